@@ -393,6 +393,9 @@ fn the_json_of_cgroups_keeps_its_form() {
         tiptoe.arg(target("cgrouped")).arg(within.path());
         let done = output(tiptoe.arg("a,burn=100,faults=10"));
         let text = String::from_utf8_lossy(&done.stderr).replace(&name, "NAME");
-        Form::of_json(&text, &[".tiptoe", ".command[]", ".stat.whom", ".notes[]"]).assert_is(form);
+        let typed = ["kind", "what", "why"].map(|key| format!(".typed_notes[].note.{key}"));
+        let mut any = vec![".tiptoe", ".command[]", ".stat.whom", ".notes[]"];
+        any.extend(typed.iter().map(String::as_str));
+        Form::of_json(&text, &any).assert_is(form);
     }
 }

@@ -394,7 +394,14 @@ fn the_json_keeps_its_form() {
     }
     let row = ["type", "mode", "outcome", "key", "callsite", "callers[]"];
     let mut any: Vec<String> = row.map(|key| format!(".waits.rows[].{key}")).to_vec();
-    any.extend([".command[]", ".tiptoe", ".notes[]", ".waits.drops[].reason"].map(str::to_owned));
+    let others = [
+        ".command[]",
+        ".tiptoe",
+        ".notes[]",
+        ".typed_notes[].note.kind",
+        ".waits.drops[].reason",
+    ];
+    any.extend(others.map(str::to_owned));
     let any: Vec<&str> = any.iter().map(String::as_str).collect();
     for (options, form) in [
         (

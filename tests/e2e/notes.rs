@@ -42,4 +42,7 @@ fn many_similar_notes_are_folded_except_in_json_and_with_v() {
     let kept = report["notes"].as_array().expect("notes").iter();
     let kept = kept.filter(|note| note.as_str().is_some_and(|note| note.contains("signal 9")));
     assert_eq!(kept.count(), KILLED, "{report:#}");
+    let typed = report["typed_notes"].as_array().expect("notes").iter();
+    let typed = typed.filter(|note| note["area"] == "process" && note["note"]["signal"] == 9);
+    assert_eq!(typed.count(), KILLED, "{report:#}");
 }

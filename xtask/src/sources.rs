@@ -73,6 +73,15 @@ pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()
 /// device, or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
+/// Texts that make a sentence where a note with a kind is wanted.
+pub const SENTENCES_FOR_NOTES: [&str; 5] = [
+    "notes.push(format!",
+    "notes.push(\"",
+    "note(&format!",
+    "note(format!",
+    "let note = format!",
+];
+
 /// Returns the lines of product sources that contain one of `ways`, except comments and the files
 /// `but`.
 pub fn lines_with(ways: &[&str], but: &[&str]) -> Vec<String> {
@@ -133,5 +142,18 @@ mod tests {
             );
         }
         assert!(lines_of("/// `eprintln!` panics\nprintln!();", &WAYS_TO_STDERR).is_empty());
+    }
+
+    #[test]
+    fn a_sentence_for_a_note_is_found() {
+        for line in [
+            "session.notes.push(format!(\"{pid} ended\"));",
+            "observer.note(&format!(\"{pid} ended\").into());",
+            "self.notes.push(\"it ended\".into());",
+        ] {
+            assert_eq!(lines_of(line, &SENTENCES_FOR_NOTES), [line]);
+        }
+        let kind = "notes.push(StatNote::SwitchCostUnknown.into());";
+        assert!(lines_of(kind, &SENTENCES_FOR_NOTES).is_empty());
     }
 }

@@ -105,6 +105,19 @@ fn there_is_one_door_to_stderr() {
     ));
 }
 
+/// Only the report makes sentences of notes, and a new kind of note must choose its severity.
+#[test]
+fn notes_have_kinds() {
+    let mut faults = sources::lines_with(&sources::SENTENCES_FOR_NOTES, &[]);
+    // The benches' tables are no reports.
+    faults.retain(|line| !line.starts_with("crates/apps/dev/"));
+    let kinds = "crates/host/session/src/note.rs";
+    let arms = sources::lines_with(&["_ =>"], &[]);
+    let of_kinds = |line: &&String| line.starts_with(kinds);
+    faults.extend(arms.iter().filter(of_kinds).cloned());
+    none(faults);
+}
+
 /// A target's files must be opened as `Process::open_mapped` does: by the mapping, or within the
 /// target's root, and only regular files.
 #[test]

@@ -24,6 +24,8 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::pipe;
 use tiptoe_collector::{Phase, RequestTarget, end_command, has_no_command};
+use tiptoe_report::LiveNotes;
+use tiptoe_session::{Note, ProcessNote};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::ends::wake_by_signals;
 
@@ -47,9 +49,6 @@ const ENDING: Duration = Duration::from_secs(5);
 
 /// The message of a signal that ends tiptoe before it is attached.
 const NOT_BEGUN: &str = "note: a signal ended tiptoe before it was attached: nothing was counted\n";
-
-/// The note if SIGINT is ignored, as in background jobs of a shell's script.
-const IGNORED: &str = "Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace";
 
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -75,7 +74,8 @@ pub fn on_signals(
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
     let is_wanted = |signal: &i32| !is_ignored(*signal);
     if let (true, NotesTo::Stderr) = (is_ignored(SIGINT), notes) {
-        terminal::say(&format!("note: {IGNORED}"));
+        let line = LiveNotes::default().line(&ProcessNote::SigintIgnored.into());
+        line.iter().for_each(|line| terminal::say(line));
     }
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP]
         .into_iter()
@@ -114,12 +114,12 @@ pub fn on_signals(
 }
 
 /// Returns the note that [`on_signals`] did not print, because it belongs in the report.
-pub fn unsaid(notes: NotesTo) -> Option<String> {
+pub fn unsaid(notes: NotesTo) -> Option<Note> {
     let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
-    is_unsaid.then(|| IGNORED.to_owned())
+    is_unsaid.then_some(ProcessNote::SigintIgnored.into())
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as by `nohup`. The signal must stay ignored, for the
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in background jobs of a shell's script. The signal must stay ignored, for the
 /// command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_collector::{Observer, Progress};
 use tiptoe_report::{LiveNotes, Options};
-use tiptoe_session::{Access, Call, Interval};
+use tiptoe_session::{Access, Call, Interval, Note};
 
 use crate::failure::Failure;
 use crate::output::{self, NotesTo, Output};
@@ -57,7 +57,7 @@ impl LiveLines {
         self.stop_if_lost(written);
     }
 
-    pub fn note(&mut self, note: &str) {
+    pub fn note(&mut self, note: &Note) {
         if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
             terminal::say(&line);
         }
@@ -147,7 +147,7 @@ impl Observer for Terminal {
         status::put(progress);
     }
 
-    fn note(&mut self, note: &str) {
+    fn note(&mut self, note: &Note) {
         self.calls.note(note);
     }
 }

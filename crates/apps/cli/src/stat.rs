@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_report::Options;
-use tiptoe_session::{Call, Count, Counts, Interval};
+use tiptoe_session::{Call, Count, Counts, Interval, Note};
 
 use crate::counters;
 use crate::failure::Failure;
@@ -402,7 +402,7 @@ impl Observer for Printer {
         status::put_counts(counts);
     }
 
-    fn note(&mut self, note: &str) {
+    fn note(&mut self, note: &Note) {
         self.lines.note(note);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tiptoe_event::Via;
-use tiptoe_session::Session;
+use tiptoe_session::{EventNote, Session};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::driver::trace_once;
@@ -153,7 +153,7 @@ fn add(table: &mut Table, case: &str, session: &Session) {
     let by_trap = session
         .events
         .iter()
-        .filter(|event| event.notes.iter().any(|note| note.starts_with("trap")));
+        .filter(|event| event.notes.contains(&EventNote::Trap.into()));
     let traps = by_trap.count();
     let jumps = session.events.len() - traps;
     let all = session.events.len() + session.refusals.len();

@@ -56,7 +56,7 @@ impl Observer for Silent {
     fn wants_calls(&self) -> bool {
         false
     }
-    fn note(&mut self, _note: &str) {}
+    fn note(&mut self, _note: &tiptoe_session::Note) {}
 }
 
 /// The longest time for an attach, or for a detach.

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use tiptoe_event::{Printable, ShellWord};
+use tiptoe_event::ShellWord;
 
 use crate::debug::hex;
 use crate::image::Image;
@@ -26,26 +26,26 @@ const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
 
 const MOST_LETTERS: usize = 100;
 
+/// What a stripped file lacks.
+#[derive(Clone, Debug)]
+pub struct MissingSymbols {
+    /// The number of functions without a name.
+    pub nameless: usize,
+    /// The number of all functions.
+    pub functions: usize,
+    /// The commands that bring the names.
+    pub remedy: String,
+}
+
 impl Image {
-    /// Returns that a file is stripped, and the commands that fetch its symbols, if so. `package`
-    /// is its Debian package, if known.
-    pub fn symbols_hint(&self, path: &Path, package: Option<&str>) -> Option<String> {
-        if !self.is_stripped() {
-            return None;
-        }
-        let shown = path.display().to_string();
+    /// Returns what the file at `path` lacks, if it is stripped.
+    pub fn missing_symbols(&self, path: &Path) -> Option<MissingSymbols> {
         let functions = self.functions();
-        let nameless = functions.iter().filter(|f| f.names.is_empty()).count();
-        let mut text = format!(
-            "{} is stripped: no names for {nameless} of its {} functions\nhint: {}",
-            Printable(&shown),
-            functions.len(),
-            self.install(path, package),
-        );
-        if let Some(build_id) = &self.header().build_id {
-            text += &format!("\nhint: or {}", debuginfod(build_id));
-        }
-        Some(text)
+        self.is_stripped().then(|| MissingSymbols {
+            nameless: functions.iter().filter(|f| f.names.is_empty()).count(),
+            functions: functions.len(),
+            remedy: self.install(path),
+        })
     }
 
     /// Returns the commands that bring the debug information of a package's file.
@@ -54,20 +54,19 @@ impl Image {
         if !PACKAGED.iter().any(is_in) || path.starts_with("/usr/local") {
             return None;
         }
-        let mut text = self.install(path, None);
+        let mut text = self.install(path);
         if let Some(build_id) = &self.header().build_id {
             text += &format!(", or {}", debuginfod(build_id));
         }
         Some(text)
     }
 
-    fn install(&self, path: &Path, package: Option<&str>) -> String {
+    fn install(&self, path: &Path) -> String {
         let soname = self.header().soname.as_deref().unwrap_or_default();
-        let package = match package {
-            _ if GLIBC.contains(&soname) => return "`apt install libc6-dbg` brings them".into(),
-            Some(package) => package.to_owned(),
-            None => format!("$({})", owner(path)),
-        };
+        if GLIBC.contains(&soname) {
+            return "`apt install libc6-dbg` brings them".into();
+        }
+        let package = format!("$({})", owner(path));
         format!("`apt install {package}-dbgsym` brings them, with {ARCHIVE}")
     }
 }

@@ -18,17 +18,17 @@ use tiptoe_attach::phase::Phase;
 use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
 use tiptoe_price::own::OwnUse;
+use tiptoe_session::ProcessNote;
 use tiptoe_wire::Geometry;
 
-use crate::drive::{Targets, pause, wait_for_end};
+use crate::drive::{Targets, pause, session_target, wait_for_end};
 use crate::module::{Cache, Module, Object};
-use crate::planner::BROKEN_OFF;
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
-use crate::words::few_processes;
+use crate::words::processes;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.note_waiting(observer);
     let looped = match &broken_off {
         Some(note) => {
-            run.session.notes.push(note.clone());
+            run.session.notes.push(note.clone().into());
             Ok(())
         }
         None => run.watch(observer),
@@ -80,11 +80,9 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.finish(&counted?);
     for (tracee, detached) in run.tracees.iter().zip(detached) {
         if let Err(error) = detached {
-            let (pid, comm) = tracee.target.counted();
-            let note = format!(
-                "process {pid} ({comm}): {error}: its agent removes the probes when the process continues"
-            );
-            run.session.notes.push(note);
+            let (process, why) = (session_target(&tracee.target), error.to_string());
+            let note = ProcessNote::NotDetached { process, why };
+            run.session.notes.push(note.into());
         }
     }
     let targets = run.tracees.iter_mut().map(|tracee| &mut tracee.target);
@@ -107,7 +105,7 @@ fn signal_of(request: &Request) -> i32 {
 
 /// Returns a note if a signal interrupted attaching to running processes: the processes that are
 /// attached are then reported at once.
-fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<String> {
+fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
     let RequestTarget::Pids(pids) = &request.target else {
         return None;
     };
@@ -115,18 +113,11 @@ fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<String> {
     if is_whole {
         return None;
     }
-    let by = match signal_of(request) {
-        libc::SIGINT => " by SIGINT",
-        libc::SIGTERM => " by SIGTERM",
-        libc::SIGHUP => " by SIGHUP",
-        _ => "",
-    };
-    let missing = match (tracees.len(), &pids[tracees.len()..]) {
-        (0, _) => ": nothing was counted".to_owned(),
-        (_, []) => String::new(),
-        (_, missing) => format!(": not counted: {}", few_processes(missing)),
-    };
-    Some(format!("{BROKEN_OFF}{by}{missing}"))
+    Some(ProcessNote::BrokenOff {
+        signal: signal_of(request),
+        attached: tracees.len() as u64,
+        missing: processes(&pids[tracees.len()..]).collect(),
+    })
 }
 
 /// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
@@ -328,10 +319,9 @@ fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee,
     let modules = Names::of(target.process, &mut Cache::default())?.modules;
     // Must be dropped after the target, because that lets the command run.
     let link = target.link.take();
-    let mut tracee = Tracee::kernel_only(target, &modules, plan, "", Some(why))?;
+    let mut tracee = Tracee::kernel_only(target, &modules, plan, None, Some(why))?;
     if link.as_ref().is_some_and(|link| link.refusal().is_none()) {
-        let late = "the command ran already when counting began: earlier calls are not counted";
-        tracee.notes.push(late.to_owned());
+        tracee.notes.push(ProcessNote::StartedLate.into());
     }
     plan.go_on(tracee.target.counted())?;
     tracee.target.release()?;
@@ -348,7 +338,7 @@ fn start_under_kernel(
 ) -> Result<Tracee, Error> {
     let program = modules.first().map(|program| program.name.clone());
     target.comm = program.unwrap_or_default();
-    let mut tracee = Tracee::kernel_only(target, modules, plan, "", reason)?;
+    let mut tracee = Tracee::kernel_only(target, modules, plan, None, reason)?;
     plan.go_on(tracee.target.counted())?;
     tracee.target.release()?;
     tracee.catch_start(modules, cache);

@@ -10,7 +10,7 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, Programs, Session};
+use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, LockNote, Programs, Session};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
@@ -149,7 +149,13 @@ impl<'a> KernelLocks<'a> {
         let mut all = Event::new(event(self.request.watched), Via::Kernel, reading);
         all.cost_ns = session.cost.programs.map_or(0.0, |sum| sum.run_ns as f64);
         session.events.push(all);
-        session.notes.extend(notes(&callsites, drops, &found));
+        if callsites.are_hidden() && !found.is_empty() {
+            session.notes.push(LockNote::CallsitesHidden.into());
+        }
+        if drops.no_stack > 0 {
+            let waits = drops.no_stack;
+            session.notes.push(LockNote::StacksLost { waits }.into());
+        }
         session.waits = Some(tiptoe_session::Waits {
             by: wait_rows::word(self.request.by).to_owned(),
             rows: wait_rows::rows(&found, self.request.by, &callsites, &names),
@@ -220,24 +226,6 @@ impl Instrument for KernelLocks<'_> {
         self.waits.stop();
         Ok(elapsed)
     }
-}
-
-/// Returns notes about what limits the rows.
-fn notes(
-    callsites: &Callsites,
-    drops: WaitDrops,
-    found: &[tiptoe_kernel::waits::WaitRow],
-) -> Vec<String> {
-    let hidden = (callsites.are_hidden() && !found.is_empty()).then(|| {
-        "call sites have no names: the kernel hides its addresses (kernel.kptr_restrict, or \
-         cap_syslog is missing)"
-            .to_owned()
-    });
-    let no_stack = (drops.no_stack > 0).then(|| {
-        let stacks = words::counted(drops.no_stack, "wait");
-        format!("{stacks} without a call site: the stack could not be kept")
-    });
-    hidden.into_iter().chain(no_stack).collect()
 }
 
 /// Returns a text for each reason why waits were dropped.

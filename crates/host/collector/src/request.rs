@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, ScopeCounts, Session};
+use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCounts, Session};
 
 pub use crate::ulocks::ByLock;
 use tiptoe_attach::ready::Ready;
@@ -125,8 +125,8 @@ pub trait Observer {
     fn progress(&mut self, _progress: &Progress) {}
     /// Receives what a run of [`stat`](crate::stat()) has counted so far.
     fn counts_so_far(&mut self, _counts: &[Count]) {}
-    /// Receives a note for the user to see now, as one sentence.
-    fn note(&mut self, note: &str);
+    /// Receives a note for the user to see now.
+    fn note(&mut self, note: &Note);
 }
 
 /// What a run has counted so far.

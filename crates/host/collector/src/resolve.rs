@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use tiptoe_event::ShellWord;
 use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
+use tiptoe_session::{EventNote, FunctionNote, Note};
 use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
 
@@ -33,8 +34,8 @@ pub struct Probe {
     pub event: String,
     /// Other names of the same code.
     pub names: Vec<String>,
-    /// Remarks for the user, each a few words.
-    pub notes: Vec<String>,
+    /// Remarks for the user.
+    pub notes: Vec<Note>,
     pub object: Rc<Object>,
     /// The difference between a run-time and a link-time address.
     pub bias: u64,
@@ -80,7 +81,7 @@ pub struct Resolution {
     pub ifuncs: Vec<Probe>,
     /// Matched functions that cannot be probed: the spec and the reason.
     pub refused: Vec<(String, String)>,
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// The specs that matched something.
     pub met: Vec<String>,
     /// How many functions are timed by value.
@@ -144,10 +145,11 @@ fn resolve_all(
                 ..spec
             };
             find(&within)?;
-            let spec = spec_word(&library.name, &wanted(&spec));
-            notes.push(format!(
-                "the program has no function `{text}`: {spec} is probed"
-            ));
+            let note = FunctionNote::FoundInLibrary {
+                function: text.clone(),
+                spec: format!("{}:{}", library.name, wanted(&spec)),
+            };
+            notes.push(note.into());
             Ok(())
         });
         match found {
@@ -360,15 +362,12 @@ fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bo
 
 /// Returns a remark that some calls were inlined and are not counted, if the function was requested
 /// by its name. A glob matches too many functions for such remarks.
-fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<String> {
+fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<Note> {
     if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
         return None;
     }
-    match module.object.inlined_places(function, module.is_program) {
-        0 => None,
-        1 => Some("1 inlined place is not counted".to_owned()),
-        places => Some(format!("{places} inlined places are not counted")),
-    }
+    let places = u64::from(module.object.inlined_places(function, module.is_program));
+    (places > 0).then(|| EventNote::Inlined { places }.into())
 }
 
 /// Returns why a function has only one of its two events, given the `kind` of the other.
@@ -388,20 +387,23 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
 }
 
 fn note_stripped(resolved: &mut Resolution, spec: &Spec, module: &Module) {
-    let stripped = matches!(spec.function, FunctionSpec::Glob(_)).then(|| stripped(module));
-    for note in [stripped.flatten(), cut(module)].into_iter().flatten() {
+    let (image, path) = (&module.object.image, || module.path.display().to_string());
+    let is_glob = matches!(spec.function, FunctionSpec::Glob(_));
+    let missing = image.missing_symbols(&module.path).filter(|_| is_glob);
+    let no_symbols = missing.map(|missing| FunctionNote::NoSymbols {
+        path: path(),
+        nameless: missing.nameless as u64,
+        functions: missing.functions as u64,
+        remedy: missing.remedy,
+    });
+    let cut = image
+        .is_cut()
+        .then(|| FunctionNote::FileTooLarge { path: path() });
+    for note in [no_symbols, cut].into_iter().flatten().map(Note::from) {
         if !resolved.notes.contains(&note) {
             resolved.notes.push(note);
         }
     }
-}
-
-/// Returns a note if a file was read only in part.
-fn cut(module: &Module) -> Option<String> {
-    let path = module.path.display();
-    module.object.image.is_cut().then(|| {
-        format!("{path} or its debug file is too large to be read whole: functions may be missing")
-    })
 }
 
 fn not_found(
@@ -411,8 +413,7 @@ fn not_found(
     error: &tiptoe_symbol::Error,
 ) -> Error {
     let error = Error::new(format!("{}: {error}", module.path.display()));
-    let hint = elsewhere(spec, modules).or_else(|| cut(module));
-    match hint.or_else(|| stripped(module)) {
+    match elsewhere(spec, modules).or_else(|| incomplete(module)) {
         Some(hint) => error.with_hint(hint),
         None => error,
     }
@@ -457,21 +458,17 @@ fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }
 
-fn stripped(module: &Module) -> Option<String> {
-    let image = &module.object.image;
-    let hint = image
-        .is_stripped()
-        .then(|| image.symbols_hint(&module.path, None));
-    hint.flatten().map(|hint| one_line(&hint))
-}
-
-/// Returns the first two lines of a hint: the problem and the first remedy.
-fn one_line(hint: &str) -> String {
-    hint.lines()
-        .take(2)
-        .collect::<Vec<_>>()
-        .join("; ")
-        .replace("hint: ", "")
+/// Returns a hint that names of the file's functions are missing.
+fn incomplete(module: &Module) -> Option<String> {
+    let (image, path) = (&module.object.image, module.path.display());
+    if image.is_cut() {
+        let what = "or its debug file is too large to be read whole: functions may be missing";
+        return Some(format!("{path} {what}"));
+    }
+    let missing = image.missing_symbols(&module.path)?;
+    let (nameless, functions) = (missing.nameless, missing.functions);
+    let what = format!("{path} is stripped: no names for {nameless} of its {functions} functions");
+    Some(format!("{what}; {}", missing.remedy))
 }
 
 pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tiptoe_event::Cost;
 use tiptoe_price::{PriceCache, UnitCosts, own, scope_visit, unit_costs};
-use tiptoe_session::{CountPart, Event, Interval, Refusal, Session};
+use tiptoe_session::{CountPart, Event, Interval, KernelNote, Note, ProcessNote, Refusal, Session};
 
 use crate::drive::{Timers, session_target, unix_ns};
 use crate::driver::TICK;
@@ -57,6 +57,13 @@ pub struct Run<'a> {
 fn stop_clocks(session: &mut Session, start: Instant, tracees: &[Tracee]) {
     session.duration_ns = start.elapsed().as_nanos() as u64;
     session.cpu_ns = cpu_ns(tracees);
+}
+
+/// Reports a note now, and in the session.
+fn add(session: &mut Session, note: impl Into<Note>, observer: &mut dyn Observer) {
+    let note = note.into();
+    observer.note(&note);
+    session.notes.push(note);
 }
 
 /// Returns the CPU time of all targets in the reported time.
@@ -230,24 +237,28 @@ impl<'a> Run<'a> {
     pub fn all_ended(&mut self, observer: &mut dyn Observer) -> bool {
         let mut all = true;
         for tracee in &self.tracees {
-            let Some((what, then)) = tracee.ended_by() else {
+            let Some(cause) = tracee.ended_by() else {
                 all = false;
                 continue;
             };
-            let (pid, comm) = tracee.target.counted();
-            let what_ended = format!("process {pid} ({comm}) {what}");
-            if self
-                .session
-                .notes
-                .iter()
-                .any(|note| note.starts_with(&what_ended))
-            {
-                continue;
+            let process = session_target(&tracee.target);
+            let is_it = |note: &Note| match note {
+                Note::Process(ProcessNote::TraceEnded {
+                    process: who,
+                    cause: why,
+                    ..
+                }) => (who, *why) == (&process, cause),
+                _ => false,
+            };
+            if !self.session.notes.iter().any(is_it) {
+                let after_ns = tracee.since.elapsed().as_nanos() as u64;
+                let note = ProcessNote::TraceEnded {
+                    process,
+                    cause,
+                    after_ns,
+                };
+                add(&mut self.session, note, observer);
             }
-            let after = tracee.since.elapsed().as_secs_f64();
-            let note = format!("{what_ended} after {after:.1} s: {then}");
-            observer.note(&note);
-            self.session.notes.push(note);
         }
         all
     }
@@ -256,12 +267,9 @@ impl<'a> Run<'a> {
     pub fn look_for_ends(&mut self, observer: &mut dyn Observer) {
         let attached = self.tracees.iter().filter(|one| !one.target.is_command());
         for tracee in attached {
-            let Some(what) = tracee.end() else { continue };
-            let (pid, comm) = tracee.target.counted();
-            let after = tracee.since.elapsed().as_secs_f64();
-            let note = format!("process {pid} ({comm}) {what} after {after:.1} s");
-            observer.note(&note);
-            self.session.notes.push(note);
+            if let Some(note) = tracee.end() {
+                add(&mut self.session, note, observer);
+            }
         }
     }
 
@@ -272,8 +280,7 @@ impl<'a> Run<'a> {
         }
         let notes = self.tracees.iter().map(Tracee::switch_off_hot_traps);
         for note in notes.flatten() {
-            observer.note(&note);
-            self.session.notes.push(note);
+            add(&mut self.session, note, observer);
         }
     }
 
@@ -281,8 +288,7 @@ impl<'a> Run<'a> {
     fn throttle(&mut self, observer: &mut dyn Observer) {
         for tracee in &mut self.tracees {
             if let Some(note) = tracee.throttle(Instant::now()) {
-                observer.note(&note);
-                self.session.notes.push(note);
+                add(&mut self.session, note, observer);
             }
         }
     }
@@ -350,8 +356,7 @@ impl<'a> Run<'a> {
     pub fn stop(&mut self) -> Result<Events, Error> {
         if self.begin.is_some() {
             self.begin()?;
-            let note = "the trace ended before its delay was over: nothing was counted";
-            self.session.notes.push(note.to_owned());
+            self.session.notes.push(ProcessNote::EndedInDelay.into());
         }
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
@@ -441,9 +446,8 @@ impl<'a> Run<'a> {
             hits += own.runs;
             let others = all.map_or(0, |all| all.run_ns.saturating_sub(own.run_ns));
             if others > own.run_ns {
-                let note = "for other processes the BPF programs at task switches took";
-                let ms = others as f64 / 1e6;
-                self.session.notes.push(format!("{note} {ms:.2} ms"));
+                let note = KernelNote::OthersCost { ns: others };
+                self.session.notes.push(note.into());
             }
         }
         self.session.cost =

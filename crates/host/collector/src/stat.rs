@@ -10,7 +10,7 @@ use tiptoe_attach::{AttachError, Attached};
 use tiptoe_event::{Counter, Reading, Via};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
+use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
     Course, Instrument, Next, RunClock, Span, Targets, Turn, drive, outcome, wait_for_end,
@@ -145,13 +145,10 @@ impl<'a> Counting<'a> {
     fn section(mut self, session: &mut Session) -> Result<(Sums, Meter), Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         if !self.source.is_complete() {
-            session.notes.push(
-                "threads kept starting while the events were opened: some threads may be missing"
-                    .into(),
-            );
+            session.notes.push(KernelNote::ThreadsMissing.into());
         }
         if let Some((notes, times)) = self.source.finish()? {
-            let add = |text| source::note(&mut session.notes, text);
+            let add = |note| source::add(&mut session.notes, note);
             notes.into_iter().for_each(add);
             cost::add_times(self.stat, times);
         }

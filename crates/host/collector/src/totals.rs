@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Step;
 use tiptoe_price::{UnitCosts, followed, gate, recorded, timed, valued};
-use tiptoe_session::OTHER_VALUES;
+use tiptoe_session::{EventNote, Note, OTHER_VALUES};
 
 use crate::measured::Measured;
 use crate::planner::Follow;
@@ -24,7 +24,7 @@ pub struct Total {
     pub step: Step,
     pub names: Vec<String>,
     /// Further remarks for the user.
-    pub remarks: Vec<String>,
+    pub remarks: Vec<Note>,
     /// The most functions of this name in one process.
     pub bearers: u64,
     pub parts: BTreeMap<String, Measured>,
@@ -49,12 +49,12 @@ impl Total {
         }
     }
 
-    pub fn notes(&self) -> Vec<String> {
-        let several = || format!("{} functions of this name", self.bearers);
-        let several = (self.bearers > 1).then(several);
-        let trap = self.trap.then(|| "trap: no jump fits there".to_owned());
+    pub fn notes(&self) -> Vec<Note> {
+        let functions = self.bearers;
+        let several = (functions > 1).then(|| EventNote::SameName { functions }.into());
+        let trap = self.trap.then(|| EventNote::Trap.into());
         let others = self.parts.contains_key(OTHER_VALUES);
-        let others = others.then(|| "more values than threads have room for".to_owned());
+        let others = others.then(|| EventNote::ValuesWithoutRoom.into());
         let remarks = self.remarks.iter().cloned().chain(others);
         several.into_iter().chain(remarks).chain(trap).collect()
     }
@@ -88,7 +88,7 @@ impl Events {
             total.bearers = total.bearers.max(*here);
             let fresh = counter.notes.iter();
             let fresh = fresh.filter(|note| !total.remarks.contains(note));
-            let fresh: Vec<String> = fresh.cloned().collect();
+            let fresh: Vec<Note> = fresh.cloned().collect();
             total.remarks.extend(fresh);
             // Functions of the same name count together.
             if let Some(all) = reads.all.get(index) {

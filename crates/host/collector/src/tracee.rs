@@ -8,6 +8,7 @@ use tiptoe_attach::resident::{AgentFile, agent_in};
 use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
+use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{LeaveReason, Site};
@@ -63,7 +64,7 @@ const TOGGLES: u64 = 1000;
 pub struct Counter {
     pub event: String,
     pub names: Vec<String>,
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// How many registers hold its parameters, if calls are recorded and it is known.
     pub parameters: Option<u8>,
     pub source: Source,
@@ -101,7 +102,7 @@ pub struct Tracee {
     pub gates: Vec<Counter>,
     /// What is not counted: the event and the reason.
     pub refused: Vec<(String, String)>,
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// Why the agent did not enter, if it should have.
     left_out: Option<String>,
     /// When counting began.
@@ -227,7 +228,7 @@ impl Tracee {
                         .with_hint(plan.instead_of_agent()),
                 );
             }
-            tracee.leave_out(plan, &format!("process {pid} is "), reason);
+            tracee.leave_out(plan, Some(pid), reason);
         }
         broken_off::check()?;
         match tracee.begin(plan, resolved, &modules) {
@@ -280,17 +281,17 @@ impl Tracee {
     }
 
     /// Counts through the kernel, either on request or because the agent cannot enter, for the
-    /// reason `left_out`. `subject` begins the note with that reason.
+    /// reason `left_out`. `pid` is for the note with that reason.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
         plan: &Plan,
-        subject: &str,
+        pid: Option<u32>,
         left_out: Option<&str>,
     ) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         if let Some(reason) = left_out {
-            tracee.leave_out(plan, subject, reason);
+            tracee.leave_out(plan, pid, reason);
         }
         let resolved = plan.resolve(tracee.target.process, modules)?;
         tracee.begin(plan, resolved, modules)?;
@@ -298,10 +299,11 @@ impl Tracee {
     }
 
     /// Records why the agent does not enter, with a note for the user unless locks are watched.
-    fn leave_out(&mut self, plan: &Plan, subject: &str, reason: &str) {
-        self.left_out = Some(reason.to_owned());
-        let note = || format!("{subject}traced by the kernel: {reason}");
-        self.notes.extend((!plan.locks).then(note));
+    fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, reason: &str) {
+        let why = reason.to_owned();
+        self.left_out = Some(why.clone());
+        let note = KernelNote::Traces { pid, why };
+        self.notes.extend((!plan.locks).then_some(note.into()));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.

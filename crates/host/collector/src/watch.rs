@@ -10,7 +10,7 @@ use std::time::Duration;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Allowance, Dropped, Event, Placement, Session, Watch};
+use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch};
 
 use crate::drive::{
     Course, Instrument, Next, Ran, RunClock, Targets, Turn, drive, outcome, session_target,
@@ -109,7 +109,7 @@ struct Run<'a> {
     strangers: Strangers,
     /// A bit for each variable whose events were disabled when the allowance was used up.
     rested: u64,
-    notes: Vec<String>,
+    notes: Vec<Note>,
 }
 
 /// Runs a request until it ends.

@@ -6,12 +6,6 @@ use tiptoe_sys::host::Process;
 /// The most items of a list to name.
 const FEW: usize = 8;
 
-/// Formats a count of a thing: `1 hit`, `2 hits`.
-pub fn counted(count: u64, noun: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{end}")
-}
-
 /// Names the first items of a list, and the number of the others.
 pub fn few(all: &[String]) -> String {
     let first = all[..all.len().min(FEW)].join(", ");
@@ -21,14 +15,17 @@ pub fn few(all: &[String]) -> String {
     }
 }
 
+/// Returns processes with their names, which are empty for those that have ended.
+pub fn processes(pids: &[u32]) -> impl Iterator<Item = tiptoe_session::Process> {
+    let name = |pid: u32| Process::new(pid).and_then(Process::comm);
+    pids.iter()
+        .map(move |pid| (*pid, name(*pid).unwrap_or_default()).into())
+}
+
 /// Names the first processes of a list, by id and name, and the number of the others.
 pub fn few_processes(pids: &[u32]) -> String {
-    let name = |pid: u32| Process::new(pid).and_then(Process::comm);
-    let words = |pid: &u32| format!("{pid} {}", name(*pid).unwrap_or_default());
-    let all: Vec<String> = pids
-        .iter()
-        .map(|pid| words(pid).trim_end().to_owned())
-        .collect();
+    let words = processes(pids).map(|process| format!("{} {}", process.pid, process.comm));
+    let all: Vec<String> = words.map(|words| words.trim_end().to_owned()).collect();
     few(&all)
 }
 

@@ -1,9 +1,9 @@
-//! Recorded calls, one line each while the trace runs, and notes on calls without a record.
+//! Recorded calls, one line each while the trace runs.
 
-use tiptoe_session::{Call, Event, Records, Session};
+use tiptoe_session::Call;
 
 use crate::columns::{joined, left};
-use crate::number::{counted, short_percent, since_start};
+use crate::number::since_start;
 use crate::{Options, event_name, printable, printable_json, printable_lines};
 
 /// Returns one call as JSON without a line end. Its keys are the fields of [`Call`].
@@ -63,44 +63,6 @@ fn argument(value: u64) -> String {
         small if (-SMALL..=SMALL).contains(&small) => small.to_string(),
         _ => format!("{value:#x}"),
     }
-}
-
-/// Returns notes on the calls without a line, one sentence each.
-pub(crate) fn notes(session: &Session) -> impl Iterator<Item = String> {
-    let budget = session.budget.map(short_percent);
-    let only_counted = match budget {
-        Some(budget) => format!(
-            "only counted: the budget of {budget}% was spent, or there was no room for the ring of their thread"
-        ),
-        None => "only counted: there was no room for the ring of their thread".to_owned(),
-    };
-    let lost = "not recorded: they were faster than their reader";
-    let sentences = [
-        sentence(session, |records| records.only_counted, &only_counted),
-        sentence(session, |records| records.lost, lost),
-    ];
-    sentences.into_iter().flatten()
-}
-
-/// Returns `3 calls of EVENT were WHAT`; `None` without such calls.
-fn sentence(session: &Session, number: fn(&Records) -> u64, what: &str) -> Option<String> {
-    let events = session.events.iter();
-    let recorded = events.filter_map(|event| Some((event, number(&event.records?))));
-    let concerned: Vec<(&Event, u64)> = recorded.filter(|(_, number)| *number > 0).collect();
-    let (most, most_number) = concerned.iter().max_by_key(|(_, number)| number)?;
-    let sum = concerned
-        .iter()
-        .fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
-    let event = joined(&event_name(&most.event));
-    let whose = match sum == *most_number {
-        true => format!("of {event}"),
-        false => format!("(most of {event})"),
-    };
-    let verb = if sum == 1 { "was" } else { "were" };
-    Some(format!(
-        "{} {whose} {verb} {what}",
-        counted(sum as usize, "call")
-    ))
 }
 
 #[cfg(test)]

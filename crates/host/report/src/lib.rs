@@ -12,7 +12,6 @@
 mod calls;
 mod columns;
 mod cost;
-mod ends;
 mod grid;
 mod heat;
 mod histogram;
@@ -42,7 +41,7 @@ pub use calls::{call, call_json};
 pub use columns::message;
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
-pub use notes::LiveNotes;
+pub use notes::{LiveNotes, note_sentences};
 pub use scopes::{
     scope_counts, scope_counts_csv, scope_counts_json, scopes_csv, scopes_csv_heading,
 };
@@ -108,9 +107,14 @@ fn at_most(limit: usize, len: usize) -> usize {
     }
 }
 
-/// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists.
+/// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists, and with its notes in words.
 pub fn json(session: &Session) -> Result<String, serde_json::Error> {
-    printable_json(serde_json::to_string(session)).map(|line| line + "\n")
+    let mut session = session.clone();
+    session.sentences = note_sentences(&session);
+    for event in &mut session.events {
+        event.sentences = notes::in_words(&event.notes, &event.sentences);
+    }
+    printable_json(serde_json::to_string(&session)).map(|line| line + "\n")
 }
 
 /// Returns JSON of the same value, with escapes for what a terminal would obey.

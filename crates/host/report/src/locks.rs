@@ -7,7 +7,7 @@ use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
 use crate::columns::joined;
 use crate::grid::{self, BELOW, Below, Cells, Grid};
 use crate::heat::{HEAT, HeatScale};
-use crate::number::{grouped, plural, short_percent, time};
+use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
 
 /// The number of blamed call sites in a row.
@@ -58,66 +58,6 @@ pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
     let mut drawn = histogram::draw_all(timed, options);
     drawn.extend(holds::histograms(locks, options));
     drawn
-}
-
-/// Returns notes on what the tables leave out or estimate, one sentence each.
-pub(crate) fn notes(session: &Session) -> Vec<String> {
-    let Some(locks) = &session.locks else {
-        return Vec::new();
-    };
-    let count = |count, noun: &str| format!("{} {}", grouped(count), plural(count, noun));
-    let unfinished = (locks.unfinished > 0).then(|| {
-        let was = if locks.unfinished == 1 { "was" } else { "were" };
-        let waits = count(locks.unfinished, "wait");
-        format!("{waits} {was} not over when the trace ended, and {was} not counted")
-    });
-    let left = locks.rows.iter().map(|row| row.left);
-    let left = left.fold(0, u64::saturating_add);
-    let left = (left > 0).then(|| {
-        let waits = count(left, "wait");
-        format!(
-            "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
-             last saw the thread there counts, twice a second (>=)"
-        )
-    });
-    let others = (locks.others > 0).then(|| {
-        let calls = count(locks.others, "call");
-        format!(
-            "{calls} that waited or woke are in no row: their threads had no room for more locks"
-        )
-    });
-    let drops = locks.drops.iter();
-    let drops = drops.map(|dropped| {
-        let events = count(dropped.count, "event");
-        format!("{events} not counted: {}", dropped.reason)
-    });
-    let mut notes: Vec<String> = thinned(locks, session.budget).into_iter().collect();
-    notes.extend(
-        unfinished
-            .into_iter()
-            .chain(left)
-            .chain(others)
-            .chain(drops),
-    );
-    notes
-}
-
-/// Returns the note that the budget allowed timing only a sample of the waits; `None` if all were timed.
-fn thinned(locks: &Locks, budget: Option<f64>) -> Option<String> {
-    let rows = locks.rows.iter();
-    let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
-    let (slept, timed) = rows.reduce(|(slept, timed), (more, more_timed)| {
-        (slept.saturating_add(more), timed.saturating_add(more_timed))
-    })?;
-    let budget = budget.map_or_else(String::new, |share| {
-        format!(" of {}%", short_percent(share))
-    });
-    Some(format!(
-        "~ {} of {} waits that slept were timed, a random sample to keep the budget{budget}: times and \
-         blame are estimated from the sample, numbers of waits are exact (`--budget off` times all)",
-        grouped(timed),
-        grouped(slept)
-    ))
 }
 
 fn name(row: &Lock) -> String {

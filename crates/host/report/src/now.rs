@@ -24,10 +24,6 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
         let waits: Vec<&Waiting> = ring.iter().filter_map(wait).collect();
         options.sentence(&deadlock(&waits))
     }));
-    if now.waits.iter().any(|wait| wait.asleep_ns.is_some()) {
-        const SINCE: &str = "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
-        blocks.push(options.sentence(SINCE));
-    }
     blocks
 }
 
@@ -97,6 +93,8 @@ pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notes;
+    use tiptoe_session::Session;
 
     #[test]
     fn a_deadlock_is_one_sentence() {
@@ -130,9 +128,18 @@ mod tests {
             "8 t\\two  >=1.50s  mutex  7 one      p:b        p:f+0x9",
             "9 w      -        mutex  3 readers  p:rw       p:f+0x9",
             "deadlock: 7 one waits for p:a, which 8 t\\two holds, who waits for p:b, which 7 one holds",
-            "note: waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time",
         ];
         assert_eq!(text, want);
+        let session = Session {
+            now: Some(now),
+            ..Session::default()
+        };
+        let notes = notes::lines(&session, &Options::default());
+        let timed = "note: waits are timed from when the thread last ran:";
+        assert!(
+            matches!(&notes[..], [one] if one.starts_with(timed)),
+            "{notes:?}"
+        );
         let join = Waiting {
             kind: "join".into(),
             ..wait(5, "main", "0x7000", Some(7))

@@ -31,9 +31,7 @@ pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String 
     let own = cost::own_line(session);
     let last = own.into_iter().chain([stat_cost(session, stat)]);
     let last = last.flat_map(|line| options.sentence(&line));
-    let lines = notes::lines(&session.notes, options)
-        .into_iter()
-        .chain(last);
+    let lines = notes::lines(session, options).into_iter().chain(last);
     text + &lines.map(|line| line + "\n").collect::<String>()
 }
 

@@ -4,7 +4,7 @@ use tiptoe_session::{CountPart, Event, Session};
 
 use crate::grid::{self, Grid, common_prefix};
 use crate::number::{counted, grouped, percent, rate, share};
-use crate::{Options, printable};
+use crate::{Options, notes, printable};
 
 /// Returns the heading, the busiest events, each with its parts, and the totals of the rest.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
@@ -124,7 +124,7 @@ fn remarks(event: &Event) -> String {
     if event.lost > 0 {
         remarks.push(format!("lost {}", grouped(event.lost)));
     }
-    remarks.extend(event.notes.iter().cloned());
+    remarks.extend(notes::in_words(&event.notes, &event.sentences));
     match remarks.is_empty() {
         true => String::new(),
         false => format!("  ({})", printable(&remarks.join("; "))),

@@ -6,8 +6,8 @@ use tiptoe_session::{Now, Process, Session};
 use crate::columns::whole;
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, calls, cost, ends, histogram, latency, locks, notes, now, printable, printable_lines,
-    refusals, scopes, stat, table, waits, watch,
+    Options, cost, histogram, latency, locks, notes, now, printable, printable_lines, refusals,
+    scopes, stat, table, waits, watch,
 };
 
 /// The number of processes that the first line names.
@@ -47,17 +47,6 @@ fn report(session: &Session, options: &Options) -> String {
     }
     blocks.extend(locks::blocks(session, options));
     blocks.extend(latency::rows(session, options));
-    let notes: Vec<String> = ends::notes(session)
-        .into_iter()
-        .chain(calls::notes(session))
-        .chain(session.waits.iter().flat_map(waits::notes))
-        .chain(locks::notes(session))
-        .chain(session.watch.iter().flat_map(watch::notes))
-        .collect();
-    let notes: Vec<String> = notes
-        .into_iter()
-        .chain(session.notes.iter().cloned())
-        .collect();
     let of = match session.cpus {
         Some(_) => "all CPUs' time",
         None => "the target's CPU time",
@@ -66,7 +55,7 @@ fn report(session: &Session, options: &Options) -> String {
     let last = own.into_iter().chain([cost::line(&session.cost, of)]);
     let last = last.flat_map(|line| options.sentence(&line));
     blocks.push(
-        notes::lines(&notes, options)
+        notes::lines(session, options)
             .into_iter()
             .chain(last)
             .collect(),
@@ -91,6 +80,7 @@ fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     let heading = format!("{}: now", targets.join(", "));
     let mut blocks = vec![options.sentence(&heading)];
     blocks.extend(now::blocks(now, options));
+    blocks.extend(Some(notes::lines(session, options)).filter(|notes| !notes.is_empty()));
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }

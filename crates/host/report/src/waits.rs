@@ -4,7 +4,7 @@ use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
 use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
 use crate::heat::{HEAT, HeatScale};
-use crate::number::{counted, grouped, time};
+use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
 /// The number of callers that are shown for a call site.
@@ -110,24 +110,11 @@ pub(crate) fn histograms(waits: &Waits, options: &Options) -> Vec<Vec<String>> {
     histogram::draw_all(timed, options)
 }
 
-/// Returns notes on what the table leaves out, one sentence each.
-pub(crate) fn notes(waits: &Waits) -> Vec<String> {
-    let unfinished = (waits.unfinished > 0).then(|| {
-        let verb = if waits.unfinished == 1 { "was" } else { "were" };
-        let waits = counted(waits.unfinished as usize, "wait");
-        format!("{waits} {verb} not over when the trace ended, and {verb} not counted")
-    });
-    let drops = waits.drops.iter().map(|dropped| {
-        let events = counted(dropped.count as usize, "event");
-        format!("{events} not counted: {}", dropped.reason)
-    });
-    unfinished.into_iter().chain(drops).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_session::Dropped;
+    use crate::notes;
+    use tiptoe_session::{Dropped, Session};
 
     fn wait(kind: &str, mode: Mode, total_ns: u64) -> Wait {
         Wait {
@@ -214,11 +201,15 @@ mod tests {
             lines.last().unwrap(),
             " 900ns  in 1 more row (--top 0 shows all)"
         );
+        let session = Session {
+            waits: Some(waits),
+            ..Session::default()
+        };
         assert_eq!(
-            notes(&waits),
+            notes::lines(&session, &options),
             [
-                "1 wait was not over when the trace ended, and was not counted",
-                "1,200 events not counted: why"
+                "warning: 1,200 events not counted: why",
+                "note: 1 wait was not over when the trace ended, and was not counted"
             ]
         );
         let none = Waits::default();

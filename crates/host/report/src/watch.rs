@@ -1,6 +1,6 @@
 //! The tables of accesses to watched variables, the most frequent first.
 
-use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
+use tiptoe_session::{Access, Accesses, Stack, Variable, Watch};
 
 use crate::calls::moment;
 use crate::columns::{joined, whole};
@@ -215,106 +215,11 @@ fn values(row: &Accesses) -> Option<Below> {
     Some(Below::new(format!("{BELOW_STACK}values "), text))
 }
 
-/// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
-fn placement(form: &Placement) -> Option<String> {
-    let attached = form.attached?;
-    let threads = counted(attached.threads as usize, "thread");
-    let took = time(attached.took_ns as f64);
-    let why = form.why.as_ref().map(|why| format!(": {}", printable(why)));
-    let why = why.unwrap_or_default();
-    let without = match attached.without {
-        0 => String::new(),
-        without => format!(
-            "; {} ended before a breakpoint could be set",
-            counted(without as usize, "thread")
-        ),
-    };
-    let whose = match &*form.by {
-        "agent" => "the agent's breakpoints in",
-        _ => "breakpoints of",
-    };
-    Some(format!(
-        "by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
-    ))
-}
-
-/// Returns a note for each side of the lock of debug registers: CPUs and threads.
-fn reservations(watch: &Watch) -> Vec<String> {
-    let sides = watch.reservations.iter().flatten();
-    let line = |side: &Reservations| {
-        let whose = match &*side.side {
-            "cpu" => "whole CPUs",
-            _ => "threads",
-        };
-        let waited = match side.waited {
-            0 => "without a wait".to_owned(),
-            waited => format!(
-                "{} after a wait, {} in all",
-                counted(waited as usize, "time"),
-                time(side.waited_ns as f64)
-            ),
-        };
-        format!(
-            "debug registers of {whose}: {}; the lock was taken {}, {waited}",
-            counted(side.reservations as usize, "reservation"),
-            counted(side.holds as usize, "time"),
-        )
-    };
-    sides.map(line).collect()
-}
-
-/// Returns notes on how the accesses were counted and what the counts leave out.
-pub(crate) fn notes(watch: &Watch) -> Vec<String> {
-    let mut notes: Vec<String> = placement(&watch.form).into_iter().collect();
-    if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
-        notes.push(format!(
-            "the allowance of {} hits in {} was used up in {} of {} windows: the watch rested until the end of each, so \
-             totals are lower bounds (shares are right; `--budget` sets the allowance)",
-            grouped(allowance.hits),
-            time(allowance.window_ns as f64),
-            grouped(allowance.used_up),
-            grouped(allowance.windows),
-        ));
-    }
-    if watch.rows.iter().any(|row| row.racy > 0) {
-        notes.push(
-            "racy: the value was read from memory after the store; in a race it may be another thread's value".to_owned(),
-        );
-    }
-    let unknown: u64 = watch.rows.iter().map(|row| row.old_unknown).sum();
-    if unknown > 0 {
-        notes.push(format!(
-            "?: the value before {} is not known, because earlier stores were missed (the watch rested or watched \
-             another variable); these hits do not count as changes",
-            counted(unknown as usize, "hit")
-        ));
-    }
-    if !watch.sees_kernel {
-        notes.push(
-            "writes by system calls were not seen: the agent cannot see them, and breakpoints of the kernel's see \
-             them only if this user may watch the kernel"
-                .to_owned(),
-        );
-    }
-    if watch.foreign > 0 {
-        let hits = counted(watch.foreign as usize, "hit");
-        notes.push(format!(
-            "{hits} of other processes at the same addresses were not counted, but cost those processes as much"
-        ));
-    }
-    let drops = watch.drops.iter().map(|dropped| {
-        let hits = counted(dropped.count as usize, "hit");
-        format!("{hits}: {}", dropped.reason)
-    });
-    notes.extend(drops);
-    notes.extend(reservations(watch));
-    notes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_session::{Allowance, Value};
+    use crate::notes;
+    use tiptoe_session::{Allowance, Session, Value};
 
     fn value(value: &str, count: u64) -> Value {
         Value {
@@ -426,7 +331,11 @@ count  changed   first   last  thread    at
         let blocks = blocks(&watch(), &one);
         let last = blocks[0].last().expect("lines");
         assert_eq!(last, "    1  in 1 more row (--top 0 shows all)");
-        let notes = notes(&watch()).join("\n");
+        let session = Session {
+            watch: Some(watch()),
+            ..Session::default()
+        };
+        let notes = notes::lines(&session, &one).join("\n");
         for said in [
             "66 hits in 100ms",
             "18 of 20 windows",

@@ -87,14 +87,14 @@ fn probe(is_timed: bool) -> Session {
             is_timed,
         ),
     ];
-    session.events[0].notes = vec!["a trap: no jump fits into its first bytes".into()];
+    session.events[0].sentences = vec!["a trap: no jump fits into its first bytes".into()];
     session.events[1].by = vec![CountPart::new("thread 4243 (worker)", 4_003)];
     let reason = "its first bytes are shared with the function before it";
     session.refusals = [LONG, "shopd:a", "shopd:b", "shopd:c"]
         .map(|name| Refusal::new(name, reason))
         .to_vec();
     session.budget = Some(0.01);
-    session.notes = vec![
+    session.sentences = vec![
         "libc.so.6 has no symbols: `apt-get install libc6-dbg` brings them, and names its functions".into(),
     ];
     session
@@ -328,7 +328,7 @@ fn stat() -> Session {
             ],
             ..Stat::default()
         }),
-        notes: vec![
+        sentences: vec![
             "the kernel shares the counters of the CPU between these events and those of others"
                 .into(),
         ],

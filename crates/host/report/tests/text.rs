@@ -3,7 +3,8 @@
 use tiptoe_event::{Cost as UnitCost, Reading};
 use tiptoe_report::{Options, interval, interval_json, json, text};
 use tiptoe_session::{
-    Cost, CountPart, Event, Interval, Process, Programs, Refusal, Session, Via, Wait, Waits,
+    Cost, CountPart, Event, EventNote, FunctionNote, Interval, Process, Programs, Refusal, Session,
+    Via, Wait, Waits,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -70,7 +71,7 @@ fn a_session_with_every_kind_of_remark() {
     ];
     let call = &mut session.events[0];
     (call.time_running_ns, call.lost) = (SECOND, 3);
-    call.notes = vec!["a trap: no jump fits".into()];
+    call.notes = vec![EventNote::Trap.into()];
     let own = "looks at its own caller";
     session.refusals = ["a", "b", "c", "d"]
         .map(|name| Refusal::new(name, own))
@@ -78,7 +79,8 @@ fn a_session_with_every_kind_of_remark() {
     session
         .refusals
         .insert(0, Refusal::new("e\u{1b}[2J", "holds data"));
-    session.notes = vec!["libc.so.6 has no symbols".into()];
+    let path = "/lib/libc\n.so.6".to_owned();
+    session.notes = vec![FunctionNote::FileTooLarge { path }.into()];
     shows(&session, &Options::default(), "\
 redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
@@ -90,10 +92,10 @@ not traced: 5
  1,500,000  750,000  60.0%   0.22%   agent  dictFind  (also dictLookup)
  1,000,000  500,000  66.7%                    thread 4242
    500,000  250,000  33.3%                    thread 4243 (io_thd_1)
-~1,000,000  500,000  40.0%  0.075%  kernel  call  (counted 50.0% of the time, scaled; lost 3; a trap: no jump fits)
+~1,000,000  500,000  40.0%  0.075%  kernel  call  (counted 50.0% of the time, scaled; lost 3; trap: no jump fits there)
          0        0   0.0%   0.00%   agent  never
 
-note: libc.so.6 has no symbols
+warning: /lib/libc\\n.so.6 or its debug file is too large to be read whole: functions may be missing
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
 ");
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
 
-use crate::{Ends, Latency, Records};
+use crate::{Ends, Latency, Note, Records};
 
 /// One event with its counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,9 +39,12 @@ pub struct Event {
     /// Other names of the same code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Remarks for the reader, a few words each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
+    /// Remarks for the reader.
+    #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+    /// The remarks in a few words each, as [`Session::sentences`](crate::Session::sentences).
+    #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
+    pub sentences: Vec<String>,
     /// The count split by thread, comm or first argument, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<CountPart>,

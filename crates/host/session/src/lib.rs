@@ -5,21 +5,25 @@
 //! form (see [`Session`] for the keys). Keys may be added, but existing keys must keep their names and meanings:
 //!
 //! ```text
-//! {"tiptoe": VERSION, "command": [WORD…],
+//! {"tiptoe": VERSION, "version": FORM, "command": [WORD…],
 //!  "events": [{"event": SPEC, "via": "agent"|"kernel", "count", "lost", "at_least"?: true,
 //!              "time_enabled_ns", "time_running_ns", "cost_ns",
-//!              ENDS?, TIMES?, RECORDS?, "names"?: […], "notes"?: […],
+//!              ENDS?, TIMES?, RECORDS?, "names"?: […], "notes"?: [SENTENCE…], "typed_notes"?: [NOTE…],
 //!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
 //!           "rejected_unit_ns"?, "calibrated"?: "now"|"cached",
 //!           "forks"?: {"count", "unit_ns"}, "programs"?: PROGRAMS},
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
-//!  "own_cpu_ns"?, "longest_stop_ns"?, "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
+//!  "own_cpu_ns"?, "longest_stop_ns"?, "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…],
+//!  "notes"?: [SENTENCE…], "typed_notes"?: [NOTE…],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count", "at_least"?: true}…]}…],
 //!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH, "stat"?: STAT,
 //!  "scopes"?: SCOPES, "cpus"?: NUMBER}
 //! ```
+//!
+//! NOTE is `{"area", "note": {"kind", …}}` with the keys of its kind (see [`Note`]), and the SENTENCE of the same number
+//! says it in words. FORM is [`FORM`]; sessions without it are of older versions, and have sentences alone.
 //!
 //! ENDS are the keys of [`Ends`]: all of them if calls were followed from entry to return (`uretprobe:` and
 //! `--latency`), otherwise none. TIMES are those of [`Latency`]: all of them if such calls were timed too
@@ -125,6 +129,7 @@ mod ends;
 mod event;
 mod latency;
 mod lock;
+mod note;
 mod now;
 mod records;
 mod scope;
@@ -141,6 +146,10 @@ pub use ends::Ends;
 pub use event::{CountPart, Event, OTHER_VALUES, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
 pub use lock::{Blame, Deadlock, Early, Hold, Holder, Lock, Locks, Readers};
+pub use note::{
+    CgroupFault, EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, ProcessNote,
+    ScopeNote, Severity, StatNote, VariableEnd, WatchNote,
+};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
 pub use scope::{Scope, ScopeCounts, Scopes};
@@ -152,12 +161,18 @@ pub use watch::{
     Access, Accesses, Allowance, Attached, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
+/// The version of the form of a session. It grows if existing keys get another meaning, or if a reader has to know of new
+/// ones.
+pub const FORM: u32 = 2;
+
 /// One run of the driver. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Session {
     /// The version of tiptoe that made it.
     pub tiptoe: String,
+    /// The [`FORM`] of the session; 0 if it is older than this key.
+    pub version: u32,
     /// The command line that was started, or the first process's own.
     pub command: Vec<String>,
     /// The requested events, resolved.
@@ -211,9 +226,12 @@ pub struct Session {
     /// Requests that could not be fulfilled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusal>,
-    /// Sentences that the reader needs before trusting the numbers.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
+    /// What the reader must know before trusting the numbers.
+    #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+    /// The notes in words. Only reports make them, for readers of JSON; sessions of old versions have no others.
+    #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
+    pub sentences: Vec<String>,
     /// The counts of each interval, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
@@ -224,6 +242,7 @@ impl Session {
     pub fn new(command: Vec<String>) -> Session {
         Session {
             tiptoe: env!("CARGO_PKG_VERSION").to_owned(),
+            version: FORM,
             command,
             ..Session::default()
         }
@@ -248,6 +267,16 @@ pub struct Process {
     /// Its address space, as its agent keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
+}
+
+impl From<(u32, String)> for Process {
+    fn from((pid, comm): (u32, String)) -> Process {
+        Process {
+            pid,
+            comm,
+            address_space: None,
+        }
+    }
 }
 
 /// The counts of one interval.

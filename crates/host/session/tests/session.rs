@@ -2,8 +2,8 @@
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{
-    AddressSpace, Cost, CountPart, Ends, Event, Interval, Latency, Process, Refusal, Session, Via,
-    argument_key,
+    AddressSpace, Cost, CountPart, Ends, Event, Interval, KernelNote, Latency, Process, Refusal,
+    Session, Via, argument_key,
 };
 
 fn session() -> Session {
@@ -35,7 +35,7 @@ fn the_documented_keys() {
     .unwrap();
     assert_eq!(
         json,
-        "{\"tiptoe\":\"1\",\"command\":[\"redis-server\"],\"events\":[{\
+        "{\"tiptoe\":\"1\",\"version\":2,\"command\":[\"redis-server\"],\"events\":[{\
          \"event\":\"uprobe:redis-server:dictFind\",\"via\":\"agent\",\"count\":1000,\"lost\":2,\
          \"time_enabled_ns\":2000000000,\"time_running_ns\":1000000000,\"cost_ns\":1500.0}],\
          \"cost\":{\"fraction\":0.0015,\"low\":0.001,\"high\":0.002,\"basis\":\"estimated\",\
@@ -147,7 +147,8 @@ fn it_reads_back_and_tolerates_what_is_missing() {
             ..AddressSpace::default()
         }),
     });
-    whole.notes.push("the target was replaced by exec".into());
+    whole.notes.push(KernelNote::Unsplit.into());
+    whole.sentences.push("the kernel counts".into());
     whole.intervals.push(Interval {
         at_ns: 2_000_000_000,
         duration_ns: 1_000_000_000,

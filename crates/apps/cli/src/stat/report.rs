@@ -64,6 +64,7 @@ pub(super) fn write_with(
 
 /// Returns the comments of a report in fields: the notes, and the cost.
 pub(super) fn comments(session: &Session, cost: String) -> Vec<String> {
-    let notes = session.notes.iter().map(|note| format!("# note: {note}"));
+    let notes = tiptoe_report::note_sentences(session).into_iter();
+    let notes = notes.map(|note| format!("# note: {note}"));
     notes.chain([format!("# {cost}")]).collect()
 }

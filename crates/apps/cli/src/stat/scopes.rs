@@ -10,7 +10,7 @@ use std::time::Duration;
 use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget};
 use tiptoe_event::Via;
 use tiptoe_report::Options;
-use tiptoe_session::{Call, Interval, ScopeCounts, Session};
+use tiptoe_session::{Call, Interval, Note, ScopeCounts, Session};
 
 use super::{Form, StatArgs, report};
 use crate::counters;
@@ -171,7 +171,7 @@ impl Observer for ScopePrinter {
         status::put(progress);
     }
 
-    fn note(&mut self, note: &str) {
+    fn note(&mut self, note: &Note) {
         self.lines.note(note);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::phase::{Phase, set_command};
+use tiptoe_session::{Note, ProcessNote};
 use tiptoe_sys::host::ends::Ends;
 
 use super::LOOK;
@@ -22,7 +23,7 @@ pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,
     observer: &mut dyn Observer,
-    notes: &mut Vec<String>,
+    notes: &mut Vec<Note>,
 ) -> Option<i32> {
     let child = targets.into_iter().find_map(Attached::child)?;
     Phase::Waiting.begin();
@@ -36,7 +37,7 @@ fn wait(
     child: &mut Child,
     hand_on: &AtomicUsize,
     observer: &mut dyn Observer,
-    notes: &mut Vec<String>,
+    notes: &mut Vec<Note>,
 ) -> Option<i32> {
     let mut handed_on = false;
     let mut note_at = Some(Instant::now() + PATIENCE);
@@ -48,9 +49,7 @@ fn wait(
         // Relaxed: the number orders no other data.
         let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
         if signal != 0 && handed_on {
-            notes.push(format!(
-                "the command continues: signal {signal} did not end it"
-            ));
+            notes.push(ProcessNote::CommandContinues { signal }.into());
             return Some(128 + signal);
         }
         if signal != 0 {
@@ -60,7 +59,7 @@ fn wait(
         }
         if note_at.is_some_and(|at| Instant::now() >= at) {
             note_at = None;
-            observer.note("the trace has ended; the report follows when the command ends");
+            observer.note(&ProcessNote::WaitsForCommand.into());
         }
         let note_in = note_at.map(|at| at.saturating_duration_since(Instant::now()));
         ends.wait(note_in.unwrap_or(LOOK).min(LOOK));

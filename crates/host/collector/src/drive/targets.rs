@@ -103,10 +103,5 @@ impl Targets {
 
 /// Returns a target in a session's form.
 pub(crate) fn session_target(target: &Attached) -> Process {
-    let (pid, comm) = target.counted();
-    Process {
-        pid,
-        comm,
-        address_space: None,
-    }
+    target.counted().into()
 }

@@ -55,7 +55,7 @@ struct Silent;
 impl Observer for Silent {
     fn interval(&mut self, _interval: &Interval) {}
     fn calls(&mut self, _calls: &[Call<'_>]) {}
-    fn note(&mut self, _note: &str) {}
+    fn note(&mut self, _note: &tiptoe_session::Note) {}
 }
 
 fn command(words: &[&str]) -> Targets {

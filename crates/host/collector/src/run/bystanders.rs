@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use tiptoe_event::ShellWord;
+use tiptoe_session::{FunctionNote, ProcessNote};
 use tiptoe_sys::host::procfs::Process;
 
 use super::Run;
 use crate::tracee::Tracee;
-use crate::words::few;
 
 /// The most threads of a process whose children are looked for: each has a file to read.
 const THREADS: usize = 64;
@@ -30,24 +29,13 @@ impl Run<'_> {
         }
     }
 
-    /// Notes the events of other tracers in one sentence.
-    fn note_foreign(&mut self) {
-        let events: Vec<String> = self.bystanders.foreign.iter().cloned().collect();
-        let its = match events.len() {
-            0 => return,
-            1 => "its",
-            _ => "their",
-        };
-        self.session.notes.push(format!(
-            "another tracer probed {} too: during that time {its} hits were counted through a trap, or not \
-             at all",
-            few(&events)
-        ));
-    }
-
     /// Notes what was found.
     pub(super) fn note_bystanders(&mut self) {
-        self.note_foreign();
+        let events: Vec<String> = self.bystanders.foreign.iter().cloned().collect();
+        if !events.is_empty() {
+            let note = FunctionNote::OtherTracer { events };
+            self.session.notes.push(note.into());
+        }
         self.note_children();
     }
 
@@ -62,20 +50,14 @@ impl Run<'_> {
         self.bystanders.children = self.bystanders.children.max(all);
     }
 
-    /// Notes the untraced children, and how to trace them.
+    /// Notes the untraced children.
     fn note_children(&mut self) {
-        let children = self.bystanders.children;
-        let Some(first) = self.tracees.first().filter(|_| children > 0) else {
-            return;
-        };
-        let who = match children {
-            1 => "1 child runs the same program and is not traced".to_owned(),
-            some => format!("{some} children run the same program and are not traced"),
-        };
-        // Quoted, because the program chose this name.
-        let comm = ShellWord(first.target.comm.as_bytes());
-        let note = format!("{who}: `--comm {comm}` traces all running processes of that name");
-        self.session.notes.push(note);
+        let children = self.bystanders.children as u64;
+        if let Some(first) = self.tracees.first().filter(|_| children > 0) {
+            let comm = first.target.comm.clone();
+            let note = ProcessNote::UntracedChildren { children, comm };
+            self.session.notes.push(note.into());
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tiptoe_attach::doorbell::{self, Bell};
-use tiptoe_session::Refusal;
+use tiptoe_session::{FunctionNote, Refusal};
 
-use super::Run;
 use super::pace::TURN;
+use super::{Run, add};
 use crate::request::{Error, Observer};
 use crate::tracee::Tracee;
 
@@ -17,8 +17,7 @@ impl Run<'_> {
             let news = tracee.serve_loader(self.plan, &mut self.cache);
             for note in news.notes {
                 if !self.session.notes.contains(&note) {
-                    observer.note(&note);
-                    self.session.notes.push(note);
+                    add(&mut self.session, note, observer);
                 }
             }
             for (event, why) in news.refused {
@@ -45,32 +44,25 @@ impl Run<'_> {
     /// Notes the specs that wait for a library.
     pub fn note_waiting(&self, observer: &mut dyn Observer) {
         for spec in self.tracees.iter().flat_map(Tracee::waiting) {
-            observer.note(&format!(
-                "`{spec}` matches nothing that is loaded now, and waits for libraries"
-            ));
+            let spec = spec.clone();
+            observer.note(&FunctionNote::WaitsForLibrary { spec }.into());
         }
     }
 
     /// Notes the specs that never matched; fails if nothing at all matched.
     pub fn end_waiting(&mut self) -> Result<(), Error> {
-        let missed = self.tracees.iter().any(|tracee| tracee.missed().is_some());
-        let waiting = self.tracees.iter().flat_map(Tracee::waiting);
-        let vain = |spec: &String| match missed {
-            true => format!("`{spec}` matched nothing that could be read in time"),
-            false => format!("`{spec}` matched nothing that was loaded"),
-        };
-        let notes: Vec<String> = waiting.map(vain).collect();
-        let any = self
-            .tracees
-            .iter()
-            .any(|tracee| missed || !tracee.counters.is_empty());
-        match notes.first() {
-            Some(note) if !any => Err(Error::new(note)),
-            _ => {
-                self.session.notes.extend(notes);
-                Ok(())
-            }
+        let is_unread = self.tracees.iter().any(|tracee| tracee.missed().is_some());
+        let mut waiting = self.tracees.iter().flat_map(Tracee::waiting).cloned();
+        let mut tracees = self.tracees.iter();
+        if !is_unread && tracees.all(|tracee| tracee.counters.is_empty()) {
+            return waiting.next().map_or(Ok(()), |spec| {
+                let what = format!("`{spec}` matched nothing that was loaded");
+                Err(Error::new(what))
+            });
         }
+        let vain = waiting.map(|spec| FunctionNote::NothingMatched { spec, is_unread }.into());
+        self.session.notes.extend(vain);
+        Ok(())
     }
 }
 

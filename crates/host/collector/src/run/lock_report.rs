@@ -2,18 +2,13 @@
 
 use tiptoe_event::{Cost as Between, Via};
 use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
-use tiptoe_session::{Cost, Locks, Programs};
+use tiptoe_session::{Cost, LockNote, Locks, Programs};
 
 use super::{Run, stop_clocks};
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
-
-/// What waits in a Go program mean.
-const GO: &str = "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
-                  lock of the runtime; waits of goroutines for a sync.Mutex are not seen: use \
-                  runtime.SetMutexProfileFraction and `go tool pprof`";
 
 impl Run<'_> {
     /// Reads what naming locks and code needs, because a process may have ended when they are
@@ -96,7 +91,7 @@ impl Run<'_> {
             self.session.notes.extend(tracee.kernel_note());
             if let Some((noted, names)) = noted {
                 let go = names.modules.iter().any(Module::is_go);
-                self.session.notes.extend(go.then(|| GO.to_owned()));
+                self.session.notes.extend(go.then_some(LockNote::Go.into()));
                 let mut locks = noted.locks(names, by);
                 if noted.has_unfinished() {
                     locks.deadlocks = ulocks::deadlocks(tracee.target.process, names);

@@ -8,6 +8,7 @@ use tiptoe_event::{Counter, CounterKind};
 use tiptoe_kernel::cgroups::{Checks, CountOwner, CpuCounts, ExtraCounts, Times, Tree};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_kernel::{Cgroups, CounterSet};
+use tiptoe_session::{CgroupFault, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
@@ -171,17 +172,14 @@ impl CountSource for ByCgroup {
         Ok(Sums(rows))
     }
 
-    fn finish(&self) -> Result<Option<(Vec<String>, Times)>, Error> {
+    fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         let (checks, times) = self.cgroups.checks()?;
         let reads = |one: &Column| matches!(one.from, From::Event(_));
         let mut notes = check_notes(&checks, self.columns.iter().any(reads));
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
-            notes.push(format!(
-                "{} removed cgroups are not listed any more: their counts are in the cgroups that contained \
-                 them",
-                self.forgotten
-            ));
+            let cgroups = self.forgotten as u64;
+            notes.push(StatNote::Forgotten { cgroups });
         }
         Ok(Some((notes, times)))
     }
@@ -350,52 +348,22 @@ fn add(sum: &mut Sum, cpus: &[CpuCounts]) {
 }
 
 /// Returns notes about what went wrong. Some only matter if events are read.
-fn check_notes(checks: &Checks, reads_events: bool) -> Vec<String> {
-    let words = [
-        (
-            checks.strangers,
-            "switches from unknown tasks: the first counts of these tasks are missing",
-        ),
-        (
-            if reads_events { checks.unseen } else { 0 },
-            "switches that the kernel did not report: counts of events there may be charged to another cgroup",
-        ),
-        (
-            checks.hidden,
-            "switches of tasks that the kernel did not report: the counts of these tasks are missing",
-        ),
-        (
-            checks.surplus,
-            "reported switches that the system did not make: counts may be too high",
-        ),
-        (
-            checks.unended,
-            "ends of tasks that the kernel did not report: the last counts of these tasks are missing",
-        ),
-        (
-            checks.missed,
-            "switches at which the kernel ran no program: the counts until then are charged late",
-        ),
-        (
-            checks.moved,
-            "switches from tasks that had been moved to another cgroup while they ran: their first counts \
-             there are in the previous cgroup",
-        ),
-        (
-            checks.no_slot,
-            "switches to cgroups for which there was no room: only the system's counts include them",
-        ),
-        (
-            checks.unread,
-            "events could not be read on a CPU: their counts are too low",
-        ),
-        (
-            checks.untold,
-            "reports of created cgroups, moved tasks or removed cgroups found no room: names may be missing",
-        ),
+fn check_notes(checks: &Checks, reads_events: bool) -> Vec<StatNote> {
+    let unseen = if reads_events { checks.unseen } else { 0 };
+    let faults = [
+        (checks.strangers, CgroupFault::UnknownTasks),
+        (unseen, CgroupFault::UnreportedSwitches),
+        (checks.hidden, CgroupFault::UnreportedTasks),
+        (checks.surplus, CgroupFault::SurplusSwitches),
+        (checks.unended, CgroupFault::UnreportedEnds),
+        (checks.missed, CgroupFault::MissedSwitches),
+        (checks.moved, CgroupFault::MovedTasks),
+        (checks.no_slot, CgroupFault::NoRoomForCgroup),
+        (checks.unread, CgroupFault::UnreadEvents),
+        (checks.untold, CgroupFault::NoRoomForChange),
     ];
-    let found = words.into_iter().filter(|(count, _)| *count > 0);
+    let found = faults.into_iter().filter(|(count, _)| *count > 0);
     found
-        .map(|(count, words)| format!("{count} {words}"))
+        .map(|(count, what)| StatNote::Amiss { what, count })
         .collect()
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tiptoe_event::counter::nearest_of;
 use tiptoe_kernel::cgroups::Tree;
+use tiptoe_session::StatNote;
 use tiptoe_symbol::glob;
 
 use crate::request::Error;
@@ -66,14 +67,14 @@ impl Choice {
     }
 
     /// Returns a note about patterns that never matched.
-    pub(super) fn unused(&self) -> Option<String> {
+    pub(super) fn unused(&self) -> Option<StatNote> {
         let unused = self
             .patterns
             .iter()
             .zip(&self.used)
             .filter(|(_, used)| !**used);
-        let unused: Vec<String> = unused.map(|(pattern, _)| format!("'{pattern}'")).collect();
-        (!unused.is_empty()).then(|| format!("no cgroup ever matched {}", unused.join(" or ")))
+        let patterns: Vec<String> = unused.map(|(pattern, _)| pattern.clone()).collect();
+        (!patterns.is_empty()).then_some(StatNote::UnmatchedPatterns { patterns })
     }
 
     /// Stops reporting these cgroups.
@@ -158,7 +159,8 @@ mod tests {
         );
 
         let unused = of(&["b/*", "d*"]).unwrap().unused();
-        assert_eq!(unused.unwrap(), "no cgroup ever matched 'd*'");
+        let patterns = vec!["d*".to_owned()];
+        assert_eq!(unused, Some(StatNote::UnmatchedPatterns { patterns }));
         assert!(
             of(&["b", ""])
                 .unwrap_err()

@@ -10,7 +10,7 @@ use tiptoe_event::{Cost, Counter, CounterKind, counter_groups};
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::CountTarget;
-use tiptoe_session::{Session, Stat};
+use tiptoe_session::{Session, Stat, StatNote};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
 
 use super::{StatRequest, StatWhom};
@@ -57,16 +57,12 @@ pub(super) fn put(
     });
     let (switch, pass) = prices.unwrap_or_default();
     if has_tracepoint && pass.is_none() {
-        let note = format!(
-            "the cost excludes hits of tracepoints: without {PASSED} the cost of a hit cannot be \
-                     measured"
-        );
-        session.notes.push(note);
+        let tracepoint = PASSED.to_owned();
+        let note = StatNote::HitCostUnknown { tracepoint };
+        session.notes.push(note.into());
     }
     if switch.is_none() && !is_timed {
-        session.notes.push(
-            "the cost of a switch could not be measured: the reported cost is too low".into(),
-        );
+        session.notes.push(StatNote::SwitchCostUnknown.into());
     }
     let (switch, pass) = (switch.unwrap_or_default(), pass.unwrap_or_default());
     let of_hits = pass.times(stat.tracepoint_hits);

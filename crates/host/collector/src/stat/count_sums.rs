@@ -7,7 +7,7 @@ use std::time::Duration;
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Support;
-use tiptoe_session::{Count, CountState, Stat};
+use tiptoe_session::{Count, CountState, Stat, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
 use super::used::CpuUse;
@@ -38,7 +38,7 @@ pub(super) trait CountSource {
     }
 
     /// Returns a run's notes, and the cost of its switches if it was measured.
-    fn finish(&self) -> Result<Option<(Vec<String>, Times)>, Error> {
+    fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         Ok(None)
     }
 }

@@ -3,6 +3,7 @@
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
 use tiptoe_kernel::counters::{CountTarget, Support};
+use tiptoe_session::{Note, StatNote};
 use tiptoe_sys::host::cgroup::Cgroups;
 
 use super::StatRequest;
@@ -16,7 +17,7 @@ use crate::request::Error;
 pub(super) fn open(
     request: &StatRequest<'_>,
     whom: &CountTarget,
-    notes: &mut Vec<String>,
+    notes: &mut Vec<Note>,
 ) -> Result<Box<dyn CountSource>, Error> {
     if let Some(patterns) = &request.cgroups {
         return of_cgroups(request, patterns, notes);
@@ -29,7 +30,7 @@ pub(super) fn open(
 fn of_cgroups(
     request: &StatRequest<'_>,
     patterns: &[String],
-    notes: &mut Vec<String>,
+    notes: &mut Vec<Note>,
 ) -> Result<Box<dyn CountSource>, Error> {
     let found = Cgroups::detect()?;
     let root = found.v2.as_deref().ok_or_else(|| {
@@ -52,17 +53,11 @@ fn of_cgroups(
         Err(error) if error.is_denied() => error,
         Err(error) => return Err(error.into()),
     };
-    let perf = found.for_perf().unwrap_or(root);
+    let (why, perf) = (denied.to_string(), found.for_perf().unwrap_or(root));
     match BySets::open(groups, &choice, &tree, perf) {
         Ok(sets) => {
             refuse_nothing(sets.system())?;
-            note(
-                notes,
-                format!(
-                    "{denied}: each cgroup has events of its own, and the cost excludes rescheduling \
-                         them at switches; cgroups that are created later are not counted"
-                ),
-            );
+            add(notes, StatNote::CgroupsByEvents { why });
             Ok(Box::new(sets))
         }
         Err(error) if error.is_denied() && !request.per_cpu => {
@@ -70,13 +65,7 @@ fn of_cgroups(
             if files.counts_nothing() {
                 return Err(denied.into());
             }
-            note(
-                notes,
-                format!(
-                    "{denied}: the counts are from the files of cgroups (cpu.stat, memory.stat); cgroups \
-                         that are created later are not counted"
-                ),
-            );
+            add(notes, StatNote::CgroupsByFiles { why });
             Ok(Box::new(files))
         }
         Err(error) => Err(error.into()),
@@ -84,9 +73,10 @@ fn of_cgroups(
 }
 
 /// Adds a note, unless an earlier run has added it.
-pub(super) fn note(notes: &mut Vec<String>, text: String) {
-    if !notes.contains(&text) {
-        notes.push(text);
+pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
+    let note = note.into();
+    if !notes.contains(&note) {
+        notes.push(note);
     }
 }
 

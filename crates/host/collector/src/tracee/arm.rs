@@ -9,6 +9,7 @@ use tiptoe_attach::link::Link;
 use tiptoe_attach::loader;
 use tiptoe_attach::resident::{agent_code, agent_thread};
 use tiptoe_patch::Abi;
+use tiptoe_session::EventNote;
 use tiptoe_sys::host::limits::address_space;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Hello, Site, arena, tls};
@@ -249,8 +250,8 @@ impl Tracee {
         let refusals: Vec<(String, String)> = refusals.collect();
         match refusals.first() {
             Some((event, why)) if self.gates.is_empty() => {
-                let note = format!("--under: calls of {event} cannot be followed: {why}");
-                Err(Error::new(note))
+                let what = format!("--under: calls of {event} cannot be followed: {why}");
+                Err(Error::new(what))
             }
             _ => {
                 self.refused.extend(refusals);
@@ -289,7 +290,10 @@ impl Tracee {
                     let Some(follow) = limit.of_wish(ifunc.follow, &ifunc.event, refused) else {
                         continue;
                     };
-                    let notes = vec![format!("selected {}", function.display_name())];
+                    let selected = EventNote::Selected {
+                        function: function.display_name().into_owned(),
+                    };
+                    let notes = vec![selected.into()];
                     let object = module.object.clone();
                     probes.push(Probe {
                         notes,

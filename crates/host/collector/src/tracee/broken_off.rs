@@ -1,9 +1,11 @@
 //! An attach that the user breaks off: what is attached by then counts, and is reported.
 
 use tiptoe_attach::phase::Phase;
+use tiptoe_session::ProcessNote;
 use tiptoe_sys::host::attach_progress;
 
 use super::Tracee;
+use crate::drive::session_target;
 use crate::planner::BROKEN_OFF;
 use crate::request::Error;
 
@@ -32,12 +34,12 @@ impl Tracee {
     /// Notes how many functions are missing.
     pub(super) fn note_broken_off(&mut self) {
         if self.is_partial() {
-            let (pid, comm) = self.target.counted();
-            let all = self.unattached + self.counters.len();
-            self.notes.push(format!(
-                "{BROKEN_OFF}: {} of {all} functions of process {pid} ({comm}) are not counted",
-                self.unattached
-            ));
+            let note = ProcessNote::FunctionsMissing {
+                process: session_target(&self.target),
+                missing: self.unattached as u64,
+                functions: (self.unattached + self.counters.len()) as u64,
+            };
+            self.notes.push(note.into());
         }
     }
 }

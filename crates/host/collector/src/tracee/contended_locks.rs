@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tiptoe_attach::link::Link;
 use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
+use tiptoe_session::LockNote;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
@@ -128,9 +129,11 @@ impl Tracee {
             }
         };
         match against {
-            None => self.notes.extend(left_out.into_iter().map(|(at, why)| {
-                format!("{at} is seen through the kernel's futex tracepoints: {why}")
-            })),
+            None => {
+                let notes = left_out.into_iter();
+                let note = |(place, why)| LockNote::PlaceInKernel { place, why }.into();
+                self.notes.extend(notes.map(note));
+            }
             Some(against) => self.refused.extend(
                 left_out
                     .into_iter()

@@ -2,9 +2,11 @@
 //! but the agent's thread cannot.
 
 use tiptoe_attach::resident::agent_in;
+use tiptoe_session::{EndCause, ProcessNote};
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
+use crate::drive::session_target;
 
 impl Tracee {
     /// Returns whether the process runs another program than the traced one. An exec ends the
@@ -28,23 +30,17 @@ impl Tracee {
         now.is_ok_and(|now| now.differs(&self.program))
     }
 
-    /// Returns why the trace ended before the program, if it did: what the program did, and the
-    /// consequence.
-    pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+    /// Returns why the trace ended before the program, if it did.
+    pub fn ended_by(&self) -> Option<EndCause> {
         if self.has_execed() || self.has_left_kernel() {
-            return Some(("ran another program", "the trace of the old program ended"));
+            return Some(EndCause::Exec);
         }
-        let why = match self.left_for()? {
-            LeaveReason::Seccomp => "put itself under seccomp",
-            LeaveReason::Confined => {
-                "gave up rights or a namespace, in which the agent's thread cannot follow"
-            }
-            LeaveReason::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
-            LeaveReason::Storage => {
-                "gave a thread thread-local storage that is not its C library's"
-            }
-        };
-        Some((why, "the trace ended (`--via kernel` continues)"))
+        Some(match self.left_for()? {
+            LeaveReason::Seccomp => EndCause::Seccomp,
+            LeaveReason::Confined => EndCause::Confined,
+            LeaveReason::Dispatch => EndCause::Dispatch,
+            LeaveReason::Storage => EndCause::Storage,
+        })
     }
 
     /// Returns why the agent has left, if it has. The agent leaves by itself if it sees the call
@@ -85,33 +81,14 @@ impl Tracee {
     }
 
     /// Returns how the program ended, at the first call after its end.
-    pub fn end(&self) -> Option<String> {
+    pub fn end(&self) -> Option<ProcessNote> {
         if !self.target.has_ended() || self.is_end_reported.replace(true) {
             return None;
         }
-        let signal = self.target.killed_by();
-        Some(signal.map_or_else(
-            || "ended".to_owned(),
-            |signal| format!("was killed by signal {signal}{}", name(signal)),
-        ))
-    }
-}
-
-fn name(signal: i32) -> &'static str {
-    match signal {
-        libc::SIGHUP => " (SIGHUP)",
-        libc::SIGINT => " (SIGINT)",
-        libc::SIGQUIT => " (SIGQUIT)",
-        libc::SIGILL => " (SIGILL)",
-        libc::SIGTRAP => " (SIGTRAP)",
-        libc::SIGABRT => " (SIGABRT)",
-        libc::SIGBUS => " (SIGBUS)",
-        libc::SIGFPE => " (SIGFPE)",
-        libc::SIGKILL => " (SIGKILL)",
-        libc::SIGSEGV => " (SIGSEGV)",
-        libc::SIGPIPE => " (SIGPIPE)",
-        libc::SIGTERM => " (SIGTERM)",
-        libc::SIGSYS => " (SIGSYS)",
-        _ => "",
+        Some(ProcessNote::Ended {
+            process: session_target(&self.target),
+            signal: self.target.killed_by(),
+            after_ns: self.since.elapsed().as_nanos() as u64,
+        })
     }
 }

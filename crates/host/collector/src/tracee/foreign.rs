@@ -5,11 +5,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_attach::link::Link;
+use tiptoe_session::{FunctionNote, Note};
 use tiptoe_wire::{Site, State};
 
 use super::Tracee;
 use crate::module::{FileKey, key_of};
-use crate::words::counted;
 
 impl Tracee {
     /// Returns the events that another tracer probes as well. If its trap covers our patch, hits
@@ -88,18 +88,12 @@ impl Tracee {
 
     /// Returns a note if hits found that another tracer's probe had been removed from our sites,
     /// even if [`Tracee::foreign`] never saw that probe.
-    pub fn came_and_went(&self) -> Option<String> {
+    pub fn came_and_went(&self) -> Option<Note> {
         let Some(link) = &self.target.link else {
             return self.went_on();
         };
         let times = link.data().rearmed();
-        (times > 0).then(|| {
-            format!(
-                "probes of another tracer were removed {} from our sites in process {}: until then hits were \
-                 counted through a trap, or not at all",
-                counted(times, "time"),
-                self.target.process.pid()
-            )
-        })
+        let pid = self.target.process.pid();
+        (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())
     }
 }

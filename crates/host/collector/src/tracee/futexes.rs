@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use tiptoe_attach::resident::agent_thread_of_another;
 use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
-use tiptoe_session::Dropped;
+use tiptoe_session::{Dropped, LockNote, Note};
 use tiptoe_symbol::Class;
 
 use super::{Plan, Tracee};
+use crate::drive::session_target;
 use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
@@ -201,24 +202,18 @@ impl Tracee {
     }
 
     /// Returns a note that only the kernel reports its locks, with the reason and the cost.
-    pub fn kernel_note(&self) -> Option<String> {
+    pub fn kernel_note(&self) -> Option<Note> {
         let watched = self.watched_locks.in_kernel.as_ref();
         let watched = watched.filter(|watched| !watched.beside_agent)?;
-        let (pid, comm) = self.target.counted();
-        let why = match &self.left_out {
-            Some(why) => format!("because the agent cannot enter ({why})"),
-            None => "as `--via kernel` requests".to_owned(),
-        };
         let calls = watched.futexes.calls().unwrap_or_default();
         let calls = calls.waits.saturating_add(calls.wakes);
         let took = watched.futexes.times().unwrap_or_default().run_ns;
-        let each = match took.checked_div(calls) {
-            Some(ns) => format!(": each call costs about {ns} ns, plus its entry and exit"),
-            None => String::new(),
+        let note = LockNote::InKernel {
+            process: session_target(&self.target),
+            why: self.left_out.clone(),
+            call_ns: took.checked_div(calls),
         };
-        Some(format!(
-            "process {pid} ({comm}) is seen through the kernel's futex tracepoints, {why}{each}"
-        ))
+        Some(note.into())
     }
 }
 

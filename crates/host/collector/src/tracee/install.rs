@@ -85,8 +85,8 @@ impl Tracee {
         let Some(why) = &plan.untimed else {
             return probe;
         };
-        let note = format!("{why}: only its entries are counted");
-        self.refused.push((probe.event.clone(), note));
+        let reason = format!("{why}: only its entries are counted");
+        self.refused.push((probe.event.clone(), reason));
         probe.of_entries()
     }
 

@@ -6,16 +6,17 @@ use std::fs::File;
 use tiptoe_event::Via;
 use tiptoe_kernel::{CountedThreads, KernelProbe, UprobeSet};
 use tiptoe_price::{PriceCache, kernel_costs};
+use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
 use super::throttle::Throttle;
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
+use crate::drive::session_target;
 use crate::module::{FileKey, Module};
 use crate::planner::{BROKEN_OFF, Follow};
 use crate::request::Error;
 use crate::resolve::Probe;
-use crate::words::counted;
 
 impl Tracee {
     /// Counts in the kernel after the agent failed with `error`. Returns the error unless the agent
@@ -36,9 +37,8 @@ impl Tracee {
         let mut target = self.target;
         // Must be dropped after the target, because dropping it lets a waiting command run.
         let _link = target.link.take();
-        let subject = format!("process {} is ", target.process.pid());
-        let reason = error.to_string();
-        let mut tracee = Tracee::kernel_only(target, modules, plan, &subject, Some(&reason))?;
+        let (pid, reason) = (Some(target.process.pid()), error.to_string());
+        let mut tracee = Tracee::kernel_only(target, modules, plan, pid, Some(&reason))?;
         tracee.target.release()?;
         Ok(tracee)
     }
@@ -82,8 +82,8 @@ impl Tracee {
         let set = match UprobeSet::open(self.target.process, &places) {
             Ok(set) => set,
             Err(error) if self.target.link.is_some() => {
-                self.notes
-                    .push(format!("the kernel takes no probe: {error}"));
+                let why = error.to_string();
+                self.notes.push(KernelNote::TakesNoProbe { why }.into());
                 self.refused
                     .extend(refuse_all(&probes, "the agent cannot patch it"));
                 return Ok(());
@@ -125,12 +125,13 @@ impl Tracee {
                 source: Source::Kernel(KernelUprobe { index, step }),
             });
         }
-        self.notes.extend(left.iter().map(left_to_kernel));
+        let left = left.into_iter();
+        let left = left.map(|(why, events)| KernelNote::Counts { events, why }.into());
+        self.notes.extend(left);
         if let CountedThreads::Threads(threads) = set.who() {
-            self.notes.push(format!(
-                "the kernel counts in the {} that ran when tracing began, not in later ones",
-                counted(threads.len() as u64, "thread")
-            ));
+            let threads = threads.len() as u64;
+            self.notes
+                .push(KernelNote::CountsInThreads { threads }.into());
         }
         self.kernel = Some(set);
         self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files));
@@ -179,16 +180,10 @@ impl Tracee {
 
     /// Returns a note if the kernel also counted in another program after an exec, because no agent
     /// ended the trace.
-    pub(super) fn went_on(&self) -> Option<String> {
+    pub(super) fn went_on(&self) -> Option<Note> {
         let execed = self.kernel.as_ref().is_some_and(UprobeSet::has_execed);
-        execed.then(|| {
-            format!(
-                "process {} ({}) ran another program: the kernel continued to count in the files that both \
-                 programs map (`--via agent` ends the trace)",
-                self.target.process.pid(),
-                self.target.comm
-            )
-        })
+        let process = || session_target(&self.target);
+        execed.then(|| KernelNote::CountedOn { process: process() }.into())
     }
 
     /// Notes calls that the kernel only counts, although the request times them.
@@ -196,23 +191,20 @@ impl Tracee {
         let timed = probes.iter().filter(|(probe, _)| probe.follow.is_timed());
         let events: Vec<String> = timed.map(|(probe, _)| probe.event.clone()).collect();
         if !events.is_empty() {
-            let events = some_of(&events);
-            self.notes.push(format!(
-                "no times of {events}: the kernel's uprobes count calls and do not time them"
-            ));
+            self.notes.push(KernelNote::Untimed { events }.into());
         }
     }
 
     /// Notes that the kernel's counts are not split by `--by`. Fails if only the kernel counts.
     fn note_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
-        const WHY: &str =
-            "the kernel's uprobes count for the whole process: `--by` cannot split them";
         match plan.by {
             None => {}
             Some(_) if plan.via == Via::Kernel => {
-                return Err(Error::new(WHY).with_hint("leave out `--by`, or use `--via agent`"));
+                let what =
+                    "the kernel's uprobes count for the whole process: `--by` cannot split them";
+                return Err(Error::new(what).with_hint("leave out `--by`, or use `--via agent`"));
             }
-            Some(_) => self.notes.push(WHY.to_owned()),
+            Some(_) => self.notes.push(KernelNote::Unsplit.into()),
         }
         Ok(())
     }
@@ -282,21 +274,6 @@ fn instruction(probe: &Probe) -> Option<&[u8]> {
     let offset = usize::try_from(probe.offset).ok()?;
     let code = code.bytes.get(offset..)?;
     (!code.is_empty()).then_some(code)
-}
-
-/// Returns a note of the events that the agent left to the kernel for one reason.
-fn left_to_kernel((why, events): (&String, &Vec<String>)) -> String {
-    format!("the kernel counts {}: {why}", some_of(events))
-}
-
-/// Returns the first events by name, and the number of the others.
-fn some_of(events: &[String]) -> String {
-    const NAMED: usize = 3;
-    let named = events[..events.len().min(NAMED)].join(", ");
-    match events.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
 }
 
 /// Returns why the kernel refuses a probe, without its address, so that equal reasons group.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tiptoe_attach::link::Link;
 use tiptoe_patch::{Abi, CallerArena};
+use tiptoe_session::{FunctionNote, Note};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Library, Site, State};
 
@@ -20,7 +21,6 @@ use crate::planner::{self, Ground, PlannedSite};
 use crate::probe_slots::Rows;
 use crate::request::Error;
 use crate::resolve;
-use crate::words::counted;
 
 /// The state from which the next plan continues.
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub(super) struct PlanState {
 /// The results of serving changes of the loader's list.
 #[derive(Default)]
 pub struct News {
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// Matched functions that cannot be probed: the event and the reason.
     pub refused: Vec<(String, String)>,
 }
@@ -59,14 +59,9 @@ impl Tracee {
     }
 
     /// Returns a note if libraries ran before they were probed.
-    pub fn missed(&self) -> Option<String> {
-        let missed = self.watched()?.0.data().missed();
-        (missed > 0).then(|| {
-            format!(
-                "{} a library ran before its probes were set: its calls until then were not counted",
-                counted(missed, "time")
-            )
-        })
+    pub fn missed(&self) -> Option<Note> {
+        let times = self.watched()?.0.data().missed();
+        (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
     }
 
     /// Returns the link to an agent that reports changes, and the number of the last served change.
@@ -97,7 +92,10 @@ impl Tracee {
         if self.left.get().is_none() && link.data().state() == State::Serving {
             let done = self.serve_changes(&link, plan, cache, &mut news);
             let failed = done.err().filter(|_| !link.is_gone());
-            news.notes.extend(failed.map(|error| error.to_string()));
+            let note = failed.map(|error| FunctionNote::NotProbed {
+                why: error.to_string(),
+            });
+            news.notes.extend(note.map(Note::from));
         }
         // Must be done on failure, too, because the loading thread waits for it.
         self.later.served = reported;
@@ -276,13 +274,13 @@ fn nothing_at(base: u64) -> Library {
     }
 }
 
-fn too_late(module: &Module, link: &Link) -> String {
+fn too_late(module: &Module, link: &Link) -> Note {
     let took = Duration::from_nanos(now().saturating_sub(link.data().since()));
-    format!(
-        "{}: its functions were probed only from {} ms after it was loaded",
-        module.name,
-        took.as_millis().max(1)
-    )
+    let note = FunctionNote::ProbedLate {
+        library: module.name.clone(),
+        after_ms: took.as_millis().max(1) as u64,
+    };
+    note.into()
 }
 
 /// Returns CLOCK_MONOTONIC in ns, as the agent uses it.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use tiptoe_session::{FunctionNote, Note};
 use tiptoe_wire::{Site, State};
 
 use super::{Counter, Source, Tracee};
 use crate::counts;
-use crate::words::counted;
 
 /// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a
 /// core.
@@ -54,7 +54,7 @@ impl Meters {
 
 impl Tracee {
     /// Switches off traps that are hit too often. Returns a note for each.
-    pub fn switch_off_hot_traps(&self) -> Vec<String> {
+    pub fn switch_off_hot_traps(&self) -> Vec<Note> {
         let traps = self.live_traps();
         let hot = match self.trap_counts(&traps) {
             Some(counts) => self.meters.borrow_mut().look(Instant::now(), counts),
@@ -76,18 +76,14 @@ impl Tracee {
         self.note_off(&off)
     }
 
-    fn note_off(&self, off: &[(&Counter, &Site)]) -> Vec<String> {
+    fn note_off(&self, off: &[(&Counter, &Site)]) -> Vec<Note> {
         let ran = self.since.elapsed().as_nanos() as u64;
         let counts = self.trap_counts(off).unwrap_or_default();
         let note = |(counter, site): &(&Counter, &Site)| {
             self.meters.borrow_mut().off.insert(site.slot, ran);
             let hits = counts.get(&site.slot).copied().unwrap_or(0);
-            format!(
-                "{} was switched off after {}: more than 10,000 a second \
-                 through a trap, about 3 us each (`--budget off` keeps it on)",
-                counter.event,
-                counted(hits, "hit")
-            )
+            let event = counter.event.clone();
+            FunctionNote::TrapSwitchedOff { event, hits }.into()
         };
         off.iter().map(note).collect()
     }

@@ -8,11 +8,13 @@ use tiptoe_event::{Counter, CounterKind, counter_groups};
 use tiptoe_kernel::scopes::{MOST_EVENTS, NodeSums, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
 use tiptoe_port::{Kind, Port};
+use tiptoe_session::{KernelNote, Note, ScopeNote};
 use tiptoe_wire::Geometry;
 use tiptoe_wire::scopes::{SINCE, WIDTH};
 
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
+use crate::drive::session_target;
 use crate::module::Module;
 use crate::request::Error;
 use crate::scopes::{Sums, Tree};
@@ -82,10 +84,10 @@ impl Tracee {
     fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
         match self.charge(link, &counters(charges)?) {
             Ok(charging) => self.charging = Some(charging),
-            Err(error) => self.notes.push(format!(
-                "CPU time and events of scopes are unknown; only the time that threads spent in them is \
-                 known: {error}"
-            )),
+            Err(error) => {
+                let why = error.to_string();
+                self.notes.push(ScopeNote::Uncharged { why }.into());
+            }
         }
         Ok(())
     }
@@ -117,8 +119,7 @@ impl Tracee {
                 continue;
             }
             if !is_complete {
-                let note = "threads kept starting while the events were opened: some threads may be missing";
-                self.notes.push(note.to_owned());
+                self.notes.push(KernelNote::ThreadsMissing.into());
             }
             return Ok(charging);
         }
@@ -141,17 +142,15 @@ impl Tracee {
     }
 
     /// Returns a note if no library reported scopes during the run.
-    pub fn without_scopes(&self, plan: &Plan) -> Option<String> {
+    pub fn without_scopes(&self, plan: &Plan) -> Option<Note> {
         let none = plan.scopes && !self.has_ports;
         none.then(|| {
-            let (pid, comm) = self.target.counted();
-            match self.target.link {
-                Some(_) => format!("process {pid} ({comm}) entered no scopes: {HOW}"),
-                None => format!(
-                    "the scopes of process {pid} ({comm}) are unknown: only the agent can see \
-                                 them"
-                ),
-            }
+            let process = session_target(&self.target);
+            let note = match self.target.link {
+                Some(_) => ScopeNote::NeverEntered { process },
+                None => ScopeNote::Unseen { process },
+            };
+            note.into()
         })
     }
 

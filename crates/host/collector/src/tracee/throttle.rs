@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use tiptoe_session::KernelNote;
+
 use super::{Counter, Source, Tracee};
 use crate::driver::TICK;
 
@@ -164,7 +166,7 @@ impl Account {
 impl Tracee {
     /// Closes the kernel's probes that exceed the budget, and opens one for which enough was saved.
     /// Returns a note at the first closing.
-    pub fn throttle(&mut self, now: Instant) -> Option<String> {
+    pub fn throttle(&mut self, now: Instant) -> Option<KernelNote> {
         if self.target.has_ended() {
             return None;
         }
@@ -196,16 +198,11 @@ impl Tracee {
                 Source::Kernel(at) => at.index == *place,
                 Source::Agent { .. } => false,
             };
-            let event = self
-                .counters
-                .iter()
-                .find(is_it)
-                .map(|counter| &*counter.event);
-            format!(
-                "the kernel counts {} in windows: all its hits would cost more than the budget \
-                 (`--budget off` counts all)",
-                event.unwrap_or_default()
-            )
+            let counter = self.counters.iter().find(is_it);
+            let event = counter.map(|counter| counter.event.clone());
+            KernelNote::InWindows {
+                event: event.unwrap_or_default(),
+            }
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tiptoe_attach::{Attached, command_line};
 use tiptoe_kernel::watchpoints::Snapshot;
+use tiptoe_session::VariableEnd;
 use tiptoe_stack::Frame;
 use tiptoe_symbol::Class;
 use tiptoe_sys::host::Process;
@@ -123,12 +124,12 @@ impl Target {
     }
 
     /// Returns why a variable no longer exists, if the process still does.
-    pub(super) fn gone(&self, place: &WatchedVariable) -> Option<&'static str> {
+    pub(super) fn gone(&self, place: &WatchedVariable) -> Option<VariableEnd> {
         if place
             .of_thread()
             .is_some_and(|owner| owner.has_ended(self.process))
         {
-            return Some("its thread ended");
+            return Some(VariableEnd::Thread);
         }
         if self.read(place.address(), &mut [0]) {
             return None;
@@ -136,7 +137,7 @@ impl Target {
         let maps = self.process.maps().unwrap_or_default();
         let is_gone =
             !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(place.address()));
-        is_gone.then_some("it was unmapped")
+        is_gone.then_some(VariableEnd::Unmapped)
     }
 
     /// Unwinds the part of the stack that a hit saved; returns the return addresses.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchRow, Watchpoint, Window};
-use tiptoe_session::{Placement, Reservations};
+use tiptoe_session::{EndCause, Placement, Reservations};
 
 use super::begin::Target;
 use super::variables::WatchedVariable;
@@ -65,8 +65,8 @@ pub(super) trait Breakpoints {
     /// Returns the cost of a hit.
     fn hit_cost(&mut self) -> Result<Cost, Error>;
 
-    /// Returns what the process did to end the watch, and what follows.
-    fn ended_by(&mut self, at: &Targets) -> Option<(&'static str, &'static str)>;
+    /// Returns what the process did to end the watch.
+    fn ended_by(&mut self, at: &Targets) -> Option<EndCause>;
 
     /// Returns whether the program's threads have all ended while its process still exists.
     fn is_over(&mut self, _at: &Targets) -> bool {

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use tiptoe_session::Accesses;
+use tiptoe_session::{Accesses, EndCause, Note, ProcessNote, WatchNote};
 
 use super::Run;
 use super::begin::Target;
 use super::variables::WatchedVariable;
-use crate::drive::Turn;
+use crate::drive::{Turn, session_target};
 use crate::request::Error;
 
 /// The address of a page that no program may map: breakpoints without a variable are moved there.
@@ -50,13 +50,19 @@ impl Life {
 
 impl Run<'_> {
     /// Returns a note if another program runs at the watched addresses.
-    pub(super) fn has_execed(&mut self, turn: &Turn<'_>) -> Option<String> {
-        let (what, then) = self.form.ended_by(turn.at)?;
-        let (pid, comm) = turn.at.counted().next()?.counted();
-        let after = turn.clock.elapsed().as_secs_f64();
-        Some(format!(
-            "process {pid} ({comm}) {what} after {after:.1} s: {then}"
-        ))
+    pub(super) fn has_execed(&mut self, turn: &Turn<'_>) -> Option<Note> {
+        let cause = self.form.ended_by(turn.at)?;
+        let process = session_target(turn.at.counted().next()?);
+        let after_ns = turn.clock.elapsed().as_nanos() as u64;
+        Some(match cause {
+            EndCause::Exec => WatchNote::Exec { process, after_ns }.into(),
+            cause => ProcessNote::TraceEnded {
+                process,
+                cause,
+                after_ns,
+            }
+            .into(),
+        })
     }
 
     /// Ends the watches of variables that no longer exist. Returns whether no watch is left.
@@ -66,19 +72,22 @@ impl Run<'_> {
             // but maybe not later.
             let now = turn.clock.elapsed();
             let place = &self.places[index];
-            let why = match place.life.has_ended() || place.is_unset() {
+            let cause = match place.life.has_ended() || place.is_unset() {
                 true => continue,
                 false => self.target.gone(place),
             };
-            let is_gone = self.places[index].life.look(why.is_none(), now);
-            let Some(why) = why.filter(|_| is_gone) else {
+            let is_gone = self.places[index].life.look(cause.is_none(), now);
+            let Some(cause) = cause.filter(|_| is_gone) else {
                 continue;
             };
             let watched_ns = self.turns.watched_ns(index, turn.clock.elapsed());
             self.places[index].life.ended = Some(watched_ns);
-            let name = self.places[index].name();
-            let after = now.as_secs_f64();
-            let note = format!("the watch of `{name}` ended after {after:.1} s: {why}");
+            let ended = WatchNote::Ended {
+                variable: self.places[index].name().to_owned(),
+                cause,
+                after_ns: now.as_nanos() as u64,
+            };
+            let note = Note::from(ended);
             if self.places.iter().any(|place| !place.life.has_ended()) {
                 turn.observer.note(&note);
                 self.move_from(self.places[index].address(), index, turn.at)?;
@@ -91,7 +100,7 @@ impl Run<'_> {
 
 /// Returns a note if other threads accessed a thread's variable after its thread was last seen. The
 /// memory may then be another thread's, because stacks are reused.
-pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<String> {
+pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<Note> {
     let owner = place.of_thread()?;
     let is_first = owner.tid == target.process.pid();
     if is_first || !place.life.has_ended() && !owner.has_ended(target.process) {
@@ -99,11 +108,8 @@ pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) 
     }
     let (name, seen) = (place.name(), place.life.seen);
     is_accessed_later(rows, name, owner.tid, seen).then(|| {
-        let seen = seen.as_secs_f64();
-        format!(
-            "`{name}` was accessed by other threads after {seen:.2} s, when its thread was last seen: the \
-             memory may have been reused for a variable of another thread"
-        )
+        let (variable, seen_ns) = (name.to_owned(), seen.as_nanos() as u64);
+        WatchNote::StackReused { variable, seen_ns }.into()
     })
 }
 

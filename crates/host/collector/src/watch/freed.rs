@@ -4,7 +4,7 @@
 //! lists into freed objects, or into memory that it allocates, and never into a live object. Such a
 //! write is an access like any other, and its callers show that it is the allocator's.
 
-use tiptoe_session::Accesses;
+use tiptoe_session::{Accesses, Note, WatchNote};
 
 use super::begin::Target;
 use super::variables::WatchedVariable;
@@ -39,16 +39,17 @@ pub(super) fn is_object(target: &Target, address: u64) -> bool {
 }
 
 /// Returns a note about a place that an allocator accessed, with the time of the first access.
-pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<String> {
+pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
     let name = Some(place.name()).filter(|_| place.is_object())?;
     let mine = rows.iter().filter(|row| row.variable == name);
     let found = mine.filter_map(|row| Some((row.first_ns, allocator(row)?)));
-    let (first_ns, function) = found.min()?;
-    let after = first_ns as f64 / 1e9;
-    Some(format!(
-        "`{name}` was accessed by `{function}` after {after:.1} s: an allocator took back or handed out \
-         memory there, so later accesses may be to another object"
-    ))
+    let (after_ns, function) = found.min()?;
+    let note = WatchNote::Freed {
+        variable: name.to_owned(),
+        function: function.to_owned(),
+        after_ns,
+    };
+    Some(note.into())
 }
 
 /// Returns the outermost allocator function among an access's callers.

@@ -11,7 +11,7 @@ use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
     Access, Attached, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
 };
-use tiptoe_session::Reservations;
+use tiptoe_session::{EndCause, Reservations};
 use tiptoe_sys::host::perf;
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
@@ -289,17 +289,12 @@ impl Breakpoints for InProcessWatch {
     }
 
     /// Reports an exec also if the other program ended before tiptoe saw it.
-    fn ended_by(&mut self, at: &Targets) -> Option<(&'static str, &'static str)> {
-        const EXEC: (&str, &str) = ("called exec", "the watch ended");
+    fn ended_by(&mut self, at: &Targets) -> Option<EndCause> {
         let tracee = at.traced.as_ref()?;
-        match tracee.ended_by() {
-            Some(("ran another program", _)) => Some(EXEC),
-            None => {
-                let has_execed = hits(at).is_some_and(|hits| hits.execs());
-                (has_execed && tracee.target.has_ended()).then_some(EXEC)
-            }
-            ended => ended,
-        }
+        tracee.ended_by().or_else(|| {
+            let has_execed = hits(at).is_some_and(|hits| hits.execs());
+            (has_execed && tracee.target.has_ended()).then_some(EndCause::Exec)
+        })
     }
 
     fn is_over(&mut self, at: &Targets) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
 use tiptoe_kernel::watchpoints::{Access, Attached, Hits, Watchpoint, Window};
-use tiptoe_session::Reservations;
+use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
 use super::begin::Target;
@@ -198,9 +198,9 @@ impl<F: InKernel> Breakpoints for F {
         Ok(set.hit_cost().plus(Cost::between(own, own, own)))
     }
 
-    fn ended_by(&mut self, _at: &Targets) -> Option<(&'static str, &'static str)> {
+    fn ended_by(&mut self, _at: &Targets) -> Option<EndCause> {
         let has_execed = self.kernel().set.has_execed();
-        has_execed.then_some(("called exec", "the watch ended"))
+        has_execed.then_some(EndCause::Exec)
     }
 
     fn stop(&mut self, _at: &Targets, _target: &mut Target) {

@@ -2,6 +2,7 @@
 //! there. Until the pointers are first set, the breakpoint is at an address that no program may
 //! map.
 
+use tiptoe_session::{Note, WatchNote};
 use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
 use super::Run;
@@ -89,7 +90,7 @@ impl Run<'_> {
                 Some(Change::Lost) => Some(self.has_lost(index, turn.clock)),
                 None => None,
             };
-            if let Some(note) = note {
+            if let Some(note) = note.map(Note::from) {
                 turn.observer.note(&note);
                 self.notes.push(note);
             }
@@ -99,29 +100,32 @@ impl Run<'_> {
 
     /// Watches a variable at another address, unless another variable is there; returns a note at
     /// the first move.
-    fn move_to(&mut self, index: usize, to: u64, turn: &Turn<'_>) -> Result<Option<String>, Error> {
+    fn move_to(
+        &mut self,
+        index: usize,
+        to: u64,
+        turn: &Turn<'_>,
+    ) -> Result<Option<WatchNote>, Error> {
         if self.places.iter().any(|place| place.address() == to) {
             return Ok(None);
         }
         let was_unset = self.places[index].is_unset();
         let from = self.places[index].move_to(to);
         self.move_from(from, index, turn.at)?;
-        let after = turn.clock.elapsed().as_secs_f64();
+        let after_ns = turn.clock.elapsed().as_nanos() as u64;
+        let variable = self.places[index].name().to_owned();
         if was_unset {
             self.places[index].look_for_object(&self.target);
-            let name = self.places[index].name();
-            return Ok(Some(format!(
-                "`{name}` is watched since {after:.3} s, when its pointers were set: earlier accesses are missing"
-            )));
+            return Ok(Some(WatchNote::PointersSet { variable, after_ns }));
         }
-        let place = &self.places[index];
-        let note = || {
-            format!(
-                "`{}` is at {to:#x} since {after:.1} s, and was at {from:#x}: the watch follows its pointers",
-                place.name()
-            )
-        };
-        Ok((place.moves() == 1).then(note))
+        Ok(
+            (self.places[index].moves() == 1).then_some(WatchNote::Moved {
+                variable,
+                from,
+                to,
+                after_ns,
+            }),
+        )
     }
 
     /// Moves a variable's breakpoint from an address to the present one, if the variable has a
@@ -136,37 +140,26 @@ impl Run<'_> {
         self.form.forget(from)
     }
 
-    fn has_lost(&self, index: usize, clock: RunClock) -> String {
+    fn has_lost(&self, index: usize, clock: RunClock) -> WatchNote {
         let place = &self.places[index];
-        let after = clock.elapsed().as_secs_f64();
-        format!(
-            "the pointers of `{}` lead to no memory since {after:.1} s: the watch stays at {:#x} until they do",
-            place.name(),
-            place.address()
-        )
+        WatchNote::PointersLost {
+            variable: place.name().to_owned(),
+            address: place.address(),
+            after_ns: clock.elapsed().as_nanos() as u64,
+        }
     }
 
     /// Returns notes at the end about variables that moved, or were never found.
-    pub(super) fn move_notes(&self) -> Vec<String> {
+    pub(super) fn move_notes(&self) -> Vec<Note> {
         let unset = self.places.iter().filter(|place| place.is_unset());
-        let unset = unset.map(|place| {
-            format!(
-                "nothing was counted of `{}`: its pointers led to no memory until the end",
-                place.name()
-            )
+        let unset = unset.map(|place| WatchNote::NeverFound {
+            variable: place.name().to_owned(),
         });
         let moved = self.places.iter().filter(|place| place.moves() > 0);
-        let notes = moved.map(|place| {
-            let times = match place.moves() {
-                1 => "once".to_owned(),
-                times => format!("{times} times"),
-            };
-            format!(
-                "`{}` moved {times}, because its pointers changed: accesses before tiptoe saw each change \
-                 are missing",
-                place.name()
-            )
+        let moved = moved.map(|place| WatchNote::MovedTimes {
+            variable: place.name().to_owned(),
+            times: place.moves().into(),
         });
-        unset.chain(notes).collect()
+        unset.chain(moved).map(Note::from).collect()
     }
 }

@@ -1,23 +1,21 @@
 //! Notices variables in memory that other processes may write, too. Their stores are not seen,
 //! because a breakpoint belongs to one process.
 
+use tiptoe_session::{Note, WatchNote};
+
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
 /// Returns a note for each variable in shared memory.
-pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<String> {
+pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<Note> {
     let maps = target.process.maps().unwrap_or_default();
     let is_shared = |place: &&WatchedVariable| {
         let at = maps.iter().find(|map| map.contains(place.address()));
         !place.is_code() && at.is_some_and(|map| map.perms.shared)
     };
     let shared = places.iter().filter(is_shared);
-    let notes = shared.map(|place| {
-        format!(
-            "`{}` is in memory that other processes may share: their stores are not seen, and old values are \
-             those that this process left",
-            place.name()
-        )
-    });
-    notes.collect()
+    let note = |place: &WatchedVariable| WatchNote::Shared {
+        variable: place.name().to_owned(),
+    };
+    shared.map(|place| note(place).into()).collect()
 }

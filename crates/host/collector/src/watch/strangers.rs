@@ -1,6 +1,7 @@
 //! Handles other processes that hit a watch of all CPUs and use up its allowance.
 
 use tiptoe_event::Via;
+use tiptoe_session::{Note, WatchNote};
 
 use super::breakpoints::Breakpoints;
 use crate::request::Observer;
@@ -33,22 +34,16 @@ impl Strangers {
         self.note().iter().for_each(|note| observer.note(note));
     }
 
-    pub(super) fn note(&self) -> Option<String> {
-        let what = "other processes hit the same addresses";
-        match &self.moved {
-            _ if self.windows == 0 => None,
-            Some(Ok(())) => Some(format!(
-                "{what}: the watch moved from all CPUs to the threads of its process; accesses during the \
-                 move were missed"
-            )),
-            Some(Err(why)) => Some(format!(
-                "{what} in {} windows: the watch rested then ({why})",
-                self.windows
-            )),
-            None => Some(format!(
-                "{what} in {} windows: the watch rested then (`--via kernel-task` excludes these processes)",
-                self.windows
-            )),
-        }
+    pub(super) fn note(&self) -> Option<Note> {
+        let (windows, moved) = (self.windows, self.moved.clone().transpose());
+        let note = match moved {
+            Ok(Some(())) => WatchNote::MovedToThreads,
+            Ok(None) => WatchNote::RestedForOthers { windows, why: None },
+            Err(why) => WatchNote::RestedForOthers {
+                windows,
+                why: Some(why),
+            },
+        };
+        (windows > 0).then(|| note.into())
     }
 }

@@ -1,0 +1,283 @@
+//! Notes that follow from the numbers of a session, so that the session has no note of its own: what the tables leave
+//! out or estimate.
+
+use tiptoe_session::Severity::{Plain, Warning};
+use tiptoe_session::{Dropped, Event, Locks, Now, Placement, Reservations, Session, Waits, Watch};
+
+use super::NoteLine;
+use crate::columns::joined;
+use crate::number::{counted, grouped, short_percent, time};
+use crate::{event_name, printable};
+
+/// Returns the notes on all parts of a session.
+pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
+    let mut notes = Vec::new();
+    of_restrictions(session, &mut notes);
+    of_calls(session, &mut notes);
+    if let Some(waits) = &session.waits {
+        of_waits(waits, &mut notes);
+    }
+    if let Some(locks) = &session.locks {
+        of_locks(locks, session.budget, &mut notes);
+    }
+    if let Some(watch) = &session.watch {
+        of_watch(watch, &mut notes);
+    }
+    if let Some(now) = &session.now {
+        of_moment(now, &mut notes);
+    }
+    notes
+}
+
+/// Adds a note for each option that restricts which calls count (`--under`, `--slower`).
+fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
+    if let Some(function) = &session.under {
+        let function = printable(function);
+        notes.push(NoteLine::new(
+            Plain,
+            format!("only calls below {function} were counted"),
+        ));
+    }
+    if let Some(ns) = session.slower_ns {
+        let ns = time(ns as f64);
+        notes.push(NoteLine::new(
+            Plain,
+            format!("only calls that took longer than {ns} are in the times and the histograms"),
+        ));
+    }
+}
+
+/// Adds a note for each way in which calls have no return, or no record.
+fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
+    let budget = session.budget.map(short_percent);
+    let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
+    let spent = spent.unwrap_or_default();
+    // All possible reasons, because calls are not counted by reason.
+    let why = "they were nested too deeply, or called from too many places or from generated code";
+    let ways = [
+        (
+            Plain,
+            calls(session, |event| Some(event.ends?.only_counted)),
+            format!("not followed to their return: {spent}{why}"),
+        ),
+        (
+            Plain,
+            calls(session, |event| Some(event.ends?.left)),
+            "left without a return: by longjmp, an exception, or the end of their thread"
+                .to_owned(),
+        ),
+        (
+            Plain,
+            calls(session, |event| Some(event.ends?.inside)),
+            "still running when the trace ended".to_owned(),
+        ),
+        (
+            Warning,
+            calls(session, |event| Some(event.records?.only_counted)),
+            format!("only counted: {spent}there was no room for the ring of their thread"),
+        ),
+        (
+            Warning,
+            calls(session, |event| Some(event.records?.lost)),
+            "not recorded: they were faster than their reader".to_owned(),
+        ),
+    ];
+    for (severity, calls, what) in ways {
+        notes.extend(calls.map(|calls| NoteLine::new(severity, format!("{calls} {what}"))));
+    }
+}
+
+/// Returns `3 calls of EVENT were`; `None` without such calls.
+fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<String> {
+    let events = session.events.iter();
+    let counts = events.filter_map(|event| Some((event, number(event)?)));
+    let counts: Vec<(&Event, u64)> = counts.filter(|(_, count)| *count > 0).collect();
+    let (most, most_count) = counts.iter().max_by_key(|(_, count)| count)?;
+    let sum = counts
+        .iter()
+        .fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+    let event = joined(&event_name(&most.event));
+    let whose = match sum == *most_count {
+        true => format!("of {event}"),
+        false => format!("(most of {event})"),
+    };
+    let verb = if sum == 1 { "was" } else { "were" };
+    Some(format!("{} {whose} {verb}", some(sum, "call")))
+}
+
+fn of_waits(waits: &Waits, notes: &mut Vec<NoteLine<'static>>) {
+    notes.extend(unfinished(waits.unfinished));
+    notes.extend(waits.drops.iter().map(not_counted));
+}
+
+fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
+    let events = some(dropped.count, "event");
+    let reason = printable(&dropped.reason);
+    NoteLine::new(Warning, format!("{events} not counted: {reason}"))
+}
+
+/// Returns the note on waits that the end of the trace interrupted. That is no warning, because every trace ends during
+/// some waits.
+fn unfinished(count: u64) -> Option<NoteLine<'static>> {
+    let was = if count == 1 { "was" } else { "were" };
+    (count > 0).then(|| {
+        let waits = some(count, "wait");
+        NoteLine::new(
+            Plain,
+            format!("{waits} {was} not over when the trace ended, and {was} not counted"),
+        )
+    })
+}
+
+fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static>>) {
+    notes.extend(thinned(locks, budget));
+    notes.extend(unfinished(locks.unfinished));
+    let left = locks.rows.iter().map(|row| row.left);
+    let left = left.fold(0, u64::saturating_add);
+    if left > 0 {
+        let waits = some(left, "wait");
+        notes.push(NoteLine::new(Plain, format!(
+            "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
+             last saw the thread there counts, twice a second (>=)"
+        )));
+    }
+    if locks.others > 0 {
+        let calls = some(locks.others, "call");
+        notes.push(NoteLine::new(Warning, format!(
+            "{calls} that waited or woke are in no row: their threads had no room for more locks"
+        )));
+    }
+    notes.extend(locks.drops.iter().map(not_counted));
+}
+
+/// Returns the note that the budget allowed timing only a sample of the waits; `None` if all were timed.
+fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
+    let rows = locks.rows.iter();
+    let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
+    let (slept, timed) = rows.reduce(|(slept, timed), (more, more_timed)| {
+        (slept.saturating_add(more), timed.saturating_add(more_timed))
+    })?;
+    let budget = budget.map_or_else(String::new, |share| {
+        format!(" of {}%", short_percent(share))
+    });
+    Some(NoteLine::new(
+        Plain,
+        format!(
+            "~ {} of {} waits that slept were timed, a random sample to keep the budget{budget}: times and \
+         blame are estimated from the sample, numbers of waits are exact (`--budget off` times all)",
+            grouped(timed),
+            grouped(slept)
+        ),
+    ))
+}
+
+fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
+    let mut warn = |text: String| notes.push(NoteLine::new(Warning, text));
+    if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
+        warn(format!(
+            "the allowance of {} hits in {} was used up in {} of {} windows: the watch rested until the end of each, so \
+             totals are lower bounds (shares are right; `--budget` sets the allowance)",
+            grouped(allowance.hits),
+            time(allowance.window_ns as f64),
+            grouped(allowance.used_up),
+            grouped(allowance.windows),
+        ));
+    }
+    if watch.rows.iter().any(|row| row.racy > 0) {
+        warn(
+            "racy: the value was read from memory after the store; in a race it may be another thread's value".to_owned(),
+        );
+    }
+    let unknown: u64 = watch.rows.iter().map(|row| row.old_unknown).sum();
+    if unknown > 0 {
+        warn(format!(
+            "?: the value before {} is not known, because earlier stores were missed (the watch rested or watched \
+             another variable); these hits do not count as changes",
+            some(unknown, "hit")
+        ));
+    }
+    if !watch.sees_kernel {
+        warn(
+            "writes by system calls were not seen: the agent cannot see them, and breakpoints of the kernel's see \
+             them only if this user may watch the kernel"
+                .to_owned(),
+        );
+    }
+    if watch.foreign > 0 {
+        let hits = some(watch.foreign, "hit");
+        warn(format!(
+            "{hits} of other processes at the same addresses were not counted, but cost those processes as much"
+        ));
+    }
+    for dropped in &watch.drops {
+        let hits = some(dropped.count, "hit");
+        warn(format!("{hits}: {}", printable(&dropped.reason)));
+    }
+    notes.extend(placement(&watch.form));
+    notes.extend(reservations(watch));
+}
+
+/// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
+fn placement(form: &Placement) -> Option<NoteLine<'static>> {
+    let attached = form.attached?;
+    let threads = some(attached.threads.into(), "thread");
+    let took = time(attached.took_ns as f64);
+    let why = form.why.as_ref().map(|why| format!(": {}", printable(why)));
+    let why = why.unwrap_or_default();
+    let without = match attached.without {
+        0 => String::new(),
+        without => format!(
+            "; {} ended before a breakpoint could be set",
+            some(without.into(), "thread")
+        ),
+    };
+    let whose = match &*form.by {
+        "agent" => "the agent's breakpoints in",
+        _ => "breakpoints of",
+    };
+    Some(NoteLine::new(
+        Plain,
+        format!(
+            "by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
+        ),
+    ))
+}
+
+/// Returns a note for each side of the lock of debug registers: CPUs and threads.
+fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
+    let sides = watch.reservations.iter().flatten();
+    let line = |side: &Reservations| {
+        let whose = match &*side.side {
+            "cpu" => "whole CPUs",
+            _ => "threads",
+        };
+        let waited = match side.waited {
+            0 => "without a wait".to_owned(),
+            waited => format!(
+                "{} after a wait, {} in all",
+                some(waited, "time"),
+                time(side.waited_ns as f64)
+            ),
+        };
+        NoteLine::new(
+            Plain,
+            format!(
+                "debug registers of {whose}: {}; the lock was taken {}, {waited}",
+                some(side.reservations, "reservation"),
+                some(side.holds, "time"),
+            ),
+        )
+    };
+    sides.map(line)
+}
+
+fn of_moment(now: &Now, notes: &mut Vec<NoteLine<'static>>) {
+    if now.waits.iter().any(|wait| wait.asleep_ns.is_some()) {
+        let since = "waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
+        notes.push(NoteLine::new(Plain, since.to_owned()));
+    }
+}
+
+fn some(count: u64, noun: &str) -> String {
+    counted(count as usize, noun)
+}

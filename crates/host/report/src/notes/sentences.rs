@@ -1,0 +1,496 @@
+//! The sentence of each note that a session has. Nothing else has these words.
+//!
+//! Names of processes, functions, files and cgroups come from the traced program or its user, so [`sentence`] escapes
+//! them.
+
+use tiptoe_event::ShellWord;
+use tiptoe_session::{
+    CgroupFault, EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, Process,
+    ProcessNote, ScopeNote, StatNote, VariableEnd, WatchNote,
+};
+
+use crate::number::plural;
+use crate::printable;
+
+/// The most items of a list to name.
+const FEW: usize = 8;
+/// The most events to name that the kernel counts instead of the agent.
+const FEW_EVENTS: usize = 3;
+/// How programs get scopes.
+const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
+
+/// Returns the note in words. Remarks beside events are a few words each, others one sentence.
+pub(crate) fn sentence(note: &Note) -> String {
+    // Escapes the names in it: the words themselves have nothing to escape.
+    printable(&match note {
+        Note::Process(note) => of_process(note),
+        Note::Function(note) => of_function(note),
+        Note::Kernel(note) => of_kernel(note),
+        Note::Scope(note) => of_scope(note),
+        Note::Lock(note) => of_lock(note),
+        Note::Stat(note) => of_stat(note),
+        Note::Watch(note) => of_watch(note),
+        Note::Event(note) => of_event(note),
+    })
+}
+
+fn of_process(note: &ProcessNote) -> String {
+    match note {
+        ProcessNote::SigintIgnored => {
+            "Ctrl-C (SIGINT) was ignored when tiptoe was started, and stays ignored: SIGTERM ends the trace"
+                .to_owned()
+        }
+        ProcessNote::WaitsForCommand => {
+            "the trace has ended; the report follows when the command ends".to_owned()
+        }
+        ProcessNote::CommandContinues { signal } => {
+            format!("the command continues: signal {signal} did not end it")
+        }
+        ProcessNote::StartedLate => {
+            "the command ran already when counting began: earlier calls are not counted".to_owned()
+        }
+        ProcessNote::BrokenOff {
+            signal,
+            attached,
+            missing,
+        } => {
+            let by = signal_name(*signal).map_or_else(String::new, |name| format!(" by {name}"));
+            let missing = match (attached, &missing[..]) {
+                (0, _) => ": nothing was counted".to_owned(),
+                (_, []) => String::new(),
+                (_, missing) => {
+                    let missing: Vec<String> = missing.iter().map(named).collect();
+                    format!(": not counted: {}", few(&missing, FEW))
+                }
+            };
+            format!("attaching was broken off{by}{missing}")
+        }
+        ProcessNote::FunctionsMissing {
+            process,
+            missing,
+            functions,
+        } => format!(
+            "attaching was broken off: {missing} of {functions} functions of {} are not counted",
+            whose(process)
+        ),
+        ProcessNote::NotDetached { process, why } => format!(
+            "{}: {why}: its agent removes the probes when the process continues",
+            whose(process)
+        ),
+        ProcessNote::TraceEnded {
+            process,
+            cause,
+            after_ns,
+        } => {
+            let (what, then) = end(*cause);
+            format!("{} {what} after {}: {then}", whose(process), seconds(*after_ns, 1))
+        }
+        ProcessNote::Ended {
+            process,
+            signal,
+            after_ns,
+        } => {
+            let name = signal.and_then(signal_name).map(|name| format!(" ({name})"));
+            let what = signal.map_or_else(
+                || "ended".to_owned(),
+                |signal| format!("was killed by signal {signal}{}", name.unwrap_or_default()),
+            );
+            format!("{} {what} after {}", whose(process), seconds(*after_ns, 1))
+        }
+        ProcessNote::EndedInDelay => {
+            "the trace ended before its delay was over: nothing was counted".to_owned()
+        }
+        ProcessNote::UntracedChildren { children, comm } => {
+            let who = match children {
+                1 => "1 child runs the same program and is not traced".to_owned(),
+                some => format!("{some} children run the same program and are not traced"),
+            };
+            let comm = ShellWord(comm.as_bytes());
+            format!("{who}: `--comm {comm}` traces all running processes of that name")
+        }
+    }
+}
+
+/// Returns what the program did, and what followed.
+fn end(cause: EndCause) -> (&'static str, &'static str) {
+    let what = match cause {
+        EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
+        EndCause::Seccomp => "put itself under seccomp",
+        EndCause::Confined => {
+            "gave up rights or a namespace, in which the agent's thread cannot follow"
+        }
+        EndCause::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
+        EndCause::Storage => "gave a thread thread-local storage that is not its C library's",
+    };
+    (what, "the trace ended (`--via kernel` continues)")
+}
+
+fn of_function(note: &FunctionNote) -> String {
+    match note {
+        FunctionNote::FoundInLibrary { function, spec } => format!(
+            "the program has no function `{function}`: `{}` is probed",
+            ShellWord(spec.as_bytes())
+        ),
+        FunctionNote::NoSymbols {
+            path,
+            nameless,
+            functions,
+            remedy,
+        } => format!(
+            "{path} is stripped: no names for {nameless} of its {functions} functions; {remedy}"
+        ),
+        FunctionNote::FileTooLarge { path } => format!(
+            "{path} or its debug file is too large to be read whole: functions may be missing"
+        ),
+        FunctionNote::WaitsForLibrary { spec } => {
+            format!("`{spec}` matches nothing that is loaded now, and waits for libraries")
+        }
+        FunctionNote::NothingMatched { spec, is_unread } => {
+            let what = match is_unread {
+                true => "could be read in time",
+                false => "was loaded",
+            };
+            format!("`{spec}` matched nothing that {what}")
+        }
+        FunctionNote::ProbedLate { library, after_ms } => format!(
+            "{library}: its functions were probed only from {after_ms} ms after it was loaded"
+        ),
+        FunctionNote::RanUnprobed { times } => format!(
+            "{} a library ran before its probes were set: its calls until then were not counted",
+            counted(*times, "time")
+        ),
+        FunctionNote::NotProbed { why } => {
+            format!("functions of libraries that were loaded just now may be missing: {why}")
+        }
+        FunctionNote::OtherTracer { events } => {
+            let its = if events.len() == 1 { "its" } else { "their" };
+            format!(
+                "another tracer probed {} too: during that time {its} hits were counted through a trap, or not at all",
+                few(events, FEW)
+            )
+        }
+        FunctionNote::OtherTracerLeft { pid, times } => format!(
+            "probes of another tracer were removed {} from our sites in process {pid}: until then hits were counted \
+             through a trap, or not at all",
+            counted(*times, "time")
+        ),
+        FunctionNote::TrapSwitchedOff { event, hits } => format!(
+            "{event} was switched off after {}: more than 10,000 a second through a trap, about 3 us each (`--budget \
+             off` keeps it on)",
+            counted(*hits, "hit")
+        ),
+        FunctionNote::NeverCalled { function } => {
+            format!("{function} was not called: calls that began before the trace are not seen")
+        }
+        FunctionNote::Called { function, calls } => {
+            format!("{function} was called {}", counted(*calls, "time"))
+        }
+        FunctionNote::CallsNotFollowed { function, calls } => format!(
+            "hits below {} of {function} are not counted: these calls were nested too deeply, made from too many \
+             places or from generated code, or ran in too many threads",
+            counted(*calls, "call")
+        ),
+    }
+}
+
+fn of_kernel(note: &KernelNote) -> String {
+    match note {
+        KernelNote::Traces { pid, why } => {
+            let subject = pid.map_or_else(String::new, |pid| format!("process {pid} is "));
+            format!("{subject}traced by the kernel: {why}")
+        }
+        KernelNote::Counts { events, why } => {
+            format!("the kernel counts {}: {why}", few(events, FEW_EVENTS))
+        }
+        KernelNote::TakesNoProbe { why } => {
+            format!("the kernel takes no probe: {why}")
+        }
+        KernelNote::CountsInThreads { threads } => format!(
+            "the kernel counts in the {} that ran when tracing began, not in later ones",
+            counted(*threads, "thread")
+        ),
+        KernelNote::ThreadsMissing => {
+            "threads kept starting while the events were opened: some threads may be missing"
+                .to_owned()
+        }
+        KernelNote::CountedOn { process } => format!(
+            "{} ran another program: the kernel continued to count in the files that both programs map (`--via agent` \
+             ends the trace)",
+            whose(process)
+        ),
+        KernelNote::Untimed { events } => format!(
+            "no times of {}: the kernel's uprobes count calls and do not time them",
+            few(events, FEW_EVENTS)
+        ),
+        KernelNote::Unsplit => {
+            "the kernel's uprobes count for the whole process: `--by` cannot split them".to_owned()
+        }
+        KernelNote::InWindows { event } => format!(
+            "the kernel counts {event} in windows: all its hits would cost more than the budget (`--budget off` \
+             counts all)"
+        ),
+        KernelNote::OthersCost { ns } => format!(
+            "for other processes the BPF programs at task switches took {:.2} ms",
+            *ns as f64 / 1e6
+        ),
+    }
+}
+
+fn of_scope(note: &ScopeNote) -> String {
+    match note {
+        ScopeNote::Uncharged { why } => format!(
+            "CPU time and events of scopes are unknown; only the time that threads spent in them is known: {why}"
+        ),
+        ScopeNote::NeverEntered { process } => {
+            format!("{} entered no scopes: {HOW}", whose(process))
+        }
+        ScopeNote::Unseen { process } => format!(
+            "the scopes of {} are unknown: only the agent can see them",
+            whose(process)
+        ),
+    }
+}
+
+fn of_lock(note: &LockNote) -> String {
+    match note {
+        LockNote::PlaceInKernel { place, why } => format!(
+            "{place} is seen through the kernel's futex tracepoints: {why}"
+        ),
+        LockNote::InKernel {
+            process,
+            why,
+            call_ns,
+        } => {
+            let why = match why {
+                Some(why) => format!("because the agent cannot enter ({why})"),
+                None => "as `--via kernel` requests".to_owned(),
+            };
+            let each = call_ns.map_or_else(String::new, |ns| {
+                format!(": each call costs about {ns} ns, plus its entry and exit")
+            });
+            format!("{} is seen through the kernel's futex tracepoints, {why}{each}", whose(process))
+        }
+        LockNote::Go => {
+            "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
+             lock of the runtime; waits of goroutines for a sync.Mutex are not seen: use \
+             runtime.SetMutexProfileFraction and `go tool pprof`"
+                .to_owned()
+        }
+        LockNote::CallsitesHidden => {
+            "call sites have no names: the kernel hides its addresses (kernel.kptr_restrict, or cap_syslog is \
+             missing)"
+                .to_owned()
+        }
+        LockNote::StacksLost { waits } => format!(
+            "{} without a call site: the stack could not be kept",
+            counted(*waits, "wait")
+        ),
+    }
+}
+
+fn of_stat(note: &StatNote) -> String {
+    match note {
+        StatNote::CgroupsByEvents { why } => format!(
+            "{why}: each cgroup has events of its own, and the cost excludes rescheduling them at switches; cgroups \
+             that are created later are not counted"
+        ),
+        StatNote::CgroupsByFiles { why } => format!(
+            "{why}: the counts are from the files of cgroups (cpu.stat, memory.stat); cgroups that are created later \
+             are not counted"
+        ),
+        StatNote::UnmatchedPatterns { patterns } => {
+            let patterns = patterns.iter().map(|pattern| format!("'{pattern}'"));
+            let patterns = patterns.collect::<Vec<_>>().join(" or ");
+            format!("no cgroup ever matched {patterns}")
+        }
+        StatNote::Forgotten { cgroups } => format!(
+            "{cgroups} removed cgroups are not listed any more: their counts are in the cgroups that contained them"
+        ),
+        StatNote::Amiss { what, count } => format!("{count} {}", fault(*what)),
+        StatNote::HitCostUnknown { tracepoint } => format!(
+            "the cost excludes hits of tracepoints: without {tracepoint} the cost of a hit cannot be measured"
+        ),
+        StatNote::SwitchCostUnknown => {
+            "the cost of a switch could not be measured: the reported cost is too low".to_owned()
+        }
+    }
+}
+
+fn fault(what: CgroupFault) -> &'static str {
+    match what {
+        CgroupFault::UnknownTasks => {
+            "switches from unknown tasks: the first counts of these tasks are missing"
+        }
+        CgroupFault::UnreportedSwitches => {
+            "switches that the kernel did not report: counts of events there may be charged to another cgroup"
+        }
+        CgroupFault::UnreportedTasks => {
+            "switches of tasks that the kernel did not report: the counts of these tasks are missing"
+        }
+        CgroupFault::SurplusSwitches => {
+            "reported switches that the system did not make: counts may be too high"
+        }
+        CgroupFault::UnreportedEnds => {
+            "ends of tasks that the kernel did not report: the last counts of these tasks are missing"
+        }
+        CgroupFault::MissedSwitches => {
+            "switches at which the kernel ran no program: the counts until then are charged late"
+        }
+        CgroupFault::MovedTasks => {
+            "switches from tasks that had been moved to another cgroup while they ran: their first counts there are \
+             in the previous cgroup"
+        }
+        CgroupFault::NoRoomForCgroup => {
+            "switches to cgroups for which there was no room: only the system's counts include them"
+        }
+        CgroupFault::UnreadEvents => "events could not be read on a CPU: their counts are too low",
+        CgroupFault::NoRoomForChange => {
+            "reports of created cgroups, moved tasks or removed cgroups found no room: names may be missing"
+        }
+    }
+}
+
+fn of_watch(note: &WatchNote) -> String {
+    match note {
+        WatchNote::Exec { process, after_ns } => format!(
+            "{} called exec after {}: the watch ended",
+            whose(process), seconds(*after_ns, 1)
+        ),
+        WatchNote::PointersSet { variable, after_ns } => format!(
+            "`{variable}` is watched since {}, when its pointers were set: earlier accesses are missing",
+            seconds(*after_ns, 3)
+        ),
+        WatchNote::Moved {
+            variable,
+            from,
+            to,
+            after_ns,
+        } => format!(
+            "`{variable}` is at {to:#x} since {}, and was at {from:#x}: the watch follows its pointers",
+            seconds(*after_ns, 1)
+        ),
+        WatchNote::PointersLost {
+            variable,
+            address,
+            after_ns,
+        } => format!(
+            "the pointers of `{variable}` lead to no memory since {}: the watch stays at {address:#x} until they do",
+            seconds(*after_ns, 1)
+        ),
+        WatchNote::NeverFound { variable } => format!(
+            "nothing was counted of `{variable}`: its pointers led to no memory until the end"
+        ),
+        WatchNote::MovedTimes { variable, times } => {
+            let times = match times {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            format!(
+                "`{variable}` moved {times}, because its pointers changed: accesses before tiptoe saw each change are \
+                 missing"
+            )
+        }
+        WatchNote::Ended {
+            variable,
+            cause,
+            after_ns,
+        } => {
+            let why = match cause {
+                VariableEnd::Thread => "its thread ended",
+                VariableEnd::Unmapped => "it was unmapped",
+            };
+            format!("the watch of `{variable}` ended after {}: {why}", seconds(*after_ns, 1))
+        }
+        WatchNote::StackReused { variable, seen_ns } => format!(
+            "`{variable}` was accessed by other threads after {}, when its thread was last seen: the memory may have \
+             been reused for a variable of another thread",
+            seconds(*seen_ns, 2)
+        ),
+        WatchNote::Freed {
+            variable,
+            function,
+            after_ns,
+        } => format!(
+            "`{variable}` was accessed by `{function}` after {}: an allocator took back or handed out memory there, \
+             so later accesses may be to another object",
+            seconds(*after_ns, 1)
+        ),
+        WatchNote::Shared { variable } => format!(
+            "`{variable}` is in memory that other processes may share: their stores are not seen, and old values are \
+             those that this process left"
+        ),
+        WatchNote::MovedToThreads => {
+            "other processes hit the same addresses: the watch moved from all CPUs to the threads of its process; \
+             accesses during the move were missed"
+                .to_owned()
+        }
+        WatchNote::RestedForOthers { windows, why } => {
+            let why = why.as_deref();
+            let why = why.unwrap_or("`--via kernel-task` excludes these processes");
+            format!(
+                "other processes hit the same addresses in {windows} windows: the watch rested then ({why})"
+            )
+        }
+    }
+}
+
+fn of_event(note: &EventNote) -> String {
+    match note {
+        EventNote::SameName { functions } => format!("{functions} functions of this name"),
+        EventNote::Selected { function } => format!("selected {function}"),
+        EventNote::Inlined { places: 1 } => "1 inlined place is not counted".to_owned(),
+        EventNote::Inlined { places } => format!("{places} inlined places are not counted"),
+        EventNote::ValuesWithoutRoom => "more values than threads have room for".to_owned(),
+        EventNote::Trap => "trap: no jump fits there".to_owned(),
+    }
+}
+
+/// Returns a process as the subject of a sentence.
+fn whose(process: &Process) -> String {
+    format!("process {} ({})", process.pid, process.comm)
+}
+
+/// Returns a process as an item of a list.
+fn named(process: &Process) -> String {
+    let words = format!("{} {}", process.pid, process.comm);
+    words.trim_end().to_owned()
+}
+
+/// Names the first items of a list, and the number of the others.
+fn few(all: &[String], most: usize) -> String {
+    let first = all[..all.len().min(most)].join(", ");
+    match all.len().saturating_sub(most) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// Returns a number and its noun, without separators.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {}", plural(count, noun))
+}
+
+fn seconds(ns: u64, decimals: usize) -> String {
+    format!("{:.decimals$} s", ns as f64 / 1e9)
+}
+
+/// Returns the name of a signal that ends programs, by its number on Linux.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        31 => "SIGSYS",
+        _ => return None,
+    };
+    Some(name)
+}

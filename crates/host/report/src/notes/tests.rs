@@ -1,0 +1,131 @@
+use tiptoe_session::{FunctionNote, LockNote, Locks, Process, ProcessNote};
+
+use super::*;
+
+fn ended(pid: u32, signal: Option<i32>) -> Note {
+    let process = Process::from((pid, "a\n".to_owned()));
+    let after_ns = u64::from(pid) * 1_000_000_000;
+    ProcessNote::Ended {
+        process,
+        signal,
+        after_ns,
+    }
+    .into()
+}
+
+fn in_kernel(place: &str) -> Note {
+    let (place, why) = (place.to_owned(), "its code holds data".to_owned());
+    LockNote::PlaceInKernel { place, why }.into()
+}
+
+#[test]
+fn many_notes_of_one_kind_are_folded_and_warnings_are_first() {
+    let mut session = Session {
+        locks: Some(Locks {
+            unfinished: 3,
+            ..Locks::default()
+        }),
+        ..Session::default()
+    };
+    let places = ["libfoo.so:ns::f(int, char)", "g", "h", "i", "j"];
+    session.notes.extend(places.map(in_kernel));
+    session
+        .notes
+        .extend((1..=429).map(|pid| ended(pid, Some(9))));
+    let options = Options::default();
+    let seen = "is seen through the kernel's futex tracepoints: its code holds data";
+    assert_eq!(
+        lines(&session, &options),
+        [
+            "warning: process 1 (a\\n) was killed by signal 9 (SIGKILL) after 1.0 s",
+            "warning: process 2 (a\\n) was killed by signal 9 (SIGKILL) after 2.0 s",
+            "warning: process 3 (a\\n) was killed by signal 9 (SIGKILL) after 3.0 s",
+            "warning: … and 426 more like these: `-v` prints them",
+            "note: 3 waits were not over when the trace ended, and were not counted",
+            &format!("note: libfoo.so:ns::f(int, char) {seen}"),
+            &format!("note: g {seen}"),
+            &format!("note: h {seen}"),
+            "note: … and 2 more like these: `-v` prints them",
+        ]
+    );
+    let all = Options {
+        all_notes: true,
+        ..options
+    };
+    assert_eq!(lines(&session, &all).len(), 1 + session.notes.len());
+    session.notes.truncate(4);
+    assert_eq!(
+        lines(&session, &options).len(),
+        1 + 4,
+        "one more is no shorter"
+    );
+}
+
+#[test]
+fn many_notes_of_one_kind_are_printed_once_during_a_run() {
+    let mut live = LiveNotes::default();
+    let lines: Vec<String> = (1..=20)
+        .filter_map(|pid| live.line(&ended(pid, None)))
+        .collect();
+    assert_eq!(lines.len(), SHOWN + 1);
+    assert_eq!(lines[0], "warning: process 1 (a\\n) ended after 1.0 s");
+    assert_eq!(
+        lines[SHOWN],
+        "warning: … more like these are not printed one by one"
+    );
+    let spec = "f".to_owned();
+    let other = live.line(&FunctionNote::WaitsForLibrary { spec }.into());
+    assert!(other.is_some_and(|line| line.starts_with("note: `f` matches nothing")));
+}
+
+/// The severity was derived from the words, so a process or file whose name was such a word turned a note into a
+/// warning.
+#[test]
+fn names_do_not_make_a_warning_of_a_note() {
+    for name in ["missing", "lost", "another tracer", "not counted"] {
+        let note = LiveNotes::default().line(&in_kernel(name));
+        assert!(
+            note.is_some_and(|line| line.starts_with("note: ")),
+            "{name}"
+        );
+    }
+}
+
+/// Notes were of one kind if most of their words were the same.
+#[test]
+fn notes_of_different_kinds_are_not_folded() {
+    let process = Process::from((7, "a".to_owned()));
+    let started = [ProcessNote::StartedLate, ProcessNote::EndedInDelay];
+    let mut session = Session::default();
+    session.notes.extend(started.map(Note::from));
+    session.notes.push(ended(7, None));
+    let failed = ProcessNote::NotDetached {
+        process,
+        why: "it is stopped".into(),
+    };
+    session.notes.push(failed.into());
+    let kinds = by_kind(session.notes.iter().map(NoteLine::of).collect());
+    assert_eq!(kinds.len(), session.notes.len());
+}
+
+/// A session of a version whose notes had no kinds.
+#[test]
+fn an_old_session_prints_its_sentences() {
+    let old = include_str!("../../tests/sessions/without-kinds.json");
+    let session: Session = serde_json::from_str(old).expect("an old session is readable");
+    assert_eq!((session.version, session.notes.len()), (0, 0));
+    let text = crate::text(&session, &Options::default());
+    assert!(
+        text.contains("\nnote: `libtwo.so:*` matched nothing that was loaded\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("dictFind  (2 functions of this name)\n"),
+        "{text}"
+    );
+    let again = crate::json(&session).expect("JSON");
+    assert_eq!(
+        serde_json::from_str::<Session>(&again).expect("a session"),
+        session
+    );
+}

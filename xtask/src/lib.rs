@@ -15,6 +15,7 @@ pub mod pairs;
 pub mod pictures;
 pub mod sbom;
 pub mod schema;
+pub mod sessions;
 pub mod shared_object;
 pub mod sources;
 pub mod tests;

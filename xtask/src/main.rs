@@ -2,9 +2,9 @@
 //! of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{keep, pictures, sbom, schema, tests, words};
+use xtask::{keep, pictures, sbom, schema, sessions, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | schema | words | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,6 +15,7 @@ fn main() {
             0
         }
         ["schema"] => schema::write(),
+        ["sessions", folder] => sessions::put(folder),
         ["words"] => {
             print!("{}", words::table());
             0

@@ -93,16 +93,10 @@ impl WordCount {
     }
 
     fn of_words(words: &[String]) -> Self {
-        let count = |phrases: &[&str]| {
-            phrases
-                .iter()
-                .map(|phrase| occurrences(words, phrase))
-                .sum()
-        };
         WordCount {
             words: words.iter().filter(|word| !word.is_empty()).count(),
-            dialect: count(DIALECT),
-            reasons: count(REASONS),
+            dialect: occurrences(words, DIALECT),
+            reasons: occurrences(words, REASONS),
         }
     }
 
@@ -168,16 +162,23 @@ fn crate_of(path: &str) -> String {
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
 }
 
-/// Returns how often the words of a phrase follow each other.
-fn occurrences(words: &[String], phrase: &str) -> usize {
-    let phrase: Vec<&str> = phrase
-        .split([' ', ','])
-        .filter(|word| !word.is_empty())
-        .collect();
-    words
-        .windows(phrase.len())
-        .filter(|window| window.iter().eq(phrase.iter()))
-        .count()
+/// Returns how often the words of a phrase follow each other, over all phrases.
+fn occurrences(words: &[String], phrases: &[&str]) -> usize {
+    let mut by_first: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
+    for phrase in phrases {
+        let mut parts = phrase.split([' ', ',']).filter(|part| !part.is_empty());
+        let first = parts.next().expect("a phrase has words");
+        by_first.entry(first).or_default().push(parts.collect());
+    }
+    let found_at = |at: usize| {
+        let rest = |phrase: &&Vec<&str>| {
+            let after = words[at + 1..].iter().take(phrase.len());
+            after.eq(phrase.iter())
+        };
+        let phrases = by_first.get(words[at].as_str()).into_iter().flatten();
+        phrases.filter(rest).count()
+    };
+    (0..words.len()).map(found_at).sum()
 }
 
 /// Returns the words of a text in lower case, without examples. An empty word is there for an empty line.
@@ -209,10 +210,10 @@ fn prose_words(text: &str) -> Vec<String> {
 /// Returns the string literals that have a space, without `{…}`, and with an empty line after each.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
-    while let Some(letter) = rest.chars().next() {
+    while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
+        rest = rest.split_at(at).1;
         let (comment, literal) = (comment_len(rest), literal_len(rest));
-        let len = [comment, literal.unwrap_or(0), letter.len_utf8()];
-        let (part, after) = rest.split_at(len.into_iter().max().unwrap_or(1));
+        let (part, after) = rest.split_at(comment.max(literal.unwrap_or(0)).max(1));
         if comment == 0 && literal.is_some() && part.trim().contains(' ') {
             for part in part.split('{') {
                 text.push_str(part.split_once('}').map_or(part, |(_, after)| after));

@@ -60,8 +60,9 @@ nightly: ## everything: what is long, needs other releases of Debian, measures t
 stress: ## nightly at full scale, with ten minutes of each fuzz target
 	@$(MAKE) nightly TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
-check: ## formatting, lints, dependencies, the BPF objects
+check: ## formatting, spelling, lints, dependencies, the BPF objects
 	@$(step) format cargo fmt --all -- --check
+	@$(step) spelling scripts/spelling.sh
 	@$(step) lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 	@$(step) "format and lints of the fuzz targets" scripts/fuzz.sh check
 	@$(step) dependencies scripts/deny.sh

@@ -7,7 +7,7 @@
 
 what=${1:-test}
 demo=(redis-server redis-tools)
-tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils strace debuginfod clang "clang-$(clang_major)" "llvm-$(clang_major)")
+tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils codespell strace debuginfod clang "clang-$(clang_major)" "llvm-$(clang_major)")
 
 # Any installed Go suffices, because Debian's package is large.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)

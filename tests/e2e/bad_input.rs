@@ -23,6 +23,9 @@ const WRONG: &[&str] = &[
     "probe main -p 0",
     "probe main -p one",
     "probe main -p 1,x",
+    "probe main -p 1 2",
+    "lock -p 1 2",
+    "stat -p 1 2",
     "probe main -p 4194303",
     "probe main -p redis-server",
     "probe main --comm nobody-has-this",
@@ -172,6 +175,15 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
             let is_listed = options(&help).any(|listed| listed == option);
             assert!(is_listed, "{option} is no option: {line}: {talk}");
         }
+    }
+}
+
+/// `pidof` separates process ids by spaces.
+#[test]
+fn a_second_process_id_was_taken_for_a_function() {
+    for line in ["probe main -p 1 2", "lock -p 1 2", "stat -p 1 2"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        refused(&words, &["'2'", "separated by commas: -p 1,2"]);
     }
 }
 

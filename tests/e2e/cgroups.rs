@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Cgroup, Form, Process, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skipped, target};
 
 mod change;
 mod without;
@@ -84,8 +84,7 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
-    let session = serde_json::from_str(line.unwrap_or_else(|| panic!("no session: {text}")));
-    let session: Value = session.expect("JSON");
+    let session = Report::parse(line.unwrap_or_else(|| panic!("no session: {text}"))).value;
     // Some machines hide tasks from tracing; the note about them is allowed.
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
@@ -312,7 +311,7 @@ fn intervals_add_up() {
 fn intervals(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines = text.lines().filter(|line| line.starts_with('{'));
-    let lines = lines.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines = lines.map(|line| Report::parse(line).value);
     lines.filter(|line| line["at_ns"].is_u64()).collect()
 }
 

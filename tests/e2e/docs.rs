@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
@@ -121,6 +121,61 @@ fn documented() -> Vec<PageCommand> {
     all
 }
 
+/// Returns what pages show as the output of a command, with the page of each.
+fn shown(command: &str) -> Vec<(PathBuf, String)> {
+    let of_page = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a page");
+        let blocks = text.split("```console\n").skip(1);
+        let blocks = blocks.filter_map(|rest| rest.split("\n```").next()?.split_once('\n'));
+        let ours =
+            blocks.filter(|(line, _)| command_in("console", line).as_deref() == Some(command));
+        let outputs: Vec<_> = ours
+            .map(|(_, shown)| (path.clone(), shown.to_owned()))
+            .collect();
+        outputs
+    };
+    pages().into_iter().flat_map(of_page).collect()
+}
+
+/// The line at which pages leave out lines of an output.
+const CUT: &str = "[…]";
+
+/// Returns how the last lines of a report, after a cut, begin, without notes.
+fn closing(report: &str) -> BTreeSet<String> {
+    let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
+    let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
+    let lines = last.lines().filter(|line| !line.is_empty());
+    let lines = lines.filter(|line| !line.starts_with("note: ") && !line.starts_with("warning: "));
+    let is_number = |letter: char| letter == ':' || letter.is_ascii_digit();
+    let begins = |line: &str| line.split(is_number).next().unwrap_or_default().to_owned();
+    lines.map(begins).collect()
+}
+
+/// Returns the pages whose output of a command ends with other lines than the command's. Lines of calls and of fields are
+/// no reports.
+fn stale(command: &str, printed: &Output) -> Vec<String> {
+    let instrument = command.split(' ').nth(1).unwrap_or_default();
+    let is_report = !command.contains("--record") && !command.contains("--csv");
+    if !ENDLESS.contains(&instrument) || !is_report {
+        return Vec::new();
+    }
+    let printed = [&printed.stdout, &printed.stderr].map(|text| String::from_utf8_lossy(text));
+    let mut reports = printed
+        .iter()
+        .filter(|text| text.contains("cost of tracing"));
+    let today = closing(reports.next().expect("a report"));
+    let is_stale = |(_, report): &(PathBuf, String)| match report.contains(CUT) {
+        true => !closing(report).is_subset(&today),
+        false => closing(report) != today,
+    };
+    let stale = shown(command).into_iter().filter(is_stale);
+    let line = |(page, report): (PathBuf, String)| {
+        let (page, closing) = (page.display(), closing(&report));
+        format!("{page}: {command}\n  ends with {closing:?}, not {today:?}")
+    };
+    stale.map(line).collect()
+}
+
 /// Returns the command as this test runs it.
 fn runnable(line: &str) -> String {
     let replace = |line: String, (from, to): &(&str, &str)| line.replace(from, to);
@@ -190,6 +245,22 @@ fn redis(program: &PathBuf, folder: &std::path::Path) -> Process {
 }
 
 #[test]
+fn outputs_lacked_lines_that_reports_have() {
+    for (report, expected) in [
+        ("a 1\n\ncost: 5%\n", &["cost"][..]),
+        (
+            "a\n\nnote: b\ntiptoe used 3 s\ncost: 5%",
+            &["cost", "tiptoe used "],
+        ),
+        ("a\n[…]\ncost: 5%", &["cost"]),
+        ("a\n\n[…]", &[]),
+    ] {
+        let closing: Vec<String> = closing(report).into_iter().collect();
+        assert_eq!(closing, expected, "{report}");
+    }
+}
+
+#[test]
 #[ignore = "nightly: traces with some forty commands, one after another"]
 fn every_command_of_the_documentation_works() {
     if !is_root() {
@@ -247,7 +318,9 @@ fn every_command_of_the_documentation_works() {
             .current_dir(place)
             .env("PATH", &search);
         let output = output(&mut shell);
-        if !output.status.success() {
+        if output.status.success() {
+            failed.extend(stale(line, &output));
+        } else {
             let said = String::from_utf8_lossy(&output.stderr);
             failed.push(format!(
                 "{page}: {line}\n  run as {run}\n  {}: {said}",

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Debian, musl_target, root, target};
+use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
 /// Releases on whose C libraries the command must not depend.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
@@ -92,7 +92,7 @@ fn the_command_traces_where_only_musl_and_busybox_are() {
         "{}",
         read("verdict")
     );
-    let session: Value = serde_json::from_str(&read("report")).expect("JSON");
+    let session = Report::parse(&read("report")).value;
     let event = &session["events"][0];
     assert_eq!(event["via"], "agent", "{session:#}");
     assert!(event["count"].as_u64() > Some(0), "{session:#}");
@@ -112,7 +112,7 @@ fn the_command_traces_in_other_releases() {
         said(command.arg("--").arg(&program).args(["2", "1000"]));
         let session = fs::read_to_string(&report).expect("a report");
         fs::remove_file(&report).expect("our own file");
-        let session: Value = serde_json::from_str(&session).expect("JSON");
+        let session = Report::parse(&session).value;
         let event = &session["events"][0];
         assert_eq!(event["via"], "agent", "{release}: {session:#}");
         assert!(event["count"].as_u64() > Some(0), "{release}: {session:#}");

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tiptoe_tests::{Process, Ready, command};
+use tiptoe_tests::{Process, Ready, Report, command};
 
 const KILLED: usize = 8;
 
@@ -38,7 +38,7 @@ fn many_similar_notes_are_folded_except_in_json_and_with_v() {
     let report = killed(&["-v"]);
     assert_eq!(notes(&report), KILLED, "{report}");
     let report = killed(&["--json"]);
-    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let report = Report::parse(&report).value;
     let kept = report["notes"].as_array().expect("notes").iter();
     let kept = kept.filter(|note| note.as_str().is_some_and(|note| note.contains("signal 9")));
     assert_eq!(kept.count(), KILLED, "{report:#}");

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, target_with};
 
@@ -41,7 +40,7 @@ impl Recorded {
             .rsplit_once('\n')
             .expect("lines and a report");
         let lines = lines.lines().map(|line| {
-            let value: Value = serde_json::from_str(line).expect(line);
+            let value = Report::parse(line).value;
             let event = value["event"].as_str().expect(line);
             assert!(event.ends_with(&format!(":{function}")), "{line}");
             let number = |key: &str| value[key].as_u64().expect(line);
@@ -334,7 +333,7 @@ fn a_killed_tiptoe_took_its_records_along() {
     assert!(process.finish().1.success());
     let text = text();
     std::fs::remove_file(&path).expect("it is there");
-    let line: Value = serde_json::from_str(text.lines().next().expect("a line")).expect(&text);
+    let line = Report::parse(text.lines().next().expect("a line")).value;
     assert!(line["at_ns"].is_u64(), "{line}");
 }
 

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tiptoe_tests::{Form, Process, command, process, skipped, target};
+use tiptoe_tests::{Form, Process, Report, command, process, skipped, target};
 
 const CALLS: &str = "syscalls:sys_enter_getppid";
 
@@ -28,7 +28,7 @@ fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
-    serde_json::from_str(line.unwrap_or_else(|| panic!("no session: {text}"))).expect("JSON")
+    Report::parse(line.unwrap_or_else(|| panic!("no session: {text}"))).value
 }
 
 fn value(session: &Value, event: &str) -> f64 {
@@ -81,7 +81,7 @@ fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let text = std::fs::read_to_string(&report).expect("a report");
     let _ = std::fs::remove_file(&report);
     drop(program);
-    (serde_json::from_str(&text).expect("JSON"), said)
+    (Report::parse(&text).value, said)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn page_faults_of_a_running_program_are_exact() {
     let _ = tiptoe.finish();
     let text = std::fs::read_to_string(&report).expect("a report");
     let _ = std::fs::remove_file(&report);
-    let session: Value = serde_json::from_str(&text).expect("JSON");
+    let session = Report::parse(&text).value;
     assert_eq!(value(&session, "page-faults"), 500.0, "{session:#}");
     assert_eq!(value(&session, "minor-faults"), 500.0);
 }

@@ -18,6 +18,7 @@ pub mod memory;
 pub mod process;
 pub mod ready;
 pub mod report;
+mod schema;
 pub mod screen;
 mod skipped;
 pub mod target;

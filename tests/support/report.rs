@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A report as printed by `--json`.
+use crate::schema;
+
+/// A report, or another line, as printed by `--json`.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The parsed JSON.
@@ -12,10 +14,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses one JSON value. Panics with the text if it is not JSON.
+    /// Parses one line. Panics if it is not JSON, or not as the book's schema says.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
+        schema::check(&value);
         Report { value }
     }
 
@@ -127,9 +130,11 @@ mod tests {
 
     #[test]
     fn functions_are_found_by_every_name() {
-        let report = Report::parse(
-            r#"{"events": [{"event": "uprobe:hot:till::refuse", "count": 3, "names": ["other"]}]}"#,
-        );
+        let event =
+            serde_json::json!({"event": "uprobe:hot:till::refuse", "count": 3, "names": ["other"]});
+        let report = Report {
+            value: serde_json::json!({"events": [event]}),
+        };
         assert_eq!(report.count("till::refuse"), 3);
         assert_eq!(report.count("other"), 3);
         assert!(report.event("refuse").is_none());

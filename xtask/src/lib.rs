@@ -14,6 +14,8 @@ pub mod pages;
 pub mod pairs;
 pub mod pictures;
 pub mod sbom;
+pub mod schema;
+pub mod sessions;
 pub mod shared_object;
 pub mod sources;
 pub mod tests;

@@ -2,10 +2,9 @@
 //! of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{keep, pictures, sbom, tests, words};
+use xtask::{keep, pictures, sbom, schema, sessions, tests, words};
 
-const USAGE: &str =
-    "usage: xtask sbom | words | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,6 +14,8 @@ fn main() {
             println!("{:#}", sbom::document(&Dependencies::resolve()));
             0
         }
+        ["schema"] => schema::write(),
+        ["sessions", folder] => sessions::put(folder),
         ["words"] => {
             print!("{}", words::table());
             0

@@ -1,5 +1,5 @@
-//! Counts how plainly the comments of each crate are written: words of a dialect that readers must translate, and
-//! words that carry reasons. A count cannot judge a sentence; it shows which crates to read again.
+//! Counts how plainly the comments of each crate, the pages and the messages are written: words of a dialect that readers
+//! must translate, and words that carry reasons. A count cannot judge a sentence; it shows what to read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +60,14 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// The counts of one crate's comments.
+/// The most words of the dialect in 1,000 words.
+const MOST_DIALECT: f64 = 1.0;
+
+/// The rows of pages, and of the texts that the command prints, other than its help, which is comments of the source.
+const PAGES: &str = "(pages)";
+const MESSAGES: &str = "(messages)";
+
+/// The counts of one crate's comments, or of other texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordCount {
     words: usize,
@@ -71,17 +78,25 @@ pub struct WordCount {
 impl WordCount {
     /// Counts the comments of one source file, in Rust or C.
     pub fn of_source(source: &str) -> Self {
-        let words = comment_words(source);
-        let count = |phrases: &[&str]| {
-            phrases
-                .iter()
-                .map(|phrase| occurrences(&words, phrase))
-                .sum()
-        };
+        WordCount::of_words(&prose_words(&comments(source)))
+    }
+
+    /// Counts the sentences in the string literals of the product's part of a source file in Rust.
+    fn of_messages(source: &str) -> Self {
+        let product = source.split("#[cfg(test)]").next().unwrap_or_default();
+        WordCount::of_words(&prose_words(&literals(product)))
+    }
+
+    /// Counts a page.
+    fn of_page(page: &str) -> Self {
+        WordCount::of_words(&prose_words(page))
+    }
+
+    fn of_words(words: &[String]) -> Self {
         WordCount {
             words: words.iter().filter(|word| !word.is_empty()).count(),
-            dialect: count(DIALECT),
-            reasons: count(REASONS),
+            dialect: occurrences(words, DIALECT),
+            reasons: occurrences(words, REASONS),
         }
     }
 
@@ -96,20 +111,10 @@ impl WordCount {
     }
 }
 
-/// Returns a table with one line for each crate, and the sum of all.
+/// Returns a table with one line for each crate, the pages and the messages, and the sum of all comments.
 pub fn table() -> String {
-    let mut crates: BTreeMap<String, WordCount> = BTreeMap::new();
-    for path in crate::sources::tracked(&["*.rs", "*.c", "*.cc", "*.h"]) {
-        let path = path.display().to_string();
-        let Ok(source) = std::fs::read_to_string(crate::root().join(&path)) else {
-            continue; // removed, and not yet committed
-        };
-        let count = WordCount::of_source(&source);
-        crates.entry(crate_of(&path)).or_default().add(count);
-        crates.entry("sum".to_owned()).or_default().add(count);
-    }
     let mut table = format!("{:>7} {:>8} {:>8}  crate\n", "words", "dialect", "reasons");
-    for (name, count) in &crates {
+    for (name, count) in counts() {
         let [dialect, reasons] = [count.dialect, count.reasons].map(|of| count.per_thousand(of));
         let _ = writeln!(
             table,
@@ -120,30 +125,67 @@ pub fn table() -> String {
     table
 }
 
+/// Returns the rows of the table with more than [`MOST_DIALECT`].
+pub fn too_much_dialect() -> Vec<String> {
+    let rows = counts().into_iter();
+    let rows = rows.map(|(name, count)| (name, count.per_thousand(count.dialect)));
+    let bad = rows.filter(|(_, dialect)| *dialect > MOST_DIALECT);
+    let words = "words of the list in xtask/src/words.rs";
+    bad.map(|(name, dialect)| format!("{name}: {dialect:.1} of 1,000 are {words}"))
+        .collect()
+}
+
+fn counts() -> BTreeMap<String, WordCount> {
+    let mut counts: BTreeMap<String, WordCount> = BTreeMap::new();
+    let mut add = |name: String, count| counts.entry(name).or_default().add(count);
+    for path in crate::sources::tracked(&["*.rs", "*.c", "*.cc", "*.h"]) {
+        let path = path.display().to_string();
+        let Ok(source) = std::fs::read_to_string(crate::root().join(&path)) else {
+            continue; // removed, and not yet committed
+        };
+        let count = WordCount::of_source(&source);
+        if path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs") {
+            add(MESSAGES.to_owned(), WordCount::of_messages(&source));
+        }
+        add(crate_of(&path), count);
+        add("sum".to_owned(), count);
+    }
+    for page in crate::pages::all() {
+        add(PAGES.to_owned(), WordCount::of_page(&crate::read(&page)));
+    }
+    counts
+}
+
 /// Returns `crates/GROUP/NAME` for a file of a crate, else the first folder of its path.
 fn crate_of(path: &str) -> String {
     let depth = if path.starts_with("crates/") { 3 } else { 1 };
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
 }
 
-/// Returns how often the words of a phrase follow each other.
-fn occurrences(words: &[String], phrase: &str) -> usize {
-    let phrase: Vec<&str> = phrase
-        .split([' ', ','])
-        .filter(|word| !word.is_empty())
-        .collect();
-    words
-        .windows(phrase.len())
-        .filter(|window| window.iter().eq(phrase.iter()))
-        .count()
+/// Returns how often the words of a phrase follow each other, over all phrases.
+fn occurrences(words: &[String], phrases: &[&str]) -> usize {
+    let mut by_first: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
+    for phrase in phrases {
+        let mut parts = phrase.split([' ', ',']).filter(|part| !part.is_empty());
+        let first = parts.next().expect("a phrase has words");
+        by_first.entry(first).or_default().push(parts.collect());
+    }
+    let found_at = |at: usize| {
+        let rest = |phrase: &&Vec<&str>| {
+            let after = words[at + 1..].iter().take(phrase.len());
+            after.eq(phrase.iter())
+        };
+        let phrases = by_first.get(words[at].as_str()).into_iter().flatten();
+        phrases.filter(rest).count()
+    };
+    (0..words.len()).map(found_at).sum()
 }
 
-/// Returns the words of all comments in lower case, without examples. An empty word separates
-/// comments.
-fn comment_words(source: &str) -> Vec<String> {
+/// Returns the words of a text in lower case, without examples. An empty word is there for an empty line.
+fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
-    for line in comments(source).lines() {
+    for line in text.lines() {
         if line.contains("```") {
             is_example = !is_example;
         } else if line.is_empty() {
@@ -163,6 +205,25 @@ fn comment_words(source: &str) -> Vec<String> {
         }
     }
     words
+}
+
+/// Returns the string literals that have a space, without `{…}`, and with an empty line after each.
+fn literals(source: &str) -> String {
+    let (mut text, mut rest) = (String::new(), source);
+    while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
+        rest = rest.split_at(at).1;
+        let (comment, literal) = (comment_len(rest), literal_len(rest));
+        let (part, after) = rest.split_at(comment.max(literal.unwrap_or(0)).max(1));
+        if comment == 0 && literal.is_some() && part.trim().contains(' ') {
+            for part in part.split('{') {
+                text.push_str(part.split_once('}').map_or(part, |(_, after)| after));
+                text.push(' ');
+            }
+            text.push_str("\n\n");
+        }
+        rest = after;
+    }
+    text
 }
 
 /// Returns the text of all comments. An empty line separates two that have code between them.
@@ -276,6 +337,18 @@ mod tests {
             };
             assert_eq!(WordCount::of_source(source), expected, "{source}");
         }
+    }
+
+    #[test]
+    fn words_of_messages_are_of_sentences_only() {
+        let count = |source: &str| {
+            let count = WordCount::of_messages(source);
+            (count.words, count.dialect)
+        };
+        assert_eq!(count("say(\"nobody was told\"); // told"), (3, 2));
+        assert_eq!(count("key(\"told\"); say(\"a {told} b\")"), (2, 0));
+        assert_eq!(count("\n#[cfg(test)]\nsay(\"nobody was told\")"), (0, 0));
+        assert_eq!(count("say(\"it lies at\", \"so many\")"), (5, 2));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use skipped::skipped;
 use xtask::dependencies::Dependencies;
 use xtask::layers::{self, LayerRow};
 use xtask::metadata::{self, Package};
-use xtask::{examples, headings, pages, pairs, read, sbom, shared_object, sources};
+use xtask::{examples, headings, pages, pairs, read, sbom, schema, shared_object, sources, words};
 
 /// The crates whose types may be serialized: each such type is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
@@ -95,6 +95,16 @@ fn links_of_pages_lead_to_headings() {
 #[test]
 fn the_book_lists_its_pages() {
     none(headings::unlisted());
+}
+
+#[test]
+fn the_page_of_json_keys_is_of_the_schema() {
+    none(schema::stale());
+}
+
+#[test]
+fn words_are_plain() {
+    none(words::too_much_dialect());
 }
 
 #[test]

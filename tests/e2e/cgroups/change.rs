@@ -96,7 +96,7 @@ fn moved_while_it_runs(more: Option<&str>, check: Check) {
     assert!(status.success());
     let text = fs::read_to_string(&report).expect("a report");
     let _ = fs::remove_file(&report);
-    let session: Value = serde_json::from_str(&text).expect("JSON");
+    let session = Report::parse(&text).value;
     assert_way(&session, more);
     let check = check_where_seen(&session, check);
     for (cgroup, path) in [("from", &from), ("to", &to)] {

@@ -64,7 +64,7 @@ fn without_bpf_others_count() {
             "{}",
             String::from_utf8_lossy(&done.stderr)
         );
-        let session: Value = serde_json::from_str(&said).expect("JSON");
+        let session = Report::parse(&said).value;
         assert!(
             session["notes"].to_string().contains(words),
             "{}",

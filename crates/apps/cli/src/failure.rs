@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use crate::terminal;
+use crate::{processes, terminal};
 
 /// The exit status if tiptoe itself failed.
 pub const FAILED: u8 = 2;
@@ -94,7 +94,14 @@ fn two_lines(message: &str) -> (String, String) {
         "invalid digit found in string",
         "not a whole number from 0 on",
     );
-    (what, tip.unwrap_or_else(help))
+    let word = what.split('\'').nth(1).unwrap_or_default();
+    let is_pid = what.starts_with("unexpected argument") && processes::is_pid(word);
+    let hint = || match is_pid {
+        true => processes::LIST_HINT.to_owned(),
+        false => help(),
+    };
+    let hint = tip.unwrap_or_else(hint);
+    (what, hint)
 }
 
 /// Returns the command line for the given command's help, or for all help if there is no such

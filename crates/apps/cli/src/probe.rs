@@ -89,6 +89,9 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
 fn check(text: &str) -> Result<(), Failure> {
     const GRAMMAR: &str =
         "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'";
+    if processes::is_pid(text) {
+        return Err(Failure::new(format!("'{text}' is no function")).hint(processes::LIST_HINT));
+    }
     let spec = Spec::parse(text).map_err(|error| {
         Failure::new(format!("'{}': {error}", text.escape_debug())).hint(GRAMMAR)
     })?;
@@ -222,6 +225,7 @@ mod tests {
             assert!(check(spec).is_ok(), "{spec}");
         }
         for (spec, said) in [
+            ("32169", "'32169' is no function"),
             ("prog:", "a function is missing (at character 6)"),
             ("mem:stats", "'mem:' is not implemented yet"),
             ("f/latency/", "'latency' is not implemented yet"),

@@ -9,6 +9,14 @@ use crate::failure::Failure;
 /// How many bytes of a name the kernel keeps. A longer name is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
+/// The hint for process ids that are separated by spaces, as `pidof` prints them.
+pub const LIST_HINT: &str = "process ids are separated by commas: -p 1,2";
+
+/// Returns whether a word is a process id where something else must be.
+pub fn is_pid(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Returns the processes whose comm is `name`, by id. Leaves out this process, zombies and kernel
 /// threads, which tiptoe cannot trace. Fails if no process is left.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {

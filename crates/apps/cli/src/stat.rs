@@ -19,7 +19,7 @@ use crate::observer::LiveLines;
 use crate::output::Output;
 use crate::ready::{self, Talk};
 use crate::status::{self, About};
-use crate::{probe, values};
+use crate::{probe, processes, values};
 
 mod report;
 mod scopes;
@@ -305,6 +305,10 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     if args.repeat.is_some() && !has_command {
         let what = "-r without -- CMD: there is nothing to run again";
         return Err(Failure::new(what).hint("-I MS counts in intervals"));
+    }
+    let program = args.command.first().and_then(|word| word.to_str());
+    if let Some(pid) = program.filter(|word| !args.pids.is_empty() && processes::is_pid(word)) {
+        return Err(Failure::new(format!("'{pid}' is no command")).hint(processes::LIST_HINT));
     }
     match (of_all, args.pids.as_slice(), has_command) {
         (true, _, _) => Ok(StatWhom::All),

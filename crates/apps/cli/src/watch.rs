@@ -72,8 +72,8 @@ longer. 3 of the 4 debug registers may be used; --all-slots takes the last, whic
 use. Hits of another process at the same address are not counted; their number is reported, \
 because each costs that process as much.
 --via kernel-task uses breakpoints of each thread, which threads that start later inherit. It \
-is also chosen if other processes run the program at the same addresses (forked workers) or if \
-CPUs have no register left. It adds 0.3 us and more to each switch.
+is also chosen before Linux 6.10, if other processes run the program at the same addresses \
+(forked workers) or if CPUs have no register left. It adds 0.3 us and more to each switch.
 --via agent is chosen if this user may have neither. The agent sets the same breakpoints in \
 the program, and each access raises a signal in the thread that made it. It works for your own \
 programs. It does not see writes by system calls, nor those of a thread while it blocks \

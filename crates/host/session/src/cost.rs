@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The basis of a cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// Counts and calibrated unit costs.
@@ -24,6 +25,7 @@ impl From<tiptoe_event::Basis> for Basis {
 
 /// When the price of a hit was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Calibration {
     /// In this run, at least partly.
@@ -34,6 +36,7 @@ pub enum Calibration {
 
 /// The cost of tracing, as a share of the target's CPU time (1.0 is all of it), with an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Cost {
     /// The best estimate.
@@ -52,7 +55,7 @@ pub struct Cost {
     pub unit_low_ns: f64,
     /// The upper end of the mean cost.
     pub unit_high_ns: f64,
-    /// The cost of a hit that a filter, or `--under`, rejected; `None` without either. Rejected hits are not counted:
+    /// The cost of a hit that a filter, or `--under`, rejected; absent without either. Rejected hits are not counted:
     /// all other numbers exclude them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
@@ -70,6 +73,7 @@ pub struct Cost {
 
 /// What tracing added to the target's forks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Forks {
     /// How often the target forked.
@@ -80,13 +84,14 @@ pub struct Forks {
 
 /// The time of our BPF programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Programs {
     /// How often they ran for the target.
     pub runs: u64,
     /// The time of these runs, without entry and exit.
     pub run_ns: u64,
-    /// How often they ran for any process: more often, because a tracepoint is system-wide. `None` if the
+    /// How often they ran for any process: more often, because a tracepoint is system-wide. Absent if the
     /// kernel does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,

@@ -5,6 +5,7 @@ use tiptoe_event::Ends as Reading;
 
 /// The calls of one event, or of a part. Each entered call is in exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,

@@ -7,14 +7,17 @@ use crate::{Ends, Latency, Note, Records};
 
 /// One event with its counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Event {
     /// The resolved spec: `uprobe:redis-server:dictFind`.
     pub event: String,
     /// The instrument that counted.
     #[serde(with = "crate::words")]
+    #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
-    /// The counted hits, or returns if requested; never scaled here.
+    /// The counted hits, never scaled. For `uretprobe:` the returns; for timed calls the sum of `returns`, `left`,
+    /// `inside` and `only_counted`; with `--record` the sum of `recorded`, `records_lost` and `only_counted`.
     pub count: u64,
     /// Hits that certainly happened but were not counted.
     pub lost: u64,
@@ -100,11 +103,13 @@ fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
     Some(Box::new(Latency::new(latency, times)))
 }
 
-/// A part of a count.
+/// A part of a count. The keys of ends and times are there as in [`Event`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CountPart {
-    /// A thread, a comm, an argument (see [`argument_key`]) or an event.
+    /// An event; or, by `--by`, a thread (`TID COMM`), a comm, an argument's value (`arg0=VALUE`, decimal or `0x…`) or a
+    /// scope. `(other threads)`, `(other values)` or `(other scopes)` for those that found no room of their own.
     pub key: String,
     /// Its hits.
     pub count: u64,
@@ -165,6 +170,7 @@ pub fn argument_key(argument: u8, value: u64) -> String {
 
 /// A request that could not be fulfilled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Refusal {
     /// The resolved spec, or the given one if it resolved to nothing.

@@ -5,6 +5,7 @@ use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 
 /// The times of one event's calls, or of a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
     /// From entry to return, over all calls in the histogram.
     pub total_ns: u64,
@@ -46,6 +47,7 @@ impl Latency {
 /// 2^((i+1)/2^scale)]` ns, with `i` = `offset + k`. Percentiles are interpolated within their
 /// bucket; the longest time is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Histogram {
     /// Each doubling has 2 to this power buckets.
     pub scale: u8,

@@ -6,12 +6,14 @@ use crate::{Dropped, Histogram, Via, Waiting};
 
 /// The locks of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Locks {
-    /// The subject of a row.
+    /// The subject of a row: `lock`, `callsite`, `thread`, `type` or `scope`.
     pub by: String,
     /// An agent in the program, or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
+    #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
     /// The waits, those with the most time first.
     pub rows: Vec<Lock>,
@@ -36,6 +38,7 @@ pub struct Locks {
 
 /// A deadlock: each thread waits for a lock that the next one holds, and the last for one of the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Deadlock {
     /// Their process.
@@ -46,6 +49,7 @@ pub struct Deadlock {
 
 /// Waits for one lock, or for the subject of `--by`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Lock {
     /// The lock's name or address, or the subject.
@@ -76,13 +80,13 @@ pub struct Lock {
     /// histogram, and "total_ns" has only the time until tiptoe last saw their thread in them.
     #[serde(skip_serializing_if = "is_zero")]
     pub left: u64,
-    /// Nanoseconds asleep.
+    /// The time asleep.
     pub total_ns: u64,
     /// The number of timed waits, if the budget did not allow timing all that slept: a random sample, from which the
-    /// total, the histogram and the blame are estimated. All other numbers are exact. `None` if all were timed.
+    /// total, the histogram and the blame are estimated. All other numbers are exact. Absent if all were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
-    /// For a rwlock: its readers when waits began. `None` for waits that only the kernel's tracepoints reported.
+    /// For a rwlock: its readers when waits began. Absent for waits that only the kernel's tracepoints reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<Readers>,
     /// The histogram of the sleeping waits.
@@ -94,7 +98,7 @@ pub struct Lock {
     /// waiting time are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// With holders: nanoseconds of waiting in which no thread held the lock, because a waiter was waking up.
+    /// With holders: the time of waiting in which no thread held the lock, because a waiter was waking up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_ns: Option<u64>,
     /// Waits that began before the trace; no other number includes them.
@@ -108,13 +112,14 @@ fn is_zero(number: &u64) -> bool {
 
 /// Waits that began before the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Early {
     /// How many.
     pub waits: u64,
     /// How many were in progress at the end.
     pub unfinished: u64,
-    /// For how many nanoseconds the oldest had slept when the trace began, at least: a stopped thread, or one that
+    /// For how long the oldest had slept when the trace began, at least: a stopped thread, or one that
     /// gets a signal, begins anew.
     pub before_ns: u64,
     /// The sum of the observed times.
@@ -133,6 +138,7 @@ impl Early {
 
 /// The hold times of a lock, by the call site that took it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Hold {
     /// The lock.
@@ -141,7 +147,7 @@ pub struct Hold {
     pub callsite: String,
     /// The number of holds.
     pub count: u64,
-    /// Nanoseconds of these holds.
+    /// The time of these holds.
     pub total_ns: u64,
     /// The histogram of the hold times.
     pub histogram: Option<Histogram>,
@@ -152,6 +158,7 @@ pub struct Hold {
 
 /// The readers of a rwlock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Readers {
     /// The mean when waits began.
@@ -162,18 +169,20 @@ pub struct Readers {
 
 /// A call site that ended waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Blame {
     /// The call site.
     pub callsite: String,
     /// The number of waits.
     pub count: u64,
-    /// Nanoseconds of these waits.
+    /// The time of these waits.
     pub total_ns: u64,
 }
 
 /// A holder of a lock: a call site, a thread whose call site is unknown, or all threads that read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Holder {
     /// The call site that released the lock.
@@ -185,6 +194,6 @@ pub struct Holder {
     /// Whether these are all threads that held a rwlock to read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub readers: bool,
-    /// Nanoseconds of other threads' waiting in which this holder had the lock.
+    /// The time of other threads' waiting in which this holder had the lock.
     pub total_ns: u64,
 }

@@ -30,6 +30,7 @@ macro_rules! notes {
     })*) => {
         /// A note, by what it is about.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(tag = "area", content = "note", rename_all = "kebab-case")]
         pub enum Note {
             $($(#[$doc])* $area($kinds),)*
@@ -57,6 +58,7 @@ macro_rules! notes {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+            #[cfg_attr(test, derive(schemars::JsonSchema))]
             #[serde(tag = "kind", rename_all = "kebab-case")]
             pub enum $kinds {
                 $($(#[$kind_doc])* $kind $({ $($field: $type),* })?,)*
@@ -242,6 +244,7 @@ notes! {
 
 /// What a program did that ended its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EndCause {
     /// It ran another program.
@@ -258,6 +261,7 @@ pub enum EndCause {
 
 /// What was missed while cgroups were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CgroupFault {
     /// Switches from unknown tasks.
@@ -284,6 +288,7 @@ pub enum CgroupFault {
 
 /// Why a variable does not exist any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum VariableEnd {
     /// Its thread ended.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The waiting threads of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Now {
     /// The waits, by thread number.
@@ -15,6 +16,7 @@ pub struct Now {
 
 /// A waiting thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Waiting {
     /// Its number.
@@ -33,7 +35,7 @@ pub struct Waiting {
     pub idle: bool,
     /// The call site of the wait.
     pub callsite: String,
-    /// Nanoseconds since it last ran, if the kernel reports that. It has waited at least as long: a signal, SIGSTOP
+    /// The time since it last ran, if the kernel reports that. It has waited at least as long: a signal, SIGSTOP
     /// or a tracer's attach makes a thread run briefly in the middle of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,

@@ -5,6 +5,7 @@ use tiptoe_event::Records as Reading;
 
 /// The calls of one event with `--record`, each in exactly one of these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Records {
     /// Recorded calls.
     pub recorded: u64,
@@ -37,6 +38,7 @@ impl From<Records> for Reading {
 
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Call<'a> {
     /// The call's start, since the start of the session.
     pub at_ns: u64,
@@ -46,10 +48,10 @@ pub struct Call<'a> {
     pub comm: &'a str,
     /// The resolved spec.
     pub event: &'a str,
-    /// The first integer argument, or its register; `None` if the function has none.
+    /// The first integer argument, or its register; absent if the function has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg0: Option<u64>,
-    /// The second integer argument, or its register; `None` if the function has fewer.
+    /// The second integer argument, or its register; absent if the function has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg1: Option<u64>,
     /// Whether they are what the registers contained, because the function's parameters are unknown.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The scopes of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Scopes {
     /// The charged events, by perf's names.
@@ -17,6 +18,7 @@ pub struct Scopes {
 
 /// The scopes of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ScopeCounts {
     /// The interval's end, since the start.
@@ -31,6 +33,7 @@ pub struct ScopeCounts {
 
 /// One scope, without the scopes inside it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Scope {
     /// Its name after its parents': `checkout/payment`; `(no scope)` for the time outside all scopes, `(other

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One process's executable file mappings, as its agent keeps them. The process itself reports all
 /// numbers, so they must not be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AddressSpace {
     /// Lookups answered without a lock.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The counts of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Stat {
     /// The target in perf's words: `'CMD ARG…'`, `process id '42'` or `'system wide'`.
@@ -15,7 +16,7 @@ pub struct Stat {
     pub counts: Vec<Count>,
     /// The counting time, the mean of the runs.
     pub elapsed_ns: f64,
-    /// The relative standard deviation of that mean; `None` for one run.
+    /// The relative standard deviation of that mean; absent for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elapsed_spread: Option<f64>,
     /// The command's CPU time in user space: the mean.
@@ -51,6 +52,7 @@ pub struct Stat {
 
 /// The counts of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Counts {
     /// The interval's end, since the start.
@@ -63,11 +65,12 @@ pub struct Counts {
 
 /// One event's count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Count {
     /// The requested name, with `:u` if this user may not count in the kernel.
     pub event: String,
-    /// The path of the cgroup without the first `/`, counted with its descendants; `None` for the whole
+    /// The path of the cgroup without the first `/`, counted with its descendants; absent for the whole
     /// target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -94,6 +97,7 @@ pub struct Count {
 
 /// Whether an event was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CountState {
     /// It was counted.

@@ -6,6 +6,7 @@ use crate::Histogram;
 
 /// The waits of a session that watched the kernel's locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Waits {
     /// How rows are grouped besides by type, mode and outcome: `callsite`, `type`, `lock`,
@@ -22,6 +23,7 @@ pub struct Waits {
 
 /// Waits of one group, for one type of lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Wait {
     /// `mmap_lock`, `rwsem`, `mutex`, `spinlock`, …
@@ -31,7 +33,7 @@ pub struct Wait {
     pub mode: Mode,
     /// The outcome.
     pub outcome: Outcome,
-    /// The group's key; `None` for `callsite`, which has its own, and for `type`.
+    /// The group's key; absent for `callsite`, which has its own, and for `type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The call site with the most waiting time.
@@ -52,6 +54,7 @@ pub struct Wait {
 
 /// How a lock is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Shared with other readers.
@@ -65,6 +68,7 @@ pub enum Mode {
 
 /// How waits ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The thread got the lock.
@@ -78,6 +82,7 @@ pub enum Outcome {
 
 /// Events that were not counted, for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Dropped {
     /// The reason, in words that follow "not counted:".

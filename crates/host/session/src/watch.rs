@@ -6,6 +6,7 @@ use crate::Dropped;
 
 /// The accesses of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Watch {
     /// How rows are grouped besides by variable and instruction: "comm" or "thread".
@@ -23,7 +24,7 @@ pub struct Watch {
     pub foreign: u64,
     /// Whether accesses by system calls count, too.
     pub sees_kernel: bool,
-    /// The use of the allowance; `None` without one.
+    /// The use of the allowance; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowance: Option<Allowance>,
     /// What was not counted, or only in part.
@@ -33,6 +34,7 @@ pub struct Watch {
 
 /// A variable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Variable {
     /// The requested name, resolved.
@@ -56,6 +58,7 @@ pub struct Variable {
 
 /// Accesses to one variable by one instruction and threads of one name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Accesses {
     /// Its name.
@@ -98,6 +101,7 @@ pub struct Accesses {
 
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Access<'a> {
     /// Its time, since the start of the session.
     pub at_ns: u64,
@@ -121,6 +125,7 @@ pub struct Access<'a> {
 
 /// A value, and how often it was stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Value {
     /// It, formatted by its type.
@@ -131,6 +136,7 @@ pub struct Value {
 
 /// Callers of an instruction's function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Stack {
     /// The callers, innermost first.
@@ -143,6 +149,7 @@ pub struct Stack {
 
 /// How many accesses a window of time allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Allowance {
     /// How many.
@@ -157,6 +164,7 @@ pub struct Allowance {
 
 /// How breakpoints were placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Placement {
     /// What each was opened for: "cpu" or "thread"; "agent" if the agent opens it for each thread.
@@ -171,6 +179,7 @@ pub struct Placement {
 
 /// How the threads of a process got breakpoints, which later threads inherited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Attached {
     /// Threads for which they were opened.
@@ -185,6 +194,7 @@ pub struct Attached {
 
 /// Reservations of debug registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
     /// A "thread" reservation excludes those of the same shard, a "cpu" one all others.

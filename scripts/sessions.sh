@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# scripts/sessions.sh [NAME…]: runs the commands whose whole output README and the book show, on servers under load and on
+# programs of the tests, and puts what they print into the pages. Needs root, and what `make tests` builds. Read `git diff`
+# then: sentences beside an output may name its numbers.
+. "$(dirname "$0")/common.sh"
+. scripts/redis.sh
+
+PATH=$(dirname "$(realpath "${TIPTOE_BIN:-target/release/tiptoe}")"):$PATH
+wanted=" $* "
+sessions=$PWD/target/sessions
+rm -rf "$sessions"
+mkdir -p "$sessions"
+
+# report COMMAND…: prints the report of a tiptoe command, without its talk and the output of the command that it starts.
+report() {
+    local words=() word
+    for word; do
+        [[ $word == -- ]] && words+=(-o "$work/report")
+        words+=("$word")
+    done
+    "${words[@]}" >"$work/stdout" 2>/dev/null || true
+    [[ ! -e $work/report ]] || mv "$work/report" "$work/stdout"
+    cat "$work/stdout"
+}
+
+# session NAME AS COMMAND…: records the report of a command, which pages show as AS, with the process id that AS has.
+session() {
+    local pid shown
+    [[ $wanted == "  " || $wanted == *" $1 "* ]] || return 0
+    pid=$(sed -n 's/.* -p \([0-9]*\).*/\1/p' <<<"${*:3}")
+    shown=$(sed -n 's/.* -p \([0-9]*\).*/\1/p' <<<"$2")
+    { echo "\$ $2"; report "${@:3}"; } | sed "${shown:+s/\b$pid\b/$shown/g}" >"$sessions/$1"
+}
+
+# A redis-server as in `make demo`.
+start_redis --io-threads 2
+redis-benchmark -s "$socket" -t set,get -n 100000000 -r 100000 -c 50 --threads 2 -q >/dev/null 2>&1 &
+load=$!
+pids+=("$load")
+sleep 0.5
+functions=(dictFind call processCommand lookupKey)
+session probe "tiptoe probe ${functions[*]} -p 9410 --duration 3" \
+    tiptoe probe "${functions[@]}" -p "$server" --duration 3
+session record 'tiptoe probe --record dictFind call -p $(pidof redis-server)' \
+    timeout -s INT 1 tiptoe probe --record dictFind call -p "$server"
+kill "$load"
+
+# A memcached whose clients send many requests at once.
+cat >"$work/client.py" <<'PYTHON'
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+batch = b''.join(b'set k%d 0 0 5\r\nvalue\r\nget k%d\r\n' % (i % 50, i % 50) for i in range(200))
+answer = sum(len('STORED\r\nVALUE k%d 0 5\r\nvalue\r\nEND\r\n' % (i % 50)) for i in range(200))
+while True:
+    s.sendall(batch)
+    left = answer
+    while left: left -= len(s.recv(left))
+PYTHON
+memcached -u root -t 4 -s "$work/memcached.sock" &
+memcached=$!
+pids+=("$memcached")
+until [[ -S $work/memcached.sock ]]; do sleep 0.05; done
+for _ in 1 2 3 4 5 6 7 8; do
+    python3 "$work/client.py" "$work/memcached.sock" 2>/dev/null &
+    pids+=("$!")
+done
+sleep 2
+session lock "tiptoe lock -p 1278 --duration 3 --top 2" tiptoe lock -p "$memcached" --duration 3 --top 2
+kill "${pids[@]:3}"
+
+# The redis in one cgroup with its clients, the idle memcached in another.
+counts=task-clock,cs,page-faults,syscalls:sys_enter_read
+cgroup_session() {
+    local cgroups
+    cgroups=$(findmnt -nt cgroup2 -o TARGET | head -1)
+    mkdir -p "$cgroups/db" "$cgroups/web"
+    echo "$server" >"$cgroups/db/cgroup.procs"
+    echo "$memcached" >"$cgroups/web/cgroup.procs"
+    tiptoe stat -e "$counts" --for-each-cgroup db,web -o "$work/report" -- sh -c \
+        'echo $$ >"$0/db/cgroup.procs"; exec redis-benchmark -q -s "$1" -t get -n 100000' "$cgroups" "$socket"
+    for pid in "$server" "$memcached"; do echo "$pid" >"$cgroups/cgroup.procs"; done
+    rmdir "$cgroups/db" "$cgroups/web"
+}
+session cgroups "tiptoe stat -e $counts --for-each-cgroup db,web -- redis-benchmark -q …" cgroup_session
+
+cd target/test-targets
+session watch "tiptoe watch stats.state --changed -- ./watched corrupt 1" \
+    tiptoe watch stats.state --changed -- ./watched corrupt 1
+events=cs,page-faults,syscalls:sys_enter_getppid
+session scopes "tiptoe stat --by scope -e $events -- ./scoped faults 2 10" \
+    tiptoe stat --by scope -e $events -- ./scoped faults 2 10
+session turns "tiptoe lock -- turns 1000000 4 200" tiptoe lock -- ./turns 1000000 4 200
+./mmap_contended 3 4 60000 >/dev/null &
+pids+=("$!")
+session kernel "tiptoe lock --kernel -p 31779 --duration 3 --top 4" tiptoe lock --kernel -p "$!" --duration 3 --top 4
+kill "${pids[-1]}"
+session stat "tiptoe stat -- sleep 0.1" tiptoe stat -- sleep 0.1
+cd - >/dev/null
+
+machine="$(nproc) CPUs of $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), Linux $(uname -r), $(date +%F)"
+echo "$machine" >"$sessions/machine"
+cargo run -q -p xtask -- sessions "$sessions"

@@ -1,17 +1,14 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail, which describe the name. If a row is wider than the
-//! terminal, the tail moves to a line below; then remarks are cut; then spare columns are left out or, if a legend
-//! explains them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider
-//! terminal show the rest. It loses its middle, because names of C++ and Rust differ at both ends.
+//! terminal, the tail or the remarks move to lines below; then spare columns are left out or, if a legend explains
+//! them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal show
+//! the rest. It loses its middle, because names of C++ and Rust differ at both ends.
 
-use crate::columns::{columns, cut, joined, left, right, shortened};
+use crate::columns::{columns, joined, left, right, shortened};
 use crate::number::counted;
 use crate::style::Tone;
 use crate::{Options, printable};
-
-/// The least columns for remarks. If fewer are left, remarks are left out.
-const LEAST_REMARKS: usize = 8;
 
 /// The indent of lines below a row.
 pub(crate) const BELOW: &str = "         ";
@@ -183,14 +180,16 @@ impl Grid {
         let name = shortened(name, room(&line));
         match name_width {
             Some(width) => line += &(left(&name, width + 2) + tail),
-            None => {
-                line += &name;
-                if room(&line) >= LEAST_REMARKS {
-                    line += &cut(remarks, room(&line));
-                }
-            }
+            None => line += &name,
+        }
+        let is_beside = columns(remarks) <= room(&line);
+        if is_beside {
+            line += remarks;
         }
         lines.push(options.fit(&line));
+        if !is_beside {
+            lines.extend(options.wrapped(BELOW, remarks.trim_start()));
+        }
         if name_width.is_none() && !tail.is_empty() {
             let line = format!("{BELOW}{} ", self.tail);
             let tail = shortened(tail, room(&line));
@@ -337,11 +336,12 @@ mod tests {
             width: Some(width),
             ..Options::default()
         };
-        assert_eq!(grid.lines(&options)[1], expected);
+        assert_eq!(grid.lines(&options)[1..].join("\n"), expected);
     }
 
+    /// Remarks were cut, and the whole remark was only in the JSON.
     #[test]
-    fn remarks_are_cut_before_names_and_names_in_the_middle() {
+    fn remarks_go_below_before_names_are_cut_in_the_middle() {
         check(
             40,
             "shop::Basket::add(int)",
@@ -359,13 +359,13 @@ mod tests {
             40,
             "shop::Basket::add(int)",
             also,
-            "   12  shop::Basket::add(int)  (also sh…",
+            "   12  shop::Basket::add(int)\n         (also shop::add)",
         );
         check(
             24,
             "shop::Basket::add(int)",
             also,
-            "   12  shop::Ba…add(int)",
+            "   12  shop::Ba…add(int)\n         (also\n         shop::add)",
         );
     }
 

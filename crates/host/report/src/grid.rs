@@ -5,6 +5,8 @@
 //! them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal show
 //! the rest. It loses its middle, because names of C++ and Rust differ at both ends.
 
+use tiptoe_event::Kind;
+
 use crate::columns::{columns, joined, left, right, shortened};
 use crate::number::counted;
 use crate::style::Tone;
@@ -312,13 +314,36 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
 
 /// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.
 pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
-    let Some(first) = names.clone().next() else {
-        return "";
+    shared(names.clone().map(binary_prefix))
+        .or_else(|| shared(names.map(kind_prefix)))
+        .unwrap_or_default()
+}
+
+/// Returns the prefix that all names have; `None` if there are no names, or if two differ.
+pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
+    let first = prefixes.next()?;
+    first.filter(|_| prefixes.all(|prefix| prefix == first))
+}
+
+fn kind_prefix(name: &str) -> Option<&str> {
+    let (word, _) = name.split_once(':')?;
+    let is_kind = Kind::ALL.iter().any(|kind| kind.word() == word);
+    is_kind.then(|| &name[..=word.len()])
+}
+
+/// Returns the kind, if the name has one, and the binary, with the `:` after each. A library's file name may contain a
+/// `:` itself, before its `.so`.
+pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
+    let start = kind_prefix(name).map_or(0, str::len);
+    let bytes = name.as_bytes();
+    let is_alone = |at: &usize| {
+        bytes.get(at + 1) != Some(&b':') && bytes.get(at.wrapping_sub(1)) != Some(&b':')
     };
-    let ends = first.match_indices(':').map(|(at, _)| at + 1).take(2);
-    let prefixes = ends.map(|end| &first[..end]);
-    let is_shared = |prefix: &&str| names.clone().all(|name| name.starts_with(prefix));
-    prefixes.filter(is_shared).last().unwrap_or_default()
+    let ends = name.match_indices(':').map(|(at, _)| at);
+    let mut ends = ends.filter(|at| *at > start).filter(is_alone);
+    let is_library = |end: &usize| name[start..*end].contains(".so");
+    let end = ends.clone().find(is_library).or_else(|| ends.next())?;
+    Some(&name[..=end])
 }
 
 #[cfg(test)]
@@ -426,6 +451,17 @@ mod tests {
         assert_eq!(common(&["uprobe:a:ns::f"]), "uprobe:a:");
         assert_eq!(common(&["uprobe:a:f", "uprobe:b:f"]), "uprobe:");
         assert_eq!(common(&["uprobe:a:f", "uretprobe:a:f"]), "");
+        assert_eq!(common(&["uprobe:prog:type:.eq.main.T"]), "uprobe:prog:");
         assert_eq!(common(&[]), "");
+    }
+
+    #[test]
+    fn a_library_with_a_colon_in_its_name_was_cut_there() {
+        let common = |names: &[&'static str]| common_prefix(names.iter().copied());
+        let one = ["uprobe:a:b.so.1:f", "uprobe:a:b.so.1:ns::g"];
+        assert_eq!(common(&one), "uprobe:a:b.so.1:");
+        assert_eq!(common(&["uprobe:a:b.so:f", "uprobe:a:c.so:f"]), "uprobe:");
+        assert_eq!(binary_prefix("a:b.so:lock"), Some("a:b.so:"));
+        assert_eq!(binary_prefix("0x1000"), None);
     }
 }

@@ -5,7 +5,7 @@
 use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
 
 use crate::columns::joined;
-use crate::grid::{self, BELOW, Below, Cells, Grid};
+use crate::grid::{self, BELOW, Below, Cells, Grid, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, plural, short_percent, time};
 use crate::{Options, histogram, holds, now, printable};
@@ -162,12 +162,9 @@ fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
 
 /// Returns the binary with which all the locks' names begin, such as `memcached:`.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
-    let end = |row: &&'a Lock| row.lock.find(':').map(|at| &row.lock[..=at]);
-    let first = rows.first().and_then(end).unwrap_or_default();
-    match rows.len() > 1 && rows.iter().all(|row| row.lock.starts_with(first)) {
-        true => first,
-        false => "",
-    }
+    let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
+    let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
+    shared.unwrap_or_default()
 }
 
 fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {

@@ -46,7 +46,7 @@ record the thread that holds them. A holder is named by the call site that relea
 by its thread if that was not seen, or as readers. Elsewhere `woken by`: the code that woke the \
 waiters, which may not have held the lock for most of the wait. Waits for what no thread holds \
 (conditions, semaphores, joins) have a table of their own. --by callsite, thread or type \
-groups the rows otherwise.
+groups the rows otherwise. Rows whose calls never slept are one sum, unless --top 0 is given.
 Covered: mutexes of all kinds, rwlocks, conditions, semaphores, barriers, once, join, the \
 locks of stdio and malloc; through syscall() those of Rust, parking_lot and C++ atomics. A \
 call site is the first caller outside the runtime: libc, the loader, libstdc++ or libc++, \

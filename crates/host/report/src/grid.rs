@@ -122,7 +122,7 @@ impl Grid {
     /// Adds the sum of the rows that are left out, if there are any.
     pub(crate) fn add_left_out(&mut self, rows: usize, noun: &str, sum: String) {
         if rows > 0 {
-            let rows = counted(rows, &format!("more {noun}"));
+            let rows = sum_name(rows, noun);
             self.add_sum(sum, format!("in {rows} (--top 0 shows all)"));
         }
     }
@@ -310,6 +310,11 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .map(|caller| joined(&caller))
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Returns the name of a row that is the sum of rows without a row of their own.
+pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
+    counted(rows, &format!("more {noun}"))
 }
 
 /// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.

@@ -118,7 +118,8 @@ pub struct LockArgs {
     pub kernel: bool,
 
     /// Print which threads wait for which now; deadlocks
-    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "ready_fd"])]
+    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "interval", "budget", "via", "force",
+          "ready_fd"])]
     pub now: bool,
 
     /// With --kernel: only mmap_lock
@@ -151,7 +152,7 @@ pub struct LockArgs {
 
     /// Count in process also under seccomp, small limits
     ///
-    /// There tiptoe would let the kernel count.
+    /// There tiptoe would let the kernel count. Not with --kernel.
     #[arg(long)]
     pub force: bool,
 
@@ -182,6 +183,7 @@ pub enum LockByWord {
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     crate::probe::refuse_of_threads(args.common.via)?;
+    crate::probe::refuse_force(args.force, args.common.via)?;
     match args.kernel {
         true => kernel::run(args),
         false if args.now => user::now(&args),
@@ -189,8 +191,12 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if an option needs `--kernel` and that is missing.
+/// Fails if an option would do nothing: one that needs `--kernel` without it, or one of the agent with it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
+    if args.kernel && args.force {
+        let what = "--force does not go with --kernel: nothing enters the process";
+        return Err(Failure::new(what).hint("leave out --force"));
+    }
     let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
     match of_kernel.into_iter().find(|(given, _)| *given) {
         Some((_, option)) if !args.kernel => {
@@ -228,6 +234,10 @@ mod tests {
             "-a -p 1",
             "-a --comm x",
             "-a -- ls",
+            "--now -p 1 --interval 1",
+            "--now -p 1 --budget 1%",
+            "--now -p 1 --via kernel",
+            "--now -p 1 --force",
             "nonsense",
         ] {
             assert!(parse(line).is_err(), "{line:?}");
@@ -239,6 +249,11 @@ mod tests {
         for (line, said) in [
             ("--mmap -p 1", "--mmap without --kernel"),
             ("--every -a", "--every without --kernel"),
+            ("--kernel -a --force", "--force does not go with --kernel"),
+            (
+                "-p 1 --via kernel --force",
+                "--force does not go with --via kernel",
+            ),
             ("-a", "-a"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
             (

@@ -94,6 +94,7 @@ const WRONG: &[&str] = &[
     "stat -r 0 -- HOT",
     "stat -r 2 -a",
     "stat --per-cpu -- HOT",
+    "stat --top 3 -- HOT",
     "stat --by scope -a",
     "stat --csv --json -- HOT",
     "stat --for-each-cgroup nobody-has-this -e cs -- HOT",

@@ -317,6 +317,12 @@ pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
     counted(rows, &format!("more {noun}"))
 }
 
+/// Returns the line that explains a row of that name.
+pub(crate) fn sum_legend(indent: &str, rows: usize, noun: &str, options: &Options) -> Vec<String> {
+    let text = format!("{}: their sum; --top 0 shows all)", sum_name(rows, noun));
+    options.wrapped(&format!("{indent}("), &text)
+}
+
 /// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.
 pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
     shared(names.clone().map(binary_prefix))

@@ -87,7 +87,10 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
+    let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
+    let above = common.budget.share().and_then(above);
+    let more = above.into_iter().chain(interrupt::unsaid(notes));
+    outcome.session.notes.extend(more);
     let besides = Besides {
         record: args.record,
         histograms: args.timing.histograms,

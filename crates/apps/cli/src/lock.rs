@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use tiptoe_collector::Budget;
 
 use crate::args::Common;
 use crate::failure::Failure;
@@ -118,8 +119,7 @@ pub struct LockArgs {
     pub kernel: bool,
 
     /// Print which threads wait for which now; deadlocks
-    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "interval", "budget", "via", "force",
-          "ready_fd"])]
+    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "interval", "via", "force", "ready_fd"])]
     pub now: bool,
 
     /// With --kernel: only mmap_lock
@@ -197,6 +197,11 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
         let what = "--force does not go with --kernel: nothing enters the process";
         return Err(Failure::new(what).hint("leave out --force"));
     }
+    // As with --kernel, the default and `off` request no limit.
+    if args.now && !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
+        let what = "--budget does not go with --now: nothing is traced";
+        return Err(Failure::new(what).hint("leave out --budget"));
+    }
     let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
     match of_kernel.into_iter().find(|(given, _)| *given) {
         Some((_, option)) if !args.kernel => {
@@ -235,7 +240,6 @@ mod tests {
             "-a --comm x",
             "-a -- ls",
             "--now -p 1 --interval 1",
-            "--now -p 1 --budget 1%",
             "--now -p 1 --via kernel",
             "--now -p 1 --force",
             "nonsense",
@@ -256,6 +260,10 @@ mod tests {
             ),
             ("-a", "-a"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
+            (
+                "--now -p 1 --budget 0.5%",
+                "--budget does not go with --now",
+            ),
             (
                 "--kernel -a --budget 0.5%",
                 "--budget does not go with --kernel",

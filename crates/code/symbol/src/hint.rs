@@ -37,7 +37,7 @@ impl Image {
         let functions = self.functions();
         let nameless = functions.iter().filter(|f| f.names.is_empty()).count();
         let mut text = format!(
-            "{} is stripped: no names for {nameless} of its {} functions\nhint: {}",
+            "{} is stripped: {nameless} of {} functions lack names\nhint: {}",
             Printable(&shown),
             functions.len(),
             self.install(path, package),
@@ -68,7 +68,7 @@ impl Image {
             Some(package) => package.to_owned(),
             None => format!("$({})", owner(path)),
         };
-        format!("`apt install {package}-dbgsym` brings them, from {ARCHIVE}")
+        format!("`apt install {package}-dbgsym` brings them ({ARCHIVE})")
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
         begins && package.len() <= MOST_LETTERS && package.chars().all(is_letter)
     });
     let brings = match (package, build_id.split_first()) {
-        (Some(package), _) => format!("`apt install {package}-dbgsym` brings it, from {ARCHIVE}"),
+        (Some(package), _) => format!("`apt install {package}-dbgsym` brings it ({ARCHIVE})"),
         (None, Some((first, rest))) if !rest.is_empty() => format!(
             "`dnf --enablerepo='*debug*' install /usr/lib/debug/.build-id/{first:02x}/{}.debug` brings it",
             hex(rest)

@@ -27,6 +27,10 @@ binary() {
         echo "error: the command needs a shared library" >&2
         return 1
     fi
+    if readelf -SW "$dist/tiptoe" | grep -q ' \.debug_\| \.symtab'; then
+        echo "error: the command has debug information or symbols: [profile.release] must leave them out" >&2
+        return 1
+    fi
     local size
     size=$(stat -c %s "$dist/tiptoe")
     if [[ $size -gt $most_bytes ]]; then

@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use tiptoe_collector::Budget;
 
 use crate::args::Common;
 use crate::failure::Failure;
@@ -46,7 +47,7 @@ record the thread that holds them. A holder is named by the call site that relea
 by its thread if that was not seen, or as readers. Elsewhere `woken by`: the code that woke the \
 waiters, which may not have held the lock for most of the wait. Waits for what no thread holds \
 (conditions, semaphores, joins) have a table of their own. --by callsite, thread or type \
-groups the rows otherwise.
+groups the rows otherwise. Rows whose calls never slept are one sum, unless --top 0 is given.
 Covered: mutexes of all kinds, rwlocks, conditions, semaphores, barriers, once, join, the \
 locks of stdio and malloc; through syscall() those of Rust, parking_lot and C++ atomics. A \
 call site is the first caller outside the runtime: libc, the loader, libstdc++ or libc++, \
@@ -118,7 +119,7 @@ pub struct LockArgs {
     pub kernel: bool,
 
     /// Print which threads wait for which now; deadlocks
-    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "ready_fd"])]
+    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "interval", "via", "force", "ready_fd"])]
     pub now: bool,
 
     /// With --kernel: only mmap_lock
@@ -151,7 +152,7 @@ pub struct LockArgs {
 
     /// Count in process also under seccomp, small limits
     ///
-    /// There tiptoe would let the kernel count.
+    /// There tiptoe would let the kernel count. Not with --kernel.
     #[arg(long)]
     pub force: bool,
 
@@ -182,6 +183,7 @@ pub enum LockByWord {
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     crate::probe::refuse_of_threads(args.common.via)?;
+    crate::probe::refuse_force(args.force, args.common.via)?;
     match args.kernel {
         true => kernel::run(args),
         false if args.now => user::now(&args),
@@ -189,8 +191,17 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if an option needs `--kernel` and that is missing.
+/// Fails if an option would do nothing: one that needs `--kernel` without it, or one of the agent with it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
+    if args.kernel && args.force {
+        let what = "--force does not go with --kernel: nothing enters the process";
+        return Err(Failure::new(what).hint("leave out --force"));
+    }
+    // As with --kernel, the default and `off` request no limit.
+    if args.now && !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
+        let what = "--budget does not go with --now: nothing is traced";
+        return Err(Failure::new(what).hint("leave out --budget"));
+    }
     let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
     match of_kernel.into_iter().find(|(given, _)| *given) {
         Some((_, option)) if !args.kernel => {
@@ -228,6 +239,9 @@ mod tests {
             "-a -p 1",
             "-a --comm x",
             "-a -- ls",
+            "--now -p 1 --interval 1",
+            "--now -p 1 --via kernel",
+            "--now -p 1 --force",
             "nonsense",
         ] {
             assert!(parse(line).is_err(), "{line:?}");
@@ -239,8 +253,17 @@ mod tests {
         for (line, said) in [
             ("--mmap -p 1", "--mmap without --kernel"),
             ("--every -a", "--every without --kernel"),
+            ("--kernel -a --force", "--force does not go with --kernel"),
+            (
+                "-p 1 --via kernel --force",
+                "--force does not go with --via kernel",
+            ),
             ("-a", "-a"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
+            (
+                "--now -p 1 --budget 0.5%",
+                "--budget does not go with --now",
+            ),
             (
                 "--kernel -a --budget 0.5%",
                 "--budget does not go with --kernel",

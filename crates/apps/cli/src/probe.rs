@@ -34,12 +34,22 @@ pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     }
 }
 
+/// Fails for `--force` where the kernel counts.
+pub fn refuse_force(force: bool, via: Via) -> Result<(), Failure> {
+    if !force || via != Via::Kernel {
+        return Ok(());
+    }
+    let what = "--force does not go with --via kernel: nothing enters the process";
+    Err(Failure::new(what).hint("leave out --force"))
+}
+
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
     latency::check(&args)?;
     let common = args.common;
     refuse_of_threads(common.via)?;
+    refuse_force(args.force, common.via)?;
     let target = target(&common, NO_TARGET_HINT)?;
     let has_values = args.record || latency::has_arguments(args.by);
     let output = open_output(&common, &target, has_values)?;
@@ -77,7 +87,10 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
+    let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
+    let above = common.budget.share().and_then(above);
+    let more = above.into_iter().chain(interrupt::unsaid(notes));
+    outcome.session.notes.extend(more);
     let besides = Besides {
         record: args.record,
         histograms: args.timing.histograms,

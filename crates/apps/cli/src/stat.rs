@@ -67,6 +67,11 @@ event is added or removed there, however many cgroups there are. The counts of t
 the sums. Without BPF (root, or cap_bpf and cap_perfmon), the kernel's own cgroup events count \
 (cap_perfmon); otherwise the cgroups' files are read.
 
+Cgroups are printed in the order of their counts of the first event, scopes in that of their CPU \
+time, the largest first; --top N prints N of them, and the others as their sum. Events have \
+the order of -e. With -I cgroups keep the order of their names. The forms for scripts have all \
+cgroups and scopes.
+
 Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or \
 tiptoe.h; one within another is printed as outer/inner. An agent in the program records how \
 often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon) \
@@ -150,6 +155,12 @@ pub struct StatArgs {
     /// Print the counts of each CPU, with -a
     #[arg(long)]
     pub per_cpu: bool,
+
+    /// Show this many cgroups or scopes [default: 20]
+    ///
+    /// The others are one sum. 0 shows all.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub top: Option<usize>,
 
     /// Run CMD N times, and print means and spread
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -259,9 +270,13 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     status::begin(about, &shape, &output);
     let ready = ready::ready(args.ready_fd, talk)?;
+    let options = Options {
+        all_notes: args.all_notes,
+        ..output.options(args.top)
+    };
     let mut printer = Printer {
         lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
-        options: output.options(None),
+        options,
         form: form.clone(),
         per_cpu: args.per_cpu,
         has_heading: false,
@@ -285,10 +300,6 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::stat(&request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
-    let options = Options {
-        all_notes: args.all_notes,
-        ..output.options(None)
-    };
     let comments = output.comments_to(&shape);
     let written = report::write(&outcome.session, output, comments, &form, &options);
     Ok(probe::exit_code(&outcome, written))
@@ -309,6 +320,10 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     let program = args.command.first().and_then(|word| word.to_str());
     if let Some(pid) = program.filter(|word| !args.pids.is_empty() && processes::is_pid(word)) {
         return Err(Failure::new(format!("'{pid}' is no command")).hint(processes::LIST_HINT));
+    }
+    if args.top.is_some() && args.for_each_cgroup.is_empty() {
+        let what = "--top without --for-each-cgroup or --by scope: all events are printed";
+        return Err(Failure::new(what).hint("leave out --top"));
     }
     match (of_all, args.pids.as_slice(), has_command) {
         (true, _, _) => Ok(StatWhom::All),
@@ -379,7 +394,7 @@ impl Printer {
             }
             Form::Text => {
                 if !std::mem::replace(&mut self.has_heading, true) {
-                    text += &tiptoe_report::counts_heading(self.per_cpu);
+                    text += &tiptoe_report::counts_heading(self.per_cpu, &self.options);
                 }
                 text += &tiptoe_report::counts(counts, &self.options);
             }
@@ -471,6 +486,7 @@ mod tests {
             ("", "no process to count"),
             ("--per-cpu -- ls", "--per-cpu without -a"),
             ("-r 2 -a", "-r without -- CMD"),
+            ("--top 3 -a", "--top without --for-each-cgroup"),
             ("-e cylces -- ls", "no event 'cylces'"),
             ("-x \" -- ls", "-x: a quote"),
         ] {

@@ -19,7 +19,7 @@ const GLIBC: [&str; 7] = [
     "libresolv.so.2",
 ];
 
-const ARCHIVE: &str = "the archive `deb http://deb.debian.org/debian-debug/ bookworm-debug main`";
+const ARCHIVE: &str = "`deb http://deb.debian.org/debian-debug bookworm-debug main`";
 
 /// Where packages install programs and libraries.
 const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
@@ -67,7 +67,7 @@ impl Image {
             return "`apt install libc6-dbg` brings them".into();
         }
         let package = format!("$({})", owner(path));
-        format!("`apt install {package}-dbgsym` brings them, with {ARCHIVE}")
+        format!("`apt install {package}-dbgsym` brings them ({ARCHIVE})")
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
         begins && package.len() <= MOST_LETTERS && package.chars().all(is_letter)
     });
     let brings = match (package, build_id.split_first()) {
-        (Some(package), _) => format!("`apt install {package}-dbgsym` brings it, with {ARCHIVE}"),
+        (Some(package), _) => format!("`apt install {package}-dbgsym` brings it ({ARCHIVE})"),
         (None, Some((first, rest))) if !rest.is_empty() => format!(
             "`dnf --enablerepo='*debug*' install /usr/lib/debug/.build-id/{first:02x}/{}.debug` brings it",
             hex(rest)

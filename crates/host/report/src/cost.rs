@@ -1,8 +1,8 @@
 //! The last two lines of a report: the CPU time of tiptoe itself, and the cost of tracing for the target.
 
-use tiptoe_session::{Basis, Cost, Programs, Session};
+use tiptoe_session::{Basis, Cost, Event, Programs, Session, Via};
 
-use crate::number::{grouped, percent, plural, seconds, time, unit_ns};
+use crate::number::{grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
 /// Returns what tiptoe itself used, which is not in the cost of tracing: `tiptoe itself used 0.120 s of CPU time, and
 /// stopped a thread for at most 1.20ms`. `None` if the session does not have it.
@@ -12,6 +12,26 @@ pub(crate) fn own_line(session: &Session) -> Option<String> {
         format!(", and stopped a thread for at most {}", time(ns as f64))
     });
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
+}
+
+/// Returns the note that the counted calls cost more than the budget, a share of the target's CPU time, because counting
+/// has no limit. `None` if they cost less.
+pub fn above_budget(session: &Session, budget: f64) -> Option<String> {
+    let is_counted = |event: &&Event| {
+        let followed = event.ends.is_none_or(|ends| ends.only_counted > 0);
+        let recorded = event.records.is_none_or(|records| records.only_counted > 0);
+        event.via == Via::Agent && followed && recorded
+    };
+    let events = session.events.iter().filter(is_counted);
+    let cost_ns: f64 = events.map(|event| event.cost_ns).sum();
+    let budget_ns = budget * session.cpu_ns as f64;
+    (cost_ns > budget_ns).then(|| {
+        let budget = short_percent(budget);
+        format!(
+            "the cost is above the budget of {budget}%, which limits only what is timed or recorded: each call is \
+             counted; fewer functions cost less (column `cost`)"
+        )
+    })
 }
 
 /// Returns `cost of tracing: 0.31% of the target's CPU time (0.22 to 0.43, estimated from N hits x C ns, calibrated on
@@ -76,6 +96,7 @@ fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tiptoe_session::Ends;
 
     #[test]
     fn programs_are_measured_of_the_target_and_of_all() {
@@ -106,6 +127,31 @@ mod tests {
         session.longest_stop_ns = Some(1_200_000);
         let both = format!("{used}, and stopped a thread for at most 1.20ms");
         assert_eq!(own_line(&session), Some(both));
+    }
+
+    /// `--budget 1%` ended with a cost of 11.99%, and only the documentation said why.
+    #[test]
+    fn a_cost_above_the_budget_has_its_reason() {
+        let event = |via, cost_ns| Event {
+            via,
+            cost_ns,
+            ..Event::default()
+        };
+        let mut session = Session {
+            cpu_ns: 1_000_000,
+            events: vec![event(Via::Agent, 9_000.0), event(Via::Kernel, 90_000.0)],
+            ..Session::default()
+        };
+        assert_eq!(above_budget(&session, 0.01), None);
+        session.events.push(event(Via::Agent, 2_000.0));
+        let note = above_budget(&session, 0.01).expect("a note");
+        assert!(
+            note.starts_with("the cost is above the budget of 1%, "),
+            "{note}"
+        );
+        // All of these calls were followed, which the budget limits.
+        session.events[2].ends = Some(Ends::default());
+        assert_eq!(above_budget(&session, 0.01), None);
     }
 
     #[test]

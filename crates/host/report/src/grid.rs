@@ -1,17 +1,16 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail, which describe the name. If a row is wider than the
-//! terminal, the tail moves to a line below; then remarks are cut; then spare columns are left out or, if a legend
-//! explains them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider
-//! terminal show the rest. It loses its middle, because names of C++ and Rust differ at both ends.
+//! terminal, the tail or the remarks move to lines below; then spare columns are left out or, if a legend explains
+//! them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal show
+//! the rest. It loses its middle, because names of C++ and Rust differ at both ends.
 
-use crate::columns::{columns, cut, joined, left, right, shortened};
+use tiptoe_event::Kind;
+
+use crate::columns::{columns, joined, left, right, shortened};
 use crate::number::counted;
 use crate::style::Tone;
 use crate::{Options, printable};
-
-/// The least columns for remarks. If fewer are left, remarks are left out.
-const LEAST_REMARKS: usize = 8;
 
 /// The indent of lines below a row.
 pub(crate) const BELOW: &str = "         ";
@@ -123,7 +122,7 @@ impl Grid {
     /// Adds the sum of the rows that are left out, if there are any.
     pub(crate) fn add_left_out(&mut self, rows: usize, noun: &str, sum: String) {
         if rows > 0 {
-            let rows = counted(rows, &format!("more {noun}"));
+            let rows = sum_name(rows, noun);
             self.add_sum(sum, format!("in {rows} (--top 0 shows all)"));
         }
     }
@@ -183,14 +182,16 @@ impl Grid {
         let name = shortened(name, room(&line));
         match name_width {
             Some(width) => line += &(left(&name, width + 2) + tail),
-            None => {
-                line += &name;
-                if room(&line) >= LEAST_REMARKS {
-                    line += &cut(remarks, room(&line));
-                }
-            }
+            None => line += &name,
+        }
+        let is_beside = columns(remarks) <= room(&line);
+        if is_beside {
+            line += remarks;
         }
         lines.push(options.fit(&line));
+        if !is_beside {
+            lines.extend(options.wrapped(BELOW, remarks.trim_start()));
+        }
         if name_width.is_none() && !tail.is_empty() {
             let line = format!("{BELOW}{} ", self.tail);
             let tail = shortened(tail, room(&line));
@@ -311,15 +312,49 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
+/// Returns the name of a row that is the sum of rows without a row of their own.
+pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
+    counted(rows, &format!("more {noun}"))
+}
+
+/// Returns the line that explains a row of that name.
+pub(crate) fn sum_legend(indent: &str, rows: usize, noun: &str, options: &Options) -> Vec<String> {
+    let text = format!("{}: their sum; --top 0 shows all)", sum_name(rows, noun));
+    options.wrapped(&format!("{indent}("), &text)
+}
+
 /// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.
 pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
-    let Some(first) = names.clone().next() else {
-        return "";
+    shared(names.clone().map(binary_prefix))
+        .or_else(|| shared(names.map(kind_prefix)))
+        .unwrap_or_default()
+}
+
+/// Returns the prefix that all names have; `None` if there are no names, or if two differ.
+pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
+    let first = prefixes.next()?;
+    first.filter(|_| prefixes.all(|prefix| prefix == first))
+}
+
+fn kind_prefix(name: &str) -> Option<&str> {
+    let (word, _) = name.split_once(':')?;
+    let is_kind = Kind::ALL.iter().any(|kind| kind.word() == word);
+    is_kind.then(|| &name[..=word.len()])
+}
+
+/// Returns the kind, if the name has one, and the binary, with the `:` after each. A library's file name may contain a
+/// `:` itself, before its `.so`.
+pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
+    let start = kind_prefix(name).map_or(0, str::len);
+    let bytes = name.as_bytes();
+    let is_alone = |at: &usize| {
+        bytes.get(at + 1) != Some(&b':') && bytes.get(at.wrapping_sub(1)) != Some(&b':')
     };
-    let ends = first.match_indices(':').map(|(at, _)| at + 1).take(2);
-    let prefixes = ends.map(|end| &first[..end]);
-    let is_shared = |prefix: &&str| names.clone().all(|name| name.starts_with(prefix));
-    prefixes.filter(is_shared).last().unwrap_or_default()
+    let ends = name.match_indices(':').map(|(at, _)| at);
+    let mut ends = ends.filter(|at| *at > start).filter(is_alone);
+    let is_library = |end: &usize| name[start..*end].contains(".so");
+    let end = ends.clone().find(is_library).or_else(|| ends.next())?;
+    Some(&name[..=end])
 }
 
 #[cfg(test)]
@@ -337,11 +372,12 @@ mod tests {
             width: Some(width),
             ..Options::default()
         };
-        assert_eq!(grid.lines(&options)[1], expected);
+        assert_eq!(grid.lines(&options)[1..].join("\n"), expected);
     }
 
+    /// Remarks were cut, and the whole remark was only in the JSON.
     #[test]
-    fn remarks_are_cut_before_names_and_names_in_the_middle() {
+    fn remarks_go_below_before_names_are_cut_in_the_middle() {
         check(
             40,
             "shop::Basket::add(int)",
@@ -359,13 +395,13 @@ mod tests {
             40,
             "shop::Basket::add(int)",
             also,
-            "   12  shop::Basket::add(int)  (also sh…",
+            "   12  shop::Basket::add(int)\n         (also shop::add)",
         );
         check(
             24,
             "shop::Basket::add(int)",
             also,
-            "   12  shop::Ba…add(int)",
+            "   12  shop::Ba…add(int)\n         (also\n         shop::add)",
         );
     }
 
@@ -426,6 +462,17 @@ mod tests {
         assert_eq!(common(&["uprobe:a:ns::f"]), "uprobe:a:");
         assert_eq!(common(&["uprobe:a:f", "uprobe:b:f"]), "uprobe:");
         assert_eq!(common(&["uprobe:a:f", "uretprobe:a:f"]), "");
+        assert_eq!(common(&["uprobe:prog:type:.eq.main.T"]), "uprobe:prog:");
         assert_eq!(common(&[]), "");
+    }
+
+    #[test]
+    fn a_library_with_a_colon_in_its_name_was_cut_there() {
+        let common = |names: &[&'static str]| common_prefix(names.iter().copied());
+        let one = ["uprobe:a:b.so.1:f", "uprobe:a:b.so.1:ns::g"];
+        assert_eq!(common(&one), "uprobe:a:b.so.1:");
+        assert_eq!(common(&["uprobe:a:b.so:f", "uprobe:a:c.so:f"]), "uprobe:");
+        assert_eq!(binary_prefix("a:b.so:lock"), Some("a:b.so:"));
+        assert_eq!(binary_prefix("0x1000"), None);
     }
 }

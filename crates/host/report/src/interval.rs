@@ -3,6 +3,7 @@
 use tiptoe_session::{CountPart, Interval};
 
 use crate::columns::joined;
+use crate::grid::common_prefix;
 use crate::number::{rate, seconds};
 use crate::{Options, event_name, printable_json, printable_lines};
 
@@ -15,7 +16,7 @@ pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
 }
 
 /// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events, and those of
-/// the busiest.
+/// the busiest. On a terminal the binary of several events is named once.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
@@ -23,15 +24,25 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
     let at_least = parts.iter().any(|part| part.at_least);
     let all = lower_bound_mark(at_least) + &rate(total, interval.duration_ns);
     let label = format!("{:>10}  {all:>14}/s  ", seconds(interval.at_ns));
+    let names = parts.iter().map(|part| &*part.key);
+    let prefix = match options.width {
+        Some(_) if parts.len() > 1 => common_prefix(names),
+        _ => "",
+    };
     let mut rates: Vec<String> = Vec::new();
     for part in parts.iter().take(NAMED) {
         let rate = lower_bound_mark(part.at_least) + &rate(part.count, interval.duration_ns);
-        rates.push(joined(&format!("{} {rate}/s", event_name(&part.key))));
+        let name = part.key.strip_prefix(prefix).unwrap_or(&part.key);
+        rates.push(joined(&format!("{} {rate}/s", event_name(name))));
     }
     if parts.len() > NAMED {
         rates.push(format!("and {} more", parts.len() - NAMED));
     }
-    let lines = options.wrapped(&label, &rates.join("  "));
+    let binary = match &*event_name(prefix) {
+        "" => String::new(),
+        binary => joined(&format!("{binary} ")),
+    };
+    let lines = options.wrapped(&label, &(binary + &rates.join("  ")));
     printable_lines(lines.join("\n").trim_end())
 }
 

@@ -5,7 +5,7 @@
 use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
 
 use crate::columns::joined;
-use crate::grid::{self, BELOW, Below, Cells, Grid};
+use crate::grid::{self, BELOW, Below, Cells, Grid, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
@@ -102,15 +102,27 @@ fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
 
 /// Returns the binary with which all the locks' names begin, such as `memcached:`.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
-    let end = |row: &&'a Lock| row.lock.find(':').map(|at| &row.lock[..=at]);
-    let first = rows.first().and_then(end).unwrap_or_default();
-    match rows.len() > 1 && rows.iter().all(|row| row.lock.starts_with(first)) {
-        true => first,
-        false => "",
+    let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
+    let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
+    shared.unwrap_or_default()
+}
+
+/// Returns the rows with a wait, and those without. The latter are one sum in the table, because they would push the
+/// waits off the screen. Without a wait in any row, or with `--top 0`, all rows are printed.
+fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
+    let is_wait = |row: &&Lock| {
+        let is_early = row.early.is_some() || row.left > 0;
+        is_early || row.slept > 0 || row.total_ns > 0
+    };
+    let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
+    match waits.is_empty() || none.len() < 2 || options.top == Some(0) {
+        true => (rows.to_vec(), Vec::new()),
+        false => (waits, none),
     }
 }
 
 fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
+    let (rows, never_waited) = with_waits(rows, options);
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let (kind, binary) = (shared_kind(shown), shared_binary(shown));
     let columns = [
@@ -162,6 +174,19 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     }
     let total = rest.iter().map(|row| row.total_ns as f64).sum();
     grid.add_left_out(rest.len(), "row", time(total));
+    if !never_waited.is_empty() {
+        let calls = never_waited.iter().map(|row| row.episodes);
+        let calls = calls.fold(0, u64::saturating_add);
+        let (rows, noun) = (
+            grid::sum_name(never_waited.len(), "row"),
+            plural(calls, "call"),
+        );
+        let calls = grouped(calls);
+        grid.add_sum(
+            time(0.0),
+            format!("in {rows}, whose {calls} contended {noun} never slept (--top 0 shows all)"),
+        );
+    }
     grid.lines(options)
 }
 

@@ -3,12 +3,15 @@
 
 use tiptoe_session::{Scope, ScopeCounts, Session};
 
-use crate::grid::Grid;
+use crate::grid::{self, Grid};
 use crate::number::{grouped, seconds, time};
 use crate::stat::quoted;
 use crate::{Options, printable, printable_json, printable_lines};
 
-/// Returns the heading, the rows, and how many rows are not shown.
+/// The noun of [`grid::sum_name`].
+const SCOPE: &str = "scope";
+
+/// Returns the heading, the rows, and the sum of those that are not shown.
 pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<String> {
     if all.is_empty() {
         return vec!["no scope was entered".to_owned()];
@@ -27,12 +30,40 @@ pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<S
             String::new(),
         );
     }
-    let mut lines = grid.lines(options);
-    if !rest.is_empty() {
-        let more = grouped(rest.len() as u64);
-        lines.extend(options.sentence(&format!("{more} more: --csv prints all")));
+    if rest.is_empty() {
+        return grid.lines(options);
     }
+    let sum = sum(rest);
+    let cells = numbers(&sum, events.len(), cpu_ns, options);
+    grid.add(cells, sum.name, String::new());
+    let mut lines = grid.lines(options);
+    lines.extend(grid::sum_legend("", rest.len(), SCOPE, options));
     lines
+}
+
+/// Returns the sum of scopes.
+fn sum(scopes: &[Scope]) -> Scope {
+    let mut sum = Scope {
+        name: grid::sum_name(scopes.len(), SCOPE),
+        ..Scope::default()
+    };
+    for scope in scopes {
+        sum.entries = sum.entries.saturating_add(scope.entries);
+        sum.cpu_ns = known_sum(sum.cpu_ns, scope.cpu_ns);
+        sum.wall_ns = known_sum(sum.wall_ns, scope.wall_ns);
+        sum.counts
+            .resize(sum.counts.len().max(scope.counts.len()), 0);
+        for (sum, count) in sum.counts.iter_mut().zip(&scope.counts) {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+    sum
+}
+
+/// Returns the sum of the numbers that are known.
+fn known_sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    let both = one.zip(other).map(|(one, other)| one.saturating_add(other));
+    both.or(one).or(other)
 }
 
 /// Returns the table of an interval, under the time of the interval's end.
@@ -154,6 +185,33 @@ mod tests {
         let words: Vec<&str> = lines[2].split_whitespace().collect();
         assert_eq!(words[..6], ["-"; 6]);
         assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
+    }
+
+    /// The rows beyond the limit were left out, and only their number was printed.
+    #[test]
+    fn scopes_beyond_the_limit_are_summed() {
+        let (mut all, events) = scopes();
+        all.push(Scope {
+            entries: 1,
+            cpu_ns: Some(1_000_000),
+            counts: vec![6],
+            ..all[0].clone()
+        });
+        all.rotate_right(1);
+        let options = Options {
+            top: Some(1),
+            ..Options::default()
+        };
+        let lines = rows(&all, &events, &options);
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        let sum = [
+            "2", "3.00ms", "75.0%", "1.50ms", "4.00ms", "1,234", "2", "more", "scopes",
+        ];
+        assert_eq!(words, sum);
+        assert_eq!(
+            lines[3..],
+            ["(2 more scopes: their sum; --top 0 shows all)"]
+        );
     }
 
     #[test]

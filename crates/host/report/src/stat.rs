@@ -5,18 +5,22 @@ use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 use crate::columns::{columns, joined, left, right, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
 use crate::style::Tone;
-use crate::{Options, cost, notes, printable, printable_json, printable_lines};
+use crate::{Options, cost, grid, notes, printable, printable_json, printable_lines};
 
 mod csv;
 mod metric;
+mod order;
 
 pub(crate) use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
 
 use metric::{Metric, Shared};
+use order::{CGROUP, CgroupOrder};
 
 /// The columns of a value.
 const VALUE: usize = 18;
+/// The columns of a unit and the spaces around it.
+const UNIT: usize = 6;
 /// The columns of an event's name where rows have no limit.
 const NAME: usize = 32;
 /// The columns of a metric where rows have no limit, if a spread or a share of time follows it.
@@ -46,17 +50,14 @@ fn table(stat: &Stat, options: &Options) -> String {
     );
     let heading = options.wrapped(" ", &heading).join("\n");
     let mut text = format!("\n{heading}\n\n");
-    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
-    let layout = Layout::of(&stat.counts, &shared, options);
-    let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
-    let mut last = stat.counts.first().map(of);
-    for count in &stat.counts {
-        // An empty line separates the cgroups.
-        if last != Some(of(count)) {
-            last = Some(of(count));
-            text.push('\n');
-        }
-        text += &row("", count, &shared, &layout);
+    let shown = order::shown(&stat.counts, CgroupOrder::Largest, options);
+    let shared = Shared::of(&shown.counts, stat.elapsed_ns);
+    let layout = Layout::of(&shown.counts, "", &shared, options);
+    // An empty line separates the cgroups.
+    text += &blocks("\n", &shown.counts, &shared, &layout);
+    if shown.others > 0 {
+        let legend = grid::sum_legend(" ", shown.others, CGROUP, options);
+        text += &format!("\n{}\n", legend.join("\n"));
     }
     text.push('\n');
     text += &elapsed(stat);
@@ -88,21 +89,25 @@ fn elapsed(stat: &Stat) -> String {
 }
 
 /// Returns the heading of the lines of intervals.
-pub fn counts_heading(per_cpu: bool) -> String {
+pub fn counts_heading(per_cpu: bool, options: &Options) -> String {
     let cpu = if per_cpu { " CPU    " } else { "" };
-    format!("#           time{cpu}             counts unit events\n")
+    let time = right("time", time_columns(options) - 1);
+    format!("#{time}{cpu}             counts unit events\n")
+}
+
+/// Returns the columns of an interval's end: perf's, or fewer if a terminal limits the rows.
+fn time_columns(options: &Options) -> usize {
+    options.width.map_or(16, |_| 13)
 }
 
 /// Returns the lines of one interval.
 pub fn counts(counts: &Counts, options: &Options) -> String {
-    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
-    let layout = Layout::of(&counts.counts, &shared, options);
-    let at = format!("{:16.9} ", counts.at_ns as f64 / 1e9);
-    let rows = counts.counts.iter();
-    let lines: String = rows
-        .map(|count| row(&at, count, &shared, &layout))
-        .collect();
-    printable_lines(&lines)
+    let shown = order::shown(&counts.counts, CgroupOrder::Stable, options);
+    let shared = Shared::of(&shown.counts, counts.duration_ns as f64);
+    let at = format!("{:.9}", counts.at_ns as f64 / 1e9);
+    let at = right(&at, time_columns(options)) + " ";
+    let layout = Layout::of(&shown.counts, &at, &shared, options);
+    printable_lines(&blocks("", &shown.counts, &shared, &layout))
 }
 
 /// Returns what was counted so far, without the cgroups and what does not count: `18,383 cs`, an event each.
@@ -122,14 +127,18 @@ pub fn counts_so_far(counts: &[Count]) -> Vec<String> {
 
 /// The widths of the columns of a table.
 struct Layout<'a> {
+    /// The beginning of each row.
+    at: &'a str,
     name: usize,
     metric: usize,
+    /// Whether a cgroup's name is above its rows, because rows with a column for it do not fit the terminal.
+    has_headings: bool,
     options: &'a Options,
 }
 
 impl Layout<'_> {
     /// Returns perf's widths, or those of the widest cells if a terminal limits the rows.
-    fn of<'a>(counts: &[Count], shared: &Shared, options: &'a Options) -> Layout<'a> {
+    fn of<'a>(counts: &[Count], at: &'a str, shared: &Shared, options: &'a Options) -> Layout<'a> {
         let names = counts.iter().map(|count| columns(&printable(&count.event)));
         let metrics = counts.iter().filter_map(|count| shared.metric(count));
         let metrics = metrics.map(|metric| columns(&format!("# {metric}")));
@@ -137,9 +146,13 @@ impl Layout<'_> {
             None => (NAME, METRIC),
             Some(_) => (names.max().unwrap_or(0), metrics.max().unwrap_or(0)),
         };
+        let cgroup = shared.cgroup_columns();
+        let row = columns(at) + VALUE + UNIT + name + 1 + cgroup + 1 + metric;
         Layout {
+            at,
             name,
             metric,
+            has_headings: cgroup > 0 && options.width.is_some_and(|width| row > width),
             options,
         }
     }
@@ -150,8 +163,31 @@ pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
+/// Returns the rows of the whole target, then those of each cgroup, with `between` before each.
+fn blocks(between: &str, counts: &[Count], shared: &Shared, layout: &Layout) -> String {
+    let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
+    let blocks = counts.chunk_by(|one, other| of(one) == of(other));
+    let blocks: Vec<String> = blocks.map(|block| rows(block, shared, layout)).collect();
+    blocks.join(between)
+}
+
+/// Returns the rows of one cgroup, after its name if that has no column.
+fn rows(counts: &[Count], shared: &Shared, layout: &Layout) -> String {
+    let cgroup = counts.first().and_then(|count| shared.cgroup(count));
+    let heading = cgroup.filter(|cgroup| layout.has_headings && !cgroup.is_empty());
+    let heading = heading.map(|cgroup| {
+        let indent = if layout.at.is_empty() { " " } else { layout.at };
+        let lines = layout
+            .options
+            .wrapped(indent, &format!("{}:", whole(&cgroup)));
+        lines.join("\n") + "\n"
+    });
+    let rows = counts.iter().map(|count| row(count, shared, layout));
+    heading.into_iter().chain(rows).collect()
+}
+
 /// Returns a row. If it is too wide, the text from the name on is wrapped, and further lines begin below the name.
-fn row(at: &str, count: &Count, shared: &Shared, layout: &Layout) -> String {
+fn row(count: &Count, shared: &Shared, layout: &Layout) -> String {
     let cpu = count
         .cpu
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
@@ -160,9 +196,10 @@ fn row(at: &str, count: &Count, shared: &Shared, layout: &Layout) -> String {
     let is_counted = count.state == CountState::Counted;
     let tone = (!is_counted).then_some(Tone::Warning);
     let value = layout.options.toned(tone, &right(&value, width));
-    let head = format!("{at}{cpu}{value} {unit:<4} ");
+    let head = format!("{}{cpu}{value} {unit:<4} ", layout.at);
     let name = left(&whole(&count.event), layout.name) + " ";
-    let cgroup = shared.cgroup(count).map_or_else(String::new, |cgroup| {
+    let cgroup = shared.cgroup(count).filter(|_| !layout.has_headings);
+    let cgroup = cgroup.map_or_else(String::new, |cgroup| {
         left(&whole(&cgroup), shared.cgroup_columns()) + " "
     });
     let metric = shared

@@ -2,72 +2,19 @@
 //!
 //! The numbers are made up; the layout is what is tested. `TIPTOE_WRITE_SCREENS=1` writes the files.
 
-use std::path::PathBuf;
+mod made;
 
-use tiptoe_event::{Cost as UnitCost, Ends, Histogram as Buckets, Latency as Times, Reading};
+use made::{LONG, SECOND, at, buckets, check_screen, check_width, event, session};
+use tiptoe_event::Ends;
 use tiptoe_report::{Options, text};
 use tiptoe_session::{
-    Accesses, Blame, Cost, Count, CountPart, Deadlock, Event, Histogram, Hold, Lock, Locks,
-    Process, Programs, Readers, Refusal, Session, Stack, Stat, Value, Variable, Via, Wait, Waiting,
-    Waits, Watch,
+    Accesses, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks, Programs,
+    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, Waiting, Waits, Watch,
 };
-
-const SECOND: u64 = 1_000_000_000;
-/// A name that takes more than half of a line, with spaces.
-const LONG: &str = "shop::Basket<std::string>::add(shop::Item const&, unsigned int)";
-
-fn session(comm: &str) -> Session {
-    let mut session = Session::new(vec![comm.into()]);
-    session.targets = vec![Process {
-        pid: 4242,
-        comm: comm.into(),
-        address_space: None,
-    }];
-    (session.duration_ns, session.cpu_ns) = (2 * SECOND, SECOND);
-    let unit = UnitCost::between(1.0, 1.5, 2.2);
-    session.cost = Cost::estimated(2_000_000, unit.times(2_000_000), SECOND);
-    session.own_cpu_ns = Some(SECOND / 5);
-    session.longest_stop_ns = Some(1_250_000);
-    session
-}
-
-fn buckets(times: &[(u64, u64)]) -> Buckets {
-    let mut buckets = Buckets::default();
-    for &(ns, count) in times {
-        (0..count).for_each(|_| buckets.record(ns));
-    }
-    buckets
-}
 
 fn histogram(times: &[(u64, u64)]) -> Histogram {
     let longest = times.iter().map(|(ns, _)| *ns).max();
     Histogram::new(&buckets(times), longest.unwrap_or_default())
-}
-
-fn event(name: &str, times: &[(u64, u64)], ends: Ends, is_timed: bool) -> Event {
-    let buckets = buckets(times);
-    let total_ns = times.iter().map(|(ns, count)| ns * count).sum();
-    let max_ns = times.iter().map(|(ns, _)| *ns).max().unwrap_or_default();
-    let reading = Reading {
-        count: buckets.total(),
-        time_enabled_ns: 2 * SECOND,
-        time_running_ns: 2 * SECOND,
-        ends: is_timed.then_some(ends),
-        latency: is_timed.then_some(Times {
-            total_ns,
-            self_ns: total_ns / 3 * 2,
-            max_ns,
-        }),
-        ..Reading::default()
-    };
-    let event = Event {
-        cost_ns: buckets.total() as f64 * 1.5,
-        ..Event::new(name, Via::Agent, reading)
-    };
-    match is_timed {
-        true => event.with_histogram(&buckets),
-        false => event,
-    }
 }
 
 fn probe(is_timed: bool) -> Session {
@@ -349,28 +296,14 @@ fn screens() -> [(&'static str, Session); 8] {
     ]
 }
 
-fn at(width: usize) -> Options {
-    Options {
-        width: Some(width),
-        ..Options::default()
-    }
-}
-
 #[test]
 fn screens_of_80_columns_look_as_kept() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/screens");
     for (name, session) in screens() {
-        let path = folder.join(format!("{name}.txt"));
         let options = Options {
             histograms: name == "histograms",
             ..at(80)
         };
-        let shown = text(&session, &options);
-        if std::env::var_os("TIPTOE_WRITE_SCREENS").is_some() {
-            std::fs::write(&path, &shown).expect("the folder is writable");
-        }
-        let kept = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(shown, kept, "{}:\n{shown}", path.display());
+        check_screen(name, &text(&session, &options));
     }
 }
 
@@ -379,9 +312,7 @@ fn screens_of_80_columns_look_as_kept() {
 fn no_line_is_longer_than_the_terminal_is_wide() {
     for (name, session) in screens() {
         for width in 40..200 {
-            let shown = text(&session, &at(width));
-            let wide = shown.lines().find(|line| line.chars().count() > width);
-            assert_eq!(wide, None, "{name}, {width} columns:\n{shown}");
+            check_width(name, &text(&session, &at(width)), width);
         }
     }
 }

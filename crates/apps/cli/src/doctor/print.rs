@@ -9,9 +9,11 @@ use super::fix::Fix;
 use super::rows::{CheckRow, State};
 use super::{DoctorReport, ScanGaps};
 
-/// The width of a check's result, so that a line has at most 80 columns. Longer results are clipped
-/// in the table; those of missing things are printed whole below it.
-const FOUND: usize = 80 - 33;
+/// The most columns of a line, other than of a command.
+const WIDTH: usize = 80;
+/// The width of a check's result. Longer results are clipped in the table; those of missing things are printed whole
+/// below it.
+const FOUND: usize = WIDTH - 33;
 
 /// Returns the report, coloured with [`Options::color`].
 pub fn text(report: &DoctorReport, options: &Options) -> String {
@@ -26,9 +28,25 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
 }
 
 fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
-    let can = options.toned(Tone::Good, can);
-    let not = not.as_ref().map(|not| options.toned(Tone::Warning, not));
-    not.map_or_else(|| can.clone(), |not| format!("{can}; {not}"))
+    let mut text = options.toned(Tone::Good, can);
+    let not = not
+        .iter()
+        .flat_map(|not| wrapped(not, WIDTH - can.len() - 2));
+    for (at, line) in not.enumerate() {
+        text += if at == 0 { "; " } else { "\n" };
+        text += &options.toned(Tone::Warning, &line);
+    }
+    text
+}
+
+/// Returns the lines of a text. Further lines are indented.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let options = Options {
+        width: Some(width),
+        ..Options::default()
+    };
+    let text = tiptoe_report::message(text, &options);
+    text.lines().map(str::to_owned).collect()
 }
 
 fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
@@ -87,7 +105,9 @@ fn missing(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::
     writeln!(out, "\n{heading}")?;
     for command in commands {
         for row in rows.iter().filter(|row| row.fix.as_ref() == Some(command)) {
-            writeln!(out, "  {}: {}", row.name, row.found)?;
+            for line in wrapped(&format!("{}: {}", row.name, row.found), WIDTH - 2) {
+                writeln!(out, "  {line}")?;
+            }
             for limit in &row.limits {
                 writeln!(out, "    {:<6} {}", limit.instrument.name(), limit.effect)?;
             }
@@ -110,7 +130,7 @@ fn others(out: &mut String, report: &DoctorReport, options: &Options) -> std::fm
             out,
             "  {pid:>8} {:<16} {}",
             tracer.comm,
-            clip(&tracer.what, 80 - 28)
+            clip(&tracer.what, WIDTH - 28)
         )?;
     }
     for line in gaps(&report.unseen) {
@@ -151,18 +171,22 @@ fn clip(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OtherTracer;
+    use super::super::rows::{Instrument, Limit};
+    use super::super::verdict::Verdict;
     use super::*;
     use tiptoe_sys::host::Capabilities;
     use tiptoe_sys::host::tracers::Scan;
 
     #[test]
     fn no_line_is_wider_than_eighty_columns() {
-        let report = DoctorReport::new(Capabilities::get(), Scan::default());
-        let text = text(&report, &Options::default());
-        let wide = text
-            .lines()
-            .find(|l| l.chars().count() > 80 && !l.contains("=> "));
-        assert_eq!(wide, None, "{text}");
+        let own = DoctorReport::new(Capabilities::get(), Scan::default());
+        for report in [own, made_up()] {
+            let text = text(&report, &Options::default());
+            let mut lines = text.lines();
+            let wide = lines.find(|l| l.chars().count() > WIDTH && !l.contains("=> "));
+            assert_eq!(wide, None, "{text}");
+        }
     }
 
     /// Colours are lost in log files, and some users cannot see them.
@@ -183,6 +207,110 @@ mod tests {
         let plain = text(&report, &Options::default());
         assert_eq!(parts.collect::<String>(), plain);
         assert!(coloured.contains("\x1b[32mok   \x1b[0m"), "{coloured}");
+    }
+
+    fn check(name: &'static str, state: State, found: &str) -> CheckRow {
+        CheckRow {
+            name,
+            state,
+            found: found.into(),
+            limits: Vec::new(),
+            fix: None,
+        }
+    }
+
+    fn lacking(row: CheckRow, limits: &[(Instrument, &'static str)], fix: &Fix) -> CheckRow {
+        let limits = limits.iter();
+        let limits = limits.map(|&(instrument, effect)| Limit { instrument, effect });
+        CheckRow {
+            limits: limits.collect(),
+            fix: Some(fix.clone()),
+            ..row
+        }
+    }
+
+    /// Returns the report for an ordinary user of a virtual machine.
+    fn made_up() -> DoctorReport {
+        use Instrument::{Lock, Probe, Stat, Watch};
+        let grant = Fix::Advice("sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep tiptoe".into());
+        let pmu = "in a virtual machine: enable its virtual PMU (KVM: -cpu host,pmu=on)";
+        let sysctl = Fix::Command(&["sysctl", "kernel.yama.ptrace_scope=0"]);
+        let checks = vec![
+            check(
+                "membarrier SYNC_CORE",
+                State::Ok,
+                "running code can be patched",
+            ),
+            lacking(
+                check("ptrace scope", State::Part, "1: own children only"),
+                &[(Probe, "-p works only with --via kernel; `-- CMD` works")],
+                &sysctl,
+            ),
+            lacking(
+                check("perf_event_paranoid", State::Part, "2: own processes only"),
+                &[
+                    (Watch, "thread by thread, not per CPU"),
+                    (Stat, "no system-wide or cgroup counts"),
+                ],
+                &grant,
+            ),
+            lacking(
+                check(
+                    "hardware PMU",
+                    State::No,
+                    "this machine has none (perf_event_open: ENOENT)",
+                ),
+                &[(Stat, "no cycles, instructions or cache misses")],
+                &Fix::Advice(pmu.into()),
+            ),
+            lacking(
+                check(
+                    "BPF programs",
+                    State::No,
+                    "refused: bpf: EPERM (1); not tracepoint, raw tracepoint, perf event, kprobe",
+                ),
+                &[
+                    (Watch, "no aggregation at the hit, costlier watchpoints"),
+                    (Lock, "no kernel locks, no static programs"),
+                ],
+                &grant,
+            ),
+            check("open files", State::Ok, "1024, up to 1048576"),
+        ];
+        DoctorReport {
+            verdict: Verdict {
+                can: vec![Probe, Watch, Lock, Stat],
+                not: vec!["attaching in process", "kernel locks", "hardware counters"],
+            },
+            tiptoe: "0.1.0",
+            kernel: "6.1.0-18-amd64".into(),
+            uid: 1000,
+            capabilities: Vec::new(),
+            checks,
+            foreign: vec![OtherTracer {
+                pid: Some(4242),
+                comm: "gdb".into(),
+                what: "traces redis-server (pid 4711)".into(),
+            }],
+            unseen: ScanGaps {
+                processes: 121,
+                bpf: true,
+                tracefs: true,
+                other_pid_namespaces: false,
+            },
+        }
+    }
+
+    /// `TIPTOE_WRITE_SCREENS=1` writes the file.
+    #[test]
+    fn the_report_looks_as_kept() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doctor.txt");
+        let shown = text(&made_up(), &Options::default());
+        if std::env::var_os("TIPTOE_WRITE_SCREENS").is_some() {
+            std::fs::write(path, &shown).expect("the folder is writable");
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(shown, kept, "{path}:\n{shown}");
     }
 
     #[test]

@@ -67,9 +67,13 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         (_, talk) => talk,
     };
     let ready = ready::ready(args.ready_fd, talk)?;
+    let options = Options {
+        all_notes: args.all_notes,
+        ..output.options(args.top)
+    };
     let mut printer = ScopePrinter {
         lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
-        options: output.options(None),
+        options,
         form: form.clone(),
         has_heading: false,
     };
@@ -99,10 +103,6 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::run(request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
-    let options = Options {
-        all_notes: args.all_notes,
-        ..output.options(None)
-    };
     let text = text(&outcome.session, &form, &options)?;
     let written = match form {
         Form::Csv => {

@@ -211,3 +211,51 @@ fn estimates_are_marked() {
     let notes = notes::lines(&session, &Options::default());
     assert!(notes[0].starts_with(note), "{notes:?}");
 }
+
+/// Returns the report of locks with waits and of locks whose calls returned at once.
+fn shown(waits: u64, none: u64, top: Option<usize>) -> String {
+    let of = |name: &str, at: u64, slept: u64| Lock {
+        slept,
+        episodes: 20,
+        blame: Vec::new(),
+        ..lock(&format!("shopd:{name}_{at}"), false, slept * 900)
+    };
+    let waits = (0..waits).map(|at| of("waited", at, 3));
+    let rows = waits.chain((0..none).map(|at| of("free", at, 0)));
+    let session = Session {
+        locks: Some(Locks {
+            by: "lock".into(),
+            rows: rows.collect(),
+            ..Locks::default()
+        }),
+        ..Session::default()
+    };
+    let options = Options {
+        top,
+        ..Options::default()
+    };
+    blocks(&session, &options).concat().join("\n")
+}
+
+#[test]
+fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
+    let sum = "   0ns  in 30 more rows, whose 600 contended calls never slept (--top 0 shows all)";
+    let folded = shown(2, 30, None);
+    assert!(
+        folded.ends_with(sum) && !folded.contains("free_"),
+        "{folded}"
+    );
+    let all = shown(2, 30, Some(0));
+    assert!(
+        all.contains("free_29") && !all.contains("never slept"),
+        "{all}"
+    );
+    // One row is no longer than its sum, and without a wait the locks are all that there is.
+    for (waits, none) in [(2, 1), (0, 30)] {
+        let shown = shown(waits, none, None);
+        assert!(
+            shown.contains("free_0") && !shown.contains("never slept"),
+            "{shown}"
+        );
+    }
+}

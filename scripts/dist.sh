@@ -23,11 +23,12 @@ binary() {
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
         cargo build --quiet --locked --release --target "$target" -p tiptoe
     install -m 755 "target/$target/release/tiptoe" "$dist/tiptoe"
-    if readelf -d "$dist/tiptoe" | grep -q NEEDED; then
+    # Not grep -q: it ends at the first match, and pipefail would then report that readelf could not write the rest.
+    if readelf -d "$dist/tiptoe" | grep NEEDED >/dev/null; then
         echo "error: the command needs a shared library" >&2
         return 1
     fi
-    if readelf -SW "$dist/tiptoe" | grep -q ' \.debug_\| \.symtab'; then
+    if readelf -SW "$dist/tiptoe" | grep ' \.debug_\| \.symtab' >/dev/null; then
         echo "error: the command has debug information or symbols: [profile.release] must leave them out" >&2
         return 1
     fi

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
-use tiptoe_report::Options;
+use tiptoe_report::{IntervalTable, Options};
 use tiptoe_session::{Call, Count, Counts, Interval, Note};
 
 use crate::counters;
@@ -68,9 +68,10 @@ the sums. Without BPF (root, or cap_bpf and cap_perfmon), the kernel's own cgrou
 (cap_perfmon); otherwise the cgroups' files are read.
 
 Cgroups are printed in the order of their counts of the first event, scopes in that of their CPU \
-time, the largest first; --top N prints N of them, and the others as their sum. Events have \
-the order of -e. With -I cgroups keep the order of their names. The forms for scripts have all \
-cgroups and scopes.
+time, the largest first; --top N prints N of them, and the others as their sum, which leaves \
+out cgroups inside printed ones. Events have the order of -e. With -I the cgroups with the most \
+so far are printed, in the order of NAMES, later ones last. The forms for scripts have all \
+cgroups and scopes. The table has all cgroups, too, unless a terminal or --top limits it.
 
 Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or \
 tiptoe.h; one within another is printed as outer/inner. An agent in the program records how \
@@ -158,7 +159,7 @@ pub struct StatArgs {
 
     /// Show this many cgroups or scopes [default: 20]
     ///
-    /// The others are one sum. 0 shows all.
+    /// The others are one sum. 0 shows all. Without a terminal the default is all cgroups.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
@@ -278,7 +279,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
         options,
         form: form.clone(),
-        per_cpu: args.per_cpu,
+        table: IntervalTable::default(),
         has_heading: false,
     };
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
@@ -375,8 +376,8 @@ struct Printer {
     lines: LiveLines,
     options: Options,
     form: Form,
-    per_cpu: bool,
-    /// Whether the heading was printed, which only the first interval has.
+    table: IntervalTable,
+    /// Whether the line of the CSV's names was printed, which only the first interval has.
     has_heading: bool,
 }
 
@@ -392,12 +393,7 @@ impl Printer {
                 }
                 text += &tiptoe_report::counts_csv(counts);
             }
-            Form::Text => {
-                if !std::mem::replace(&mut self.has_heading, true) {
-                    text += &tiptoe_report::counts_heading(self.per_cpu, &self.options);
-                }
-                text += &tiptoe_report::counts(counts, &self.options);
-            }
+            Form::Text => text = self.table.lines(counts, &self.options),
         }
         Ok(text)
     }

@@ -35,6 +35,6 @@ pub use printable::{Printable, PrintableJson, ShellWord, is_unseen};
 pub use reading::Reading;
 pub use records::Records;
 pub use spec::{Function, Kind, Options, Spec, is_glob};
-pub use spec_parse::{SpecError, SpecFault};
+pub use spec_parse::{SpecError, SpecFault, single_colon};
 pub use store::Store;
 pub use via::{UnknownWord, Via};

@@ -150,9 +150,16 @@ fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
     })
 }
 
-/// Returns the position of the first single `:` from `from` on: one that is neither in a `::` nor
-/// between brackets. Of three colons in a row the first is single: `bin:::f` is the function `::f`.
-fn single_colon(text: &str, from: usize) -> Option<usize> {
+/// Returns the first `:` from a byte on that is in no `::` and not between closed brackets: in a
+/// [spec](crate::spec), the end of a kind, a binary, or a part of a name. In a longer run of odd
+/// length the first is alone: `bin:::f` is the function `::f`.
+///
+/// ```
+/// # use tiptoe_event::single_colon;
+/// assert_eq!(single_colon("prog:ns::f", 0), Some(4));
+/// assert_eq!(single_colon("prog:f[abi:cxx11]", 5), None);
+/// ```
+pub fn single_colon(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

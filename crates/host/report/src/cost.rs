@@ -22,14 +22,19 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<String> {
         let recorded = event.records.is_none_or(|records| records.only_counted > 0);
         event.via == Via::Agent && followed && recorded
     };
-    let events = session.events.iter().filter(is_counted);
-    let cost_ns: f64 = events.map(|event| event.cost_ns).sum();
+    let mut events = session.events.iter().filter(is_counted);
+    let cost_ns: f64 = events.clone().map(|event| event.cost_ns).sum();
     let budget_ns = budget * session.cpu_ns as f64;
     (cost_ns > budget_ns).then(|| {
         let budget = short_percent(budget);
+        // A trap that is hit too often is disabled.
+        let unless = match events.any(|event| event.at_least) {
+            true => ", unless its function has `>=`",
+            false => "",
+        };
         format!(
             "the cost is above the budget of {budget}%, which limits only what is timed or recorded: each call is \
-             counted; fewer functions cost less (column `cost`)"
+             counted{unless}; fewer functions cost less (column `cost`)"
         )
     })
 }
@@ -149,9 +154,29 @@ mod tests {
             note.starts_with("the cost is above the budget of 1%, "),
             "{note}"
         );
+        assert!(note.contains("each call is counted; "), "{note}");
         // All of these calls were followed, which the budget limits.
         session.events[2].ends = Some(Ends::default());
         assert_eq!(above_budget(&session, 0.01), None);
+    }
+
+    /// The note said that each call is counted, also of a trap that was disabled.
+    #[test]
+    fn a_cost_above_the_budget_does_not_claim_a_disabled_traps_calls() {
+        let trap = Event {
+            via: Via::Agent,
+            cost_ns: 20_000.0,
+            at_least: true,
+            ..Event::default()
+        };
+        let session = Session {
+            cpu_ns: 1_000_000,
+            events: vec![trap],
+            ..Session::default()
+        };
+        let note = above_budget(&session, 0.01).expect("a note");
+        let counted = "each call is counted, unless its function has `>=`; ";
+        assert!(note.contains(counted), "{note}");
     }
 
     #[test]

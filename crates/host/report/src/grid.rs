@@ -5,7 +5,7 @@
 //! them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal show
 //! the rest. It loses its middle, because names of C++ and Rust differ at both ends.
 
-use tiptoe_event::Kind;
+use tiptoe_event::{Kind, single_colon};
 
 use crate::columns::{columns, joined, left, right, shortened};
 use crate::number::counted;
@@ -337,23 +337,18 @@ pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) ->
 }
 
 fn kind_prefix(name: &str) -> Option<&str> {
-    let (word, _) = name.split_once(':')?;
-    let is_kind = Kind::ALL.iter().any(|kind| kind.word() == word);
-    is_kind.then(|| &name[..=word.len()])
+    let end = single_colon(name, 0)?;
+    let is_kind = Kind::ALL.iter().any(|kind| kind.word() == &name[..end]);
+    is_kind.then(|| &name[..=end])
 }
 
 /// Returns the kind, if the name has one, and the binary, with the `:` after each. A library's file name may contain a
 /// `:` itself, before its `.so`.
 pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
     let start = kind_prefix(name).map_or(0, str::len);
-    let bytes = name.as_bytes();
-    let is_alone = |at: &usize| {
-        bytes.get(at + 1) != Some(&b':') && bytes.get(at.wrapping_sub(1)) != Some(&b':')
-    };
-    let ends = name.match_indices(':').map(|(at, _)| at);
-    let mut ends = ends.filter(|at| *at > start).filter(is_alone);
-    let is_library = |end: &usize| name[start..*end].contains(".so");
-    let end = ends.clone().find(is_library).or_else(|| ends.next())?;
+    let library = name[start..].find(".so").map(|at| start + at);
+    let end = library.and_then(|at| single_colon(name, at + ".so".len()));
+    let end = end.or_else(|| single_colon(name, start))?;
     Some(&name[..=end])
 }
 
@@ -474,5 +469,14 @@ mod tests {
         assert_eq!(common(&["uprobe:a:b.so:f", "uprobe:a:c.so:f"]), "uprobe:");
         assert_eq!(binary_prefix("a:b.so:lock"), Some("a:b.so:"));
         assert_eq!(binary_prefix("0x1000"), None);
+    }
+
+    #[test]
+    fn a_colon_inside_brackets_was_taken_for_a_binarys_end() {
+        assert_eq!(binary_prefix("f[abi:cxx11]"), None);
+        assert_eq!(binary_prefix("uprobe:a:f[abi:x]"), Some("uprobe:a:"));
+        assert_eq!(binary_prefix("uprobe:a:::f"), Some("uprobe:a:"));
+        // A function in a namespace that is named as a kind.
+        assert_eq!(common_prefix(["uprobe::f"].into_iter()), "");
     }
 }

@@ -46,8 +46,8 @@ pub use scopes::{
     scope_counts, scope_counts_csv, scope_counts_json, scopes_csv, scopes_csv_heading,
 };
 pub use stat::{
-    counts, counts_csv, counts_fields, counts_heading, counts_json, counts_so_far, csv_heading,
-    stat_cost, stat_csv, stat_fields,
+    IntervalTable, counts_csv, counts_fields, counts_json, counts_so_far, csv_heading, stat_cost,
+    stat_csv, stat_fields,
 };
 pub use status::{RunState, RunStatus, status_line};
 pub use style::Tone;

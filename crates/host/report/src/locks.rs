@@ -108,11 +108,12 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
 }
 
 /// Returns the rows with a wait, and those without. The latter are one sum in the table, because they would push the
-/// waits off the screen. Without a wait in any row, or with `--top 0`, all rows are printed.
+/// waits off the screen. Without a wait in any row, or with `--top 0`, all rows are printed. A row with fewer returns at
+/// once than contended calls may have a wait, because it has a call whose end is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         let is_early = row.early.is_some() || row.left > 0;
-        is_early || row.slept > 0 || row.total_ns > 0
+        is_early || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
     match waits.is_empty() || none.len() < 2 || options.top == Some(0) {

@@ -24,17 +24,16 @@ pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<S
     let mut grid = Grid::new(&heads.collect::<Vec<_>>(), "scope".to_owned())
         .with_spare(&["wall time", "CPU/entry"]);
     for row in shown {
-        grid.add(
-            numbers(row, events.len(), cpu_ns, options),
-            printable(&row.name),
-            String::new(),
-        );
+        let each = cpu_ns_per_entry(std::slice::from_ref(row));
+        let cells = numbers(row, each, events.len(), cpu_ns, options);
+        grid.add(cells, printable(&row.name), String::new());
     }
     if rest.is_empty() {
         return grid.lines(options);
     }
     let sum = sum(rest);
-    let cells = numbers(&sum, events.len(), cpu_ns, options);
+    let each = cpu_ns_per_entry(rest);
+    let cells = numbers(&sum, each, events.len(), cpu_ns, options);
     grid.add(cells, sum.name, String::new());
     let mut lines = grid.lines(options);
     lines.extend(grid::sum_legend("", rest.len(), SCOPE, options));
@@ -58,6 +57,17 @@ fn sum(scopes: &[Scope]) -> Scope {
         }
     }
     sum
+}
+
+/// Returns the CPU time of an entry. The time of scopes without an entry is left out: that outside all scopes, and that
+/// of scopes that were entered before the interval.
+fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
+    let entered = scopes.iter().filter(|scope| scope.entries > 0);
+    let timed = entered.filter_map(|scope| Some((scope.cpu_ns?, scope.entries)));
+    let (cpu_ns, entries) = timed.fold((0_u64, 0_u64), |(cpu_ns, entries), (ns, more)| {
+        (cpu_ns.saturating_add(ns), entries.saturating_add(more))
+    });
+    cpu_ns.checked_div(entries)
 }
 
 /// Returns the sum of the numbers that are known.
@@ -124,10 +134,15 @@ fn csv_lines(at_ns: u64, rows: &[Scope], events: &[String]) -> String {
     rows.iter().map(of_scope).collect()
 }
 
-fn numbers(row: &Scope, events: usize, all: u64, options: &Options) -> Vec<String> {
+fn numbers(
+    row: &Scope,
+    each: Option<u64>,
+    events: usize,
+    all: u64,
+    options: &Options,
+) -> Vec<String> {
     let unknown = || "-".to_owned();
     let ns = |ns: Option<u64>| ns.map_or_else(unknown, |ns| time(ns as f64));
-    let each = row.cpu_ns.and_then(|cpu| cpu.checked_div(row.entries));
     let fixed = [
         if row.entries == 0 {
             unknown()
@@ -212,6 +227,21 @@ mod tests {
             lines[3..],
             ["(2 more scopes: their sum; --top 0 shows all)"]
         );
+    }
+
+    /// The time outside all scopes was divided among the entries of the others.
+    #[test]
+    fn the_sums_time_per_entry_is_that_of_entered_scopes() {
+        let (mut all, events) = scopes();
+        all[1].cpu_ns = Some(5_000_000);
+        all.insert(0, all[0].clone());
+        let options = Options {
+            top: Some(1),
+            ..Options::default()
+        };
+        let lines = rows(&all, &events, &options);
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(words[..4], ["2", "8.00ms", "72.7%", "1.50ms"]);
     }
 
     #[test]

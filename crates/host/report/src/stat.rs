@@ -5,17 +5,19 @@ use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 use crate::columns::{columns, joined, left, right, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
 use crate::style::Tone;
-use crate::{Options, cost, grid, notes, printable, printable_json, printable_lines};
+use crate::{Options, cost, grid, notes, printable, printable_json};
 
 mod csv;
+mod intervals;
 mod metric;
 mod order;
 
 pub(crate) use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
+pub use intervals::IntervalTable;
 
 use metric::{Metric, Shared};
-use order::{CGROUP, CgroupOrder};
+use order::CGROUP;
 
 /// The columns of a value.
 const VALUE: usize = 18;
@@ -50,7 +52,7 @@ fn table(stat: &Stat, options: &Options) -> String {
     );
     let heading = options.wrapped(" ", &heading).join("\n");
     let mut text = format!("\n{heading}\n\n");
-    let shown = order::shown(&stat.counts, CgroupOrder::Largest, options);
+    let shown = order::shown(&stat.counts, options);
     let shared = Shared::of(&shown.counts, stat.elapsed_ns);
     let layout = Layout::of(&shown.counts, "", &shared, options);
     // An empty line separates the cgroups.
@@ -86,28 +88,6 @@ fn elapsed(stat: &Stat) -> String {
         "{seconds:>18.decimals$} +- {off:.decimals$} seconds time elapsed  ( +- {:>5.2}% )\n",
         spread * 100.0
     )
-}
-
-/// Returns the heading of the lines of intervals.
-pub fn counts_heading(per_cpu: bool, options: &Options) -> String {
-    let cpu = if per_cpu { " CPU    " } else { "" };
-    let time = right("time", time_columns(options) - 1);
-    format!("#{time}{cpu}             counts unit events\n")
-}
-
-/// Returns the columns of an interval's end: perf's, or fewer if a terminal limits the rows.
-fn time_columns(options: &Options) -> usize {
-    options.width.map_or(16, |_| 13)
-}
-
-/// Returns the lines of one interval.
-pub fn counts(counts: &Counts, options: &Options) -> String {
-    let shown = order::shown(&counts.counts, CgroupOrder::Stable, options);
-    let shared = Shared::of(&shown.counts, counts.duration_ns as f64);
-    let at = format!("{:.9}", counts.at_ns as f64 / 1e9);
-    let at = right(&at, time_columns(options)) + " ";
-    let layout = Layout::of(&shown.counts, &at, &shared, options);
-    printable_lines(&blocks("", &shown.counts, &shared, &layout))
 }
 
 /// Returns what was counted so far, without the cgroups and what does not count: `18,383 cs`, an event each.

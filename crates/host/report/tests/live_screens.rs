@@ -5,7 +5,7 @@ mod made;
 
 use made::{LONG, SECOND, at, check_screen, check_width, event, session};
 use tiptoe_event::Ends;
-use tiptoe_report::{Options, call, counts, counts_heading, interval, scope_counts, text};
+use tiptoe_report::{IntervalTable, Options, call, interval, scope_counts, text};
 use tiptoe_session::{
     Call, Count, CountPart, Counts, Event, Interval, Now, Records, Scope, ScopeCounts, Scopes,
     Session, Stat, Waiting,
@@ -272,10 +272,8 @@ fn stat_intervals(options: &Options) -> String {
     };
     let whole = counted().into_iter().filter(|count| count.cgroup.is_none());
     let [first, second] = [one(1, whole.collect()), one(2, counted())];
-    counts_heading(false, options)
-        + &counts(&first, options)
-        + &counts(&second, options)
-        + &text(&stat(Some(2)), options)
+    let mut table = IntervalTable::default();
+    table.lines(&first, options) + &table.lines(&second, options) + &text(&stat(Some(2)), options)
 }
 
 /// What is printed in a terminal's width.

@@ -259,3 +259,21 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         );
     }
 }
+
+/// Calls whose wait could not be recorded were in the sum of those that never slept.
+#[test]
+fn a_call_that_ended_in_an_unknown_way_was_said_never_to_sleep() {
+    let unknown = |at_once| Lock {
+        slept: 0,
+        at_once,
+        total_ns: 0,
+        ..lock("shopd:unknown", false, 0)
+    };
+    let waited = lock("shopd:waited", false, 900);
+    let folded = |at_once| {
+        let rows = [waited.clone(), unknown(at_once), unknown(at_once)];
+        let (_, none) = with_waits(&rows.each_ref(), &Options::default());
+        none.len()
+    };
+    assert_eq!((folded(1199), folded(1200)), (0, 2));
+}

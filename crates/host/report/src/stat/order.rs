@@ -1,19 +1,10 @@
-//! Which cgroups are printed: those with the most of the first event, the largest first, and the sum of the others.
+//! Which cgroups are printed: those with the most of the first event, and the sum of the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_session::{Count, CountState};
 
 use crate::{Options, grid};
-
-/// The order of cgroups that are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CgroupOrder {
-    /// The largest first.
-    Largest,
-    /// As in the session, so that each interval has the same.
-    Stable,
-}
 
 /// The counts of a table.
 #[derive(Debug)]
@@ -27,33 +18,117 @@ pub(super) struct Shown {
 /// The noun of [`grid::sum_name`].
 pub(super) const CGROUP: &str = "cgroup";
 
-/// Returns the counts that are printed. All cgroups must have the events of the whole target, which is first.
-pub(super) fn shown(counts: &[Count], order: CgroupOrder, options: &Options) -> Shown {
-    let is_whole = |count: &&Count| count.cgroup.is_none();
-    let events = counts.iter().take_while(is_whole).count();
-    let (whole, cgroups) = counts.split_at(events);
-    let cgroups: Vec<&[Count]> = cgroups.chunks(events.max(1)).collect();
-    let first = whole.iter().find(|count| is_counted(count));
-    let size = |at: &usize| {
-        let same = cgroups[*at].iter().filter(|count| {
-            let is_first = first.is_some_and(|first| first.event == count.event);
-            is_first && is_counted(count)
-        });
-        same.map(|count| count.value).sum::<f64>()
-    };
-    let mut ranked: Vec<usize> = (0..cgroups.len()).collect();
-    ranked.sort_by(|one, other| size(other).total_cmp(&size(one)));
-    let rest = ranked.split_off(options.shown(ranked.len()));
-    if order == CgroupOrder::Stable {
-        ranked.sort_unstable();
+/// Returns the counts that are printed, the largest cgroups first.
+pub(super) fn shown(counts: &[Count], options: &Options) -> Shown {
+    let all = ByCgroup::of(counts);
+    let (largest, rest) = largest(&all.sizes(), options);
+    all.shown(&largest, &rest)
+}
+
+/// Returns the counts of an interval that are printed: those of the cgroups that have the most so far, because the
+/// largest of each interval would be other cgroups each time. They have the order of the session, so that each interval
+/// has the same. `totals` has the paths of the cgroups of the last interval, and their sums up to then.
+pub(super) fn shown_in_interval(
+    counts: &[Count],
+    totals: &mut BTreeMap<String, f64>,
+    options: &Options,
+) -> Shown {
+    let all = ByCgroup::of(counts);
+    let before = std::mem::take(totals);
+    for (cgroup, size) in all.cgroups.iter().zip(all.sizes()) {
+        let path = path(cgroup);
+        let total = totals.entry(path.to_owned());
+        *total.or_insert_with(|| before.get(path).copied().unwrap_or(0.0)) += size;
     }
-    let mut counts = whole.to_vec();
-    counts.extend(ranked.iter().flat_map(|at| cgroups[*at]).cloned());
-    let others: Vec<&[Count]> = rest.iter().map(|at| cgroups[*at]).collect();
-    counts.extend(sums(&others));
-    Shown {
-        counts,
-        others: others.len(),
+    let sizes = all.cgroups.iter().map(|cgroup| totals[path(cgroup)]);
+    let (mut largest, rest) = largest(&sizes.collect::<Vec<_>>(), options);
+    largest.sort_unstable();
+    all.shown(&largest, &rest)
+}
+
+/// Returns the places of the largest sizes, the largest first, and those of the others. All are shown in a file or a
+/// pipe unless `--top` limits them, because programs read perf's format there.
+fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
+    let mut ranked: Vec<usize> = (0..sizes.len()).collect();
+    ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
+    let shown = match (options.top, options.width) {
+        (None, None) => ranked.len(),
+        _ => options.shown(ranked.len()),
+    };
+    let rest = ranked.split_off(shown);
+    (ranked, rest)
+}
+
+/// The counts of the whole target, and those of each cgroup.
+struct ByCgroup<'a> {
+    whole: &'a [Count],
+    cgroups: Vec<&'a [Count]>,
+}
+
+impl ByCgroup<'_> {
+    /// Groups counts. All cgroups must have the events of the whole target, which is first.
+    fn of(counts: &[Count]) -> ByCgroup<'_> {
+        let is_whole = |count: &&Count| count.cgroup.is_none();
+        let events = counts.iter().take_while(is_whole).count();
+        let (whole, cgroups) = counts.split_at(events);
+        ByCgroup {
+            whole,
+            cgroups: cgroups.chunks(events.max(1)).collect(),
+        }
+    }
+
+    /// Returns how much of the first counted event each cgroup has.
+    fn sizes(&self) -> Vec<f64> {
+        let first = self.whole.iter().find(|count| is_counted(count));
+        let is_first = |count: &&Count| first.is_some_and(|first| first.event == count.event);
+        let size = |cgroup: &&[Count]| {
+            let same = cgroup.iter().filter(is_first);
+            same.filter(|count| is_counted(count))
+                .map(|count| count.value)
+                .sum()
+        };
+        self.cgroups.iter().map(size).collect()
+    }
+
+    /// Returns the counts of the whole target and of the cgroups at these places, and the sums of the rest.
+    fn shown(&self, places: &[usize], rest: &[usize]) -> Shown {
+        let mut counts = self.whole.to_vec();
+        counts.extend(places.iter().flat_map(|at| self.cgroups[*at]).cloned());
+        counts.extend(self.sums(rest));
+        Shown {
+            counts,
+            others: rest.len(),
+        }
+    }
+
+    /// Returns the sum of each event over these cgroups. One inside another cgroup adds nothing, because the row or the
+    /// sum that has the outer cgroup includes it.
+    fn sums(&self, places: &[usize]) -> Vec<Count> {
+        let Some(&first) = places.first() else {
+            return Vec::new();
+        };
+        let paths: BTreeSet<&str> = self.cgroups.iter().map(|cgroup| path(cgroup)).collect();
+        let is_outer =
+            |at: &&usize| !ancestors(path(self.cgroups[**at])).any(|outer| paths.contains(outer));
+        let outer: Vec<usize> = places.iter().filter(is_outer).copied().collect();
+        let name = grid::sum_name(places.len(), CGROUP);
+        let none = |count: &Count| Count {
+            cgroup: Some(name.clone()),
+            is_removed: false,
+            spread: None,
+            value: 0.0,
+            time_enabled_ns: 0,
+            time_running_ns: 0,
+            ..count.clone()
+        };
+        let first = outer.first().copied().unwrap_or(first);
+        let mut sums: Vec<Count> = self.cgroups[first].iter().map(none).collect();
+        for at in outer {
+            for (sum, count) in sums.iter_mut().zip(self.cgroups[at]) {
+                add(sum, count);
+            }
+        }
+        sums
     }
 }
 
@@ -61,41 +136,18 @@ fn is_counted(count: &Count) -> bool {
     count.state == CountState::Counted
 }
 
-/// Returns the sum of each event over these cgroups. One inside another adds nothing, because the outer cgroup's counts
-/// include it.
-fn sums(cgroups: &[&[Count]]) -> Vec<Count> {
-    let path = |cgroup: &&[Count]| cgroup.first()?.cgroup.clone();
-    let paths: BTreeSet<String> = cgroups.iter().filter_map(path).collect();
-    let is_outer = |cgroup: &&&[Count]| {
-        path(cgroup).is_none_or(|path| !ancestors(&path).any(|outer| paths.contains(outer)))
-    };
-    let mut outer = cgroups.iter().filter(is_outer);
-    let Some(first) = outer.next() else {
-        return Vec::new();
-    };
-    let name = grid::sum_name(cgroups.len(), CGROUP);
-    let sum = |count: &Count| Count {
-        cgroup: Some(name.clone()),
-        is_removed: false,
-        spread: None,
-        ..count.clone()
-    };
-    let mut sums: Vec<Count> = first.iter().map(sum).collect();
-    for cgroup in outer {
-        for (sum, count) in sums.iter_mut().zip(*cgroup) {
-            add(sum, count);
-        }
-    }
-    sums
+fn path(cgroup: &[Count]) -> &str {
+    let path = cgroup.first().and_then(|count| count.cgroup.as_deref());
+    path.unwrap_or_default()
 }
 
 fn add(sum: &mut Count, count: &Count) {
     if is_counted(count) {
         sum.state = CountState::Counted;
         sum.value += count.value;
+        sum.time_enabled_ns += count.time_enabled_ns;
+        sum.time_running_ns += count.time_running_ns;
     }
-    sum.time_enabled_ns += count.time_enabled_ns;
-    sum.time_running_ns += count.time_running_ns;
 }
 
 /// Returns the paths of the cgroups that contain this one.
@@ -133,35 +185,30 @@ mod tests {
             .collect()
     }
 
-    #[track_caller]
-    fn check(
-        cgroups: &[(&str, f64)],
-        top: usize,
-        order: CgroupOrder,
-        expected: &[(&str, f64, f64)],
-    ) {
-        let options = Options {
+    /// Returns the options `--top`.
+    fn top(top: usize) -> Options {
+        Options {
             top: Some(top),
             ..Options::default()
+        }
+    }
+
+    /// Returns the name and the two values of each cgroup.
+    fn rows(shown: &Shown) -> Vec<(&str, f64, f64)> {
+        let pairs = shown.counts[2..].chunks(2);
+        let rows = pairs.map(|pair| (path(pair), pair[0].value, pair[1].value));
+        rows.collect()
+    }
+
+    #[track_caller]
+    fn check(cgroups: &[(&str, f64)], limit: usize, expected: &[(&str, f64, f64)]) {
+        let shown = shown(&counts(cgroups), &top(limit));
+        assert_eq!(rows(&shown), expected);
+        let others = match limit {
+            0 => 0,
+            limit => cgroups.len().saturating_sub(limit),
         };
-        let shown = shown(&counts(cgroups), order, &options);
-        assert_eq!(
-            shown.others,
-            cgroups
-                .len()
-                .saturating_sub(top.max(cgroups.len() * usize::from(top == 0)))
-        );
-        let rows: Vec<(&str, f64, f64)> = shown.counts[2..]
-            .chunks(2)
-            .map(|pair| {
-                (
-                    pair[0].cgroup.as_deref().expect("a cgroup"),
-                    pair[0].value,
-                    pair[1].value,
-                )
-            })
-            .collect();
-        assert_eq!(rows, expected);
+        assert_eq!(shown.others, others);
     }
 
     /// Cgroups had the order of their names, and of hundreds all were printed.
@@ -174,21 +221,49 @@ mod tests {
             ("a", 3.0, 2.0),
             ("d", 3.0, 2.0),
         ];
-        check(all, 0, CgroupOrder::Largest, &largest);
-        check(all, 9, CgroupOrder::Largest, &largest);
+        check(all, 0, &largest);
+        check(all, 9, &largest);
         let two = [
             ("b", 50.0, 2.0),
             ("c", 7.0, 2.0),
             ("2 more cgroups", 6.0, 4.0),
         ];
-        check(all, 2, CgroupOrder::Largest, &two);
-        let stable = [
-            ("a", 3.0, 2.0),
-            ("b", 50.0, 2.0),
-            ("c", 7.0, 2.0),
-            ("1 more cgroup", 3.0, 2.0),
-        ];
-        check(all, 3, CgroupOrder::Stable, &stable);
+        check(all, 2, &two);
+        check(&[], 2, &[]);
+    }
+
+    /// Perf's format in a file had 20 cgroups where it had all before.
+    #[test]
+    fn a_file_has_all_cgroups() {
+        let names: Vec<String> = (0..30).map(|at| format!("c{at}")).collect();
+        let cgroups: Vec<(&str, f64)> = names.iter().map(|name| (&**name, 1.0)).collect();
+        let others = |options: &Options| shown(&counts(&cgroups), options).others;
+        let terminal = Options {
+            width: Some(80),
+            ..Options::default()
+        };
+        assert_eq!(others(&Options::default()), 0);
+        assert_eq!((others(&terminal), others(&top(3))), (10, 27));
+    }
+
+    /// The largest cgroups of each interval were printed, so that rows of other cgroups came and went.
+    #[test]
+    fn an_interval_has_the_cgroups_of_the_last_one() {
+        let mut totals = BTreeMap::new();
+        let mut names = |cgroups: &[(&str, f64)]| {
+            let shown = shown_in_interval(&counts(cgroups), &mut totals, &top(2));
+            let names = rows(&shown).into_iter().map(|row| row.0.to_owned());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        // The session has the order of the patterns, and then later cgroups.
+        let first = [("z", 9.0), ("b", 1.0), ("a", 20.0)];
+        assert_eq!(names(&first), "z a 1 more cgroup");
+        let other = [("z", 1.0), ("b", 7.0), ("a", 0.0)];
+        assert_eq!(names(&other), "z a 1 more cgroup");
+        // b has 10 so far, z was removed, and a cgroup of its name has 2.
+        assert_eq!(names(&[("b", 2.0), ("a", 0.0)]), "b a");
+        let new = [("b", 0.0), ("a", 0.0), ("z", 2.0)];
+        assert_eq!(names(&new), "b a 1 more cgroup");
     }
 
     #[test]
@@ -201,10 +276,20 @@ mod tests {
             ("ab", 1.0),
         ];
         let sum = [("x", 50.0, 2.0), ("4 more cgroups", 8.0, 4.0)];
-        check(nested, 1, CgroupOrder::Largest, &sum);
+        check(nested, 1, &sum);
         let root = &[("x", 50.0), ("/", 7.0), ("a/b", 3.0)];
         let sum = [("x", 50.0, 2.0), ("2 more cgroups", 7.0, 2.0)];
-        check(root, 1, CgroupOrder::Largest, &sum);
+        check(root, 1, &sum);
+    }
+
+    /// `a` had 50, of which 40 were in `a/b`, and the sum of the others was 47 instead of 7.
+    #[test]
+    fn a_cgroup_inside_a_printed_one_is_not_in_the_sum() {
+        let nested = &[("a", 50.0), ("a/b", 40.0), ("c", 7.0)];
+        check(nested, 1, &[("a", 50.0, 2.0), ("2 more cgroups", 7.0, 2.0)]);
+        let all_inside = &[("a", 50.0), ("a/b", 40.0)];
+        let sum = [("a", 50.0, 2.0), ("1 more cgroup", 0.0, 0.0)];
+        check(all_inside, 1, &sum);
     }
 
     #[test]
@@ -215,11 +300,7 @@ mod tests {
         }
         all[5].state = CountState::NotCounted;
         all[7].value = 4.0;
-        let options = Options {
-            top: Some(1),
-            ..Options::default()
-        };
-        let shown = shown(&all, CgroupOrder::Largest, &options);
+        let shown = shown(&all, &top(1));
         let [c, sum] = [&shown.counts[2], &shown.counts[4]];
         assert_eq!(
             (c.cgroup.as_deref(), sum.state),
@@ -229,6 +310,7 @@ mod tests {
             (shown.counts[5].state, shown.counts[5].value),
             (CountState::Counted, 2.0)
         );
-        assert_eq!(counts(&[]).len(), 2);
+        // The cgroup whose count is missing adds no time to that of the other.
+        assert_eq!(shown.counts[5].time_enabled_ns, 10);
     }
 }

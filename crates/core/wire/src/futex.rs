@@ -135,7 +135,9 @@ pub mod activity {
     pub const FRAME: u32 = 5;
     /// The checksum of the [`super::board`] for the address when the wait began.
     pub const SEEN: u32 = 6;
-    /// For a reported wait ([`super::REPORTED`]): the last futex inside it, whose checksum is [`SEEN`].
+    /// For a reported wait ([`super::REPORTED`]): the last futex inside it, whose checksum is [`SEEN`]. For a wait for
+    /// a lock that records its holder: how many hand-overs there were when it began, those in the lock's ring in the
+    /// low half, and those with the lock's [`super::history::FAMILIES`] in the high half.
     pub const WITHIN: u32 = 7;
 }
 
@@ -291,8 +293,10 @@ pub mod history {
     pub const NOBODY: u32 = 1 << 23;
     /// The thread that recorded this took the lock itself.
     pub const OWN: u64 = 1 << 48;
-    /// Words of a ring: the number of its hand-overs so far, alone in its cache line, and the hand-overs.
-    pub const RING_WORDS: u32 = 8 + COUNT * WORDS;
+    /// A ring begins with a cache line of counts: of all its hand-overs, and of those of each family of its locks.
+    pub const FAMILIES: u32 = 7;
+    /// Words of a ring: the counts and the hand-overs.
+    pub const RING_WORDS: u32 = 1 + FAMILIES + COUNT * WORDS;
     /// The first ring.
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }

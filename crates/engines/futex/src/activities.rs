@@ -36,7 +36,7 @@ pub struct Activity {
     /// The board's checksum for the address when it began: see [`crate::board`].
     pub seen: u64,
     /// The last futex inside this reported wait, or 0; `seen` is then its checksum. See
-    /// [`crate::reported`].
+    /// [`crate::reported`]. For a lock that records its holder: [`crate::history::History::mark`].
     pub within: u64,
 }
 

@@ -240,8 +240,8 @@ pub mod holder {
     pub const THREAD: u64 = 1 << 63;
     /// Threads that read.
     pub const READERS: u64 = 1 << 62;
-    /// No thread: the lock was free, and the waiter was waking up.
-    pub const NOBODY: u64 = 1 << 61;
+    /// Unseen: a waiter was waking up, and found the lock free. Threads that did not wait may have held it meanwhile.
+    pub const UNSEEN: u64 = 1 << 61;
     /// Unknown.
     pub const UNKNOWN: u64 = 1 << 60;
 }

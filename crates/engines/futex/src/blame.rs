@@ -8,11 +8,14 @@
 //! |---|---|
 //! | until the first hand-over | the holder that the wait found at its begin |
 //! | from one hand-over to the next | the holder from then on |
-//! | from a release to the wake-up of the thread that gets the lock | nobody |
+//! | from a release to the wake-up of the thread that gets the lock | [`holder::UNSEEN`] |
 //! | the same, if another thread was faster | that thread |
 //!
 //! A release reads the clock only if its thread slept for the lock. The time from any other release to the wake-up
 //! belongs to the thread that released.
+//!
+//! A thread that takes a free lock writes nothing here. So a lock that is free when a waiter wakes up may have been
+//! taken and released since the last release, many times where the waiter waited for a CPU.
 //!
 //! The holder is read directly after the clock. A thread may be preempted anywhere else, and would otherwise record at
 //! an old time which thread holds the lock now.
@@ -68,7 +71,7 @@ impl<C: Fn(u64, u64)> Parts<'_, C> {
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
             (NOBODY, Some(id)) => thread(id),
-            (NOBODY, None) => holder::NOBODY,
+            (NOBODY, None) => holder::UNSEEN,
             (id, _) if id == self.release.thread && self.release.site != 0 => self.release.site,
             (id, _) => thread(id),
         };

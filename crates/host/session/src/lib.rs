@@ -50,7 +50,7 @@
 //!          "episodes", "slept", "at_once", "timed_out", "interrupted", "left"?, "total_ns",
 //!          "timed"?,
 //!          "readers"?: {"average", "most"}, "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
-//!          "holders"?: [{"callsite"|"thread"|"readers": true, "total_ns"}…], "free_ns"?,
+//!          "holders"?: [{"callsite"|"thread"|"readers": true, "total_ns"}…], "unknown_ns"?,
 //!          "early"?: {"waits", "unfinished", "before_ns", "total_ns"}}…],
 //!         "holds"?: [{"lock", "callsite", "count", "total_ns", "histogram", "is_at_least"?}…],
 //!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…],

@@ -94,9 +94,10 @@ pub struct Lock {
     /// waiting time are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// With holders: nanoseconds of waiting in which no thread held the lock, because a waiter was waking up.
+    /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The
+    /// lock may have been free then, or held by threads that did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub free_ns: Option<u64>,
+    pub unknown_ns: Option<u64>,
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,

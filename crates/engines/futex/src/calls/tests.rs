@@ -54,7 +54,7 @@ fn charges(slab: &[AtomicU64]) -> Vec<(u64, u64)> {
 }
 
 const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
-const NOBODY: u64 = tiptoe_wire::futex::holder::NOBODY;
+const UNSEEN: u64 = tiptoe_wire::futex::holder::UNSEEN;
 const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
 
 /// The thread that woke a waiter was blamed for all that the waiter slept, also for other threads' holds.
@@ -72,7 +72,7 @@ fn a_wait_is_charged_to_each_holder_for_its_hold() {
     one.begins(&call(WAKE, 62), || None, || 1050, |_| 0);
     two.ends(0x7000, 0, || 1080, |ticks| ticks, |_| 0);
     assert_eq!(charges(&first), [(61, 910)]);
-    assert_eq!(charges(&second), [(61, 810), (62, 40), (NOBODY, 30)]);
+    assert_eq!(charges(&second), [(61, 810), (62, 40), (UNSEEN, 30)]);
 }
 
 /// A thread that takes the lock before the one that was woken holds it from then on.

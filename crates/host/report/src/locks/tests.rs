@@ -77,7 +77,7 @@ fn holders_are_named_if_they_are_known() {
             holder(None, Some("7 a\nb"), 600),
             holder(None, None, 400),
         ],
-        free_ns: Some(200),
+        unknown_ns: Some(200),
         ..lock("prog:cache", false, 2_200)
     };
     let text = |row: &Lock| {
@@ -94,16 +94,16 @@ fn holders_are_named_if_they_are_known() {
         "a\\\\nb",
         "20.0%",
         "readers",
-        "free 9.1% of the time",
+        "unknown 9.1% of the time",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!told.contains("woken"), "{told}");
     let row = Lock {
-        free_ns: Some(20),
+        unknown_ns: Some(20),
         ..row
     };
-    assert!(!text(&row).contains("free"), "less than 5%");
+    assert!(!text(&row).contains("unknown"), "less than 5%");
 }
 
 /// Regression: a deadlocked program had no row, because its waits began before the trace.

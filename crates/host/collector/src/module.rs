@@ -255,6 +255,11 @@ impl Object {
         parameters.get(&function.address).copied()
     }
 
+    #[cfg(test)]
+    pub fn has_read_parameters(&self) -> bool {
+        self.described.parameters.get().is_some()
+    }
+
     /// Returns its unwind table.
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));

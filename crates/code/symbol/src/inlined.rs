@@ -6,6 +6,7 @@ use gimli::constants as dw;
 use gimli::{Attribute, AttributeValue, Unit};
 use object::read::{Object as _, ObjectSection as _};
 
+use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::elf;
@@ -29,27 +30,32 @@ impl Image {
     /// information, or with too much.
     pub fn inlined_places(&self, bytes: &Content, source: &dyn DebugSource) -> HashMap<u64, u32> {
         let mut found = InlineCounts::default();
-        each_unit(bytes, source, |dwarf, unit| found.look_through(dwarf, unit));
+        each_unit(bytes, source, |dwarf, unit, budget| {
+            found.look_through(dwarf, unit, budget)
+        });
         found.places()
     }
 }
 
 /// Calls `look` with each unit of a file's debug information; with none if there is too much. Damage ends its unit.
+/// `look` must pay for each entry that it reads, and reads no more once the budget is exceeded.
 pub(crate) fn each_unit(
     bytes: &Content,
     source: &dyn DebugSource,
     mut look: impl for<'d> FnMut(
         &gimli::Dwarf<SectionPart<'d>>,
         &Unit<SectionPart<'d>>,
+        &ReadBudget,
     ) -> Result<(), gimli::Error>,
 ) {
     let files = Files::find(bytes, source);
     let described = files.described(bytes);
     let file = elf::parse(described);
     let size = |name: &str| Some(file.as_ref()?.section_by_name(name)?.size());
-    if size(".debug_info").is_none_or(|size| size > MOST) {
+    let Some(size_of_info) = size(".debug_info").filter(|size| *size <= MOST) else {
         return;
-    }
+    };
+    let budget = ReadBudget::new(size_of_info);
     let dwarf = dwarf(described, 0);
     let mut units = dwarf.units();
     let tables = size(".debug_abbrev").unwrap_or(0).max(1);
@@ -58,7 +64,10 @@ pub(crate) fn each_unit(
             break;
         };
         if let Ok(unit) = dwarf.unit(header) {
-            let _ = look(&dwarf, &unit);
+            let _ = look(&dwarf, &unit, &budget);
+        }
+        if budget.is_exceeded() {
+            break;
         }
     }
 }
@@ -74,6 +83,7 @@ impl InlineCounts {
         &mut self,
         dwarf: &gimli::Dwarf<SectionPart<'d>>,
         unit: &Unit<SectionPart<'d>>,
+        budget: &ReadBudget,
     ) -> Result<(), gimli::Error> {
         let mut entries = unit.entries_raw(None)?;
         let mut attributes: Vec<Attribute<SectionPart<'d>>> = Vec::new();
@@ -82,6 +92,9 @@ impl InlineCounts {
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
             };
+            if budget.pay_entry(abbreviation.attributes().len()).is_none() {
+                return Ok(());
+            }
             let tag = abbreviation.tag();
             if !matches!(tag, dw::DW_TAG_subprogram | dw::DW_TAG_inlined_subroutine) {
                 entries.skip_attributes(abbreviation.attributes())?;

@@ -230,3 +230,53 @@ proptest! {
         });
     }
 }
+
+/// The address of the only function in [`functions`].
+const START: u64 = 0x100;
+/// Each entry before it has this many attributes without a byte.
+const ATTRIBUTES: usize = 20_000;
+
+/// Returns debug information with `entries` such entries before a function, which has one parameter, and one place
+/// where it was inlined.
+fn functions(entries: usize) -> Content {
+    let mut dwarf = Dwarf::new();
+    let parameter = dwarf.kind(dw::PARAMETER, false, &[(dw::TYPE, dw::REF4)]);
+    let pointer = dwarf.kind(dw::POINTER, false, &[]);
+    let function = dwarf.kind(dw::FUNCTION, true, &[(dw::LOW_PC, dw::ADDRESS)]);
+    let inlined = dwarf.kind(dw::INLINED, false, &[(dw::ORIGIN, dw::REF4)]);
+    let empty = dwarf.kind(
+        dw::VARIABLE,
+        false,
+        &vec![(dw::NAME, dw::PRESENT); ATTRIBUTES],
+    );
+    for _ in 0..entries {
+        dwarf.entry(empty, &[]);
+    }
+    let pointer = dwarf.entry(pointer, &[]);
+    let start = dwarf.entry(function, &[&START.to_le_bytes()]);
+    dwarf.entry(parameter, &[&pointer.to_le_bytes()]);
+    dwarf.end();
+    dwarf.entry(inlined, &[&start.to_le_bytes()]);
+    let (info, abbrev) = dwarf.finish();
+    Content::from(elf::elf(&[
+        (".debug_info", &info),
+        (".debug_abbrev", &abbrev),
+    ]))
+}
+
+/// Attributes without bytes cost nothing, so that a small file kept tiptoe busy for minutes.
+#[test]
+fn attributes_without_bytes_were_free() {
+    for (entries, is_read) in [(1, true), (100, false)] {
+        let file = functions(entries);
+        let image = Image::parse(&file, &NoDebugFiles).unwrap();
+        let parameters = image.parameter_registers(&file, &NoDebugFiles);
+        let places = image.inlined_places(&file, &NoDebugFiles);
+        let found = [
+            parameters.get(&START).map(|count| u32::from(*count)),
+            places.get(&START).copied(),
+        ];
+        let wanted = is_read.then_some(1);
+        assert_eq!(found, [wanted; 2], "{entries} entries");
+    }
+}

@@ -1,11 +1,10 @@
 //! The entries of debug information, by their offsets, and their references to each other.
 //!
-//! The bytes are hostile. Each entry must be paid for: [`Units`] has a budget for entries and
-//! attributes, proportional to the bytes, after which reads fail. Names are never read beyond
-//! [`MAX_NAME`].
+//! The bytes are hostile. Each entry must be paid for: [`Units`] has a [`ReadBudget`], after which
+//! reads fail. Names are never read beyond [`MAX_NAME`].
 
 use std::borrow::Cow;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -18,13 +17,11 @@ use gimli::{
 use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use super::variable_error::VariableError;
+use crate::budget::ReadBudget;
 use crate::reader::Section;
 
 /// The longest name; the rest is cut.
 const MAX_NAME: usize = 4 << 10;
-/// Reads per byte of debug information, and the least budget.
-const BUDGET_PER_BYTE: u64 = 16;
-const MIN_BUDGET: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
@@ -75,7 +72,7 @@ impl<'d> Entry<'d> {
 
 pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
-    budget: Cell<u64>,
+    budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
     /// Definitions found of structures that were only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
@@ -84,29 +81,23 @@ pub(super) struct Units<'d> {
 impl<'d> Units<'d> {
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
-        let units = Units {
+        let bytes = |of: &Sections| of.info.len() + of.types.len();
+        let all: usize = files.clone().map(bytes).sum();
+        Units {
             files: files.map(FileUnits::new).collect(),
-            budget: Cell::new(0),
+            budget: ReadBudget::new(all as u64),
             signatures: OnceCell::new(),
             definitions: RefCell::default(),
-        };
-        units.refill();
-        units
+        }
     }
 
     pub(super) fn refill(&self) {
-        let bytes = |file: &FileUnits| file.sections.info.len() + file.sections.types.len();
-        let bytes: usize = self.files.iter().map(bytes).sum();
-        let budget = (bytes as u64).saturating_mul(BUDGET_PER_BYTE);
-        self.budget.set(budget.saturating_add(MIN_BUDGET));
+        self.budget.refill();
     }
 
     pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
-        let left = self.budget.get().checked_sub(work as u64);
         let what = "it refers to itself over and over";
-        self.budget
-            .set(left.ok_or(VariableError::Damaged { what })?);
-        Ok(())
+        self.budget.pay(work).ok_or(VariableError::Damaged { what })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -327,6 +318,7 @@ impl<'d> Units<'d> {
     fn root(&self, file: usize, unit: usize) -> Option<&RootEntry<'d>> {
         let of = self.files.get(file)?;
         let unit = of.units.get(unit)?;
-        unit.root.get_or_init(|| of.root(&unit.header)).as_ref()
+        let root = || of.root(&unit.header, &self.budget);
+        unit.root.get_or_init(root).as_ref()
     }
 }

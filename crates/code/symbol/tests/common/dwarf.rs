@@ -20,6 +20,12 @@ pub mod dw {
     pub const DATA1: u8 = 0x0b;
     pub const EXPRLOC: u8 = 0x18;
     pub const PRESENT: u8 = 0x19;
+    pub const FUNCTION: u8 = 0x2e;
+    pub const PARAMETER: u8 = 0x05;
+    pub const INLINED: u8 = 0x1d;
+    pub const LOW_PC: u8 = 0x11;
+    pub const ORIGIN: u8 = 0x31;
+    pub const ADDRESS: u8 = 0x01;
 }
 
 pub struct Dwarf {

@@ -253,22 +253,21 @@ fn blame(lock: &Lock, options: &Options) -> Option<Below> {
     held(lock, options).or_else(|| woken(lock, options))
 }
 
-/// Returns the line on the holders of the lock, by their share of the waiting time in which it was held.
+/// Returns the line on the holders of the lock, by their share of the waiting time.
 fn held(lock: &Lock, options: &Options) -> Option<Below> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
-    let held = times.fold(0, u64::saturating_add);
+    let unknown = lock.unknown_ns.unwrap_or(0);
+    let all = times.fold(unknown, u64::saturating_add);
     let shown = lock.holders.iter().take(BLAMED);
     let mut holders: Vec<String> = shown
         .map(|holder| {
-            let share = options.share(holder.total_ns, held);
+            let share = options.share(holder.total_ns, all);
             joined(&format!("{share} {}", holder_name(holder)))
         })
         .collect();
     if lock.holders.len() > BLAMED {
         holders.push(format!("{} more", lock.holders.len() - BLAMED));
     }
-    let unknown = lock.unknown_ns.unwrap_or(0);
-    let all = held.saturating_add(unknown);
     if unknown > 0 && unknown >= all / 100 * UNKNOWN {
         let share = options.share(unknown, all);
         holders.push(format!("unknown {share} of the time"));

@@ -90,8 +90,8 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// Who held the lock while others waited, the longest first. Empty unless the holders of at least 95% of the
-    /// waiting time are known.
+    /// Who held the lock while others waited, the longest first. Empty unless at least 95% of the waiting time has a
+    /// known holder, or is from a release until a waiter woke up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
     /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The

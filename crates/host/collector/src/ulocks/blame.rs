@@ -7,7 +7,7 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 
 use super::{Names, Waits};
 
-/// Holders are reported only if they are known for at least this share of the waiting time.
+/// Holders are reported only if at least this share of the waiting time has a known holder, or is unseen.
 const KNOWN: f64 = 0.95;
 
 /// Nanoseconds of waiting, by the lock's holder.
@@ -46,7 +46,8 @@ impl Holders {
     }
 
     /// Returns the holders by name, longest first; `None` if they are known for too little of the waiting time
-    /// `total_ns`, besides the time in which waiters were waking up. Only ids in `threads` count, because an id is whatever the program's lock contained.
+    /// `total_ns`, besides the time in which waiters were waking up. Only ids in `threads` count, because an id is
+    /// whatever the program's lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,

@@ -1,13 +1,15 @@
 //! A budget for reading the entries of debug information.
 //!
 //! The bytes are hostile. An attribute may have no bytes, and one entry may be referred to over and over. So each entry
-//! and each of its attributes must be paid for.
+//! and each of its attributes must be paid for, and each time that a text is searched for its end.
 
 use std::cell::Cell;
 
 /// Reads per byte of debug information, and the least budget.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
+/// Bytes that are searched for a text's end in the time of one read.
+const BYTES_PER_READ: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
@@ -36,6 +38,11 @@ impl ReadBudget {
     /// Pays for an entry with this many attributes; `None` once the budget is exceeded.
     pub(crate) fn pay_entry(&self, attributes: usize) -> Option<()> {
         self.pay(attributes.saturating_add(1))
+    }
+
+    /// Pays for entries of this many bytes, any of which may be in a text; `None` once the budget is exceeded.
+    pub(crate) fn pay_bytes(&self, bytes: usize) -> Option<()> {
+        self.pay(bytes / BYTES_PER_READ)
     }
 
     /// Pays for this many reads; `None` once the budget is exceeded.

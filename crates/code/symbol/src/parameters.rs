@@ -100,7 +100,7 @@ impl<'d> OneUnit<'_, 'd> {
                 function.registers = function
                     .registers
                     .and_then(|registers| registers.checked_add(more?));
-            } else if let Some(start) = start(self.dwarf, self.unit, value)? {
+            } else if let Some(start) = start(self.dwarf, self.unit, self.budget, value)? {
                 // Compilers mark functions whose arguments they have rearranged.
                 let is_usual = value(dw::DW_AT_calling_convention).is_none();
                 // A result of several words may be returned in memory, whose address is one more argument.
@@ -157,9 +157,17 @@ impl<'d> OneUnit<'_, 'd> {
 
     /// Reads an entry to which another one refers.
     fn entry(&self, at: UnitOffset) -> Option<Entry<'d>> {
-        let entry = self.unit.entry(at).ok()?;
+        let mut entries = self.unit.entries_raw(Some(at)).ok()?;
+        let mut entry = Entry::null();
+        let is_read = entries.read_entry(&mut entry) == Ok(true);
+        let end = match is_read {
+            true => entries.next_offset().0,
+            // A text without an end was searched up to the unit's.
+            false => self.unit.length_including_self(),
+        };
         self.budget.pay_entry(entry.attrs().len())?;
-        Some(entry)
+        self.budget.pay_bytes(end.saturating_sub(at.0))?;
+        is_read.then_some(entry)
     }
 
     /// Returns how many registers a value of this type takes; `None` if that depends on its members.

@@ -26,6 +26,9 @@ pub mod dw {
     pub const LOW_PC: u8 = 0x11;
     pub const ORIGIN: u8 = 0x31;
     pub const ADDRESS: u8 = 0x01;
+    pub const RANGES: u8 = 0x55;
+    pub const LINES: u8 = 0x10;
+    pub const OFFSET: u8 = 0x17;
 }
 
 pub struct Dwarf {
@@ -36,13 +39,18 @@ pub struct Dwarf {
 
 impl Dwarf {
     pub fn new() -> Dwarf {
+        Dwarf::with_root(&[], &[])
+    }
+
+    /// Begins a unit whose first entry has these attributes.
+    pub fn with_root(attributes: &[(u8, u8)], values: &[u8]) -> Dwarf {
         let mut dwarf = Dwarf {
             info: vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8],
             abbrev: Vec::new(),
             codes: 0,
         };
-        let root = dwarf.kind(dw::COMPILE_UNIT, true, &[]);
-        dwarf.info.push(root);
+        let root = dwarf.kind(dw::COMPILE_UNIT, true, attributes);
+        dwarf.entry(root, &[values]);
         dwarf
     }
 

@@ -354,3 +354,28 @@ fn tables_of_abbreviations_had_no_limit() {
     let sections = [(".debug_info", &info[..]), (".debug_abbrev", &abbrev)];
     assert_eq!(found(&sections), [None; 2]);
 }
+
+/// Units whose first entries a request could not pay for were missing for all later requests, and for itself without an
+/// error.
+#[test]
+fn an_exceeded_budget_hid_units_for_good() {
+    let mut dwarf = Dwarf::with_root(&vec![(0x3f, dw::PRESENT); ATTRIBUTES], &[]);
+    let variable = variable(&mut dwarf);
+    let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
+    let kind = dwarf.entry(kind, &[&[4]]);
+    dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
+    // A first entry is paid for once, and again by each search of its unit. So the first request can pay for the units
+    // before, but not for the first entry of the variable's.
+    let (info, abbrev) = after_units(26, dwarf);
+    let file = Content::from(elf::elf(&[
+        (".debug_info", &info),
+        (".debug_abbrev", &abbrev),
+    ]));
+    let image = Image::parse(&file, &NoDebugFiles).unwrap();
+    let watch = Watch::parse("x").unwrap();
+    image.variables(&file, &NoDebugFiles, |variables| {
+        let first = variables.plan(&watch).unwrap_err();
+        assert!(matches!(first, VariableError::Damaged { .. }), "{first}");
+        assert!(variables.plan(&watch).is_ok());
+    });
+}

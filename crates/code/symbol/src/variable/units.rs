@@ -23,6 +23,10 @@ use crate::reader::Section;
 /// The longest name; the rest is cut.
 const MAX_NAME: usize = 4 << 10;
 
+const EXCEEDED: VariableError = VariableError::Damaged {
+    what: "it refers to itself over and over",
+};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
     pub(super) file: usize,
@@ -96,8 +100,12 @@ impl<'d> Units<'d> {
     }
 
     pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
-        let what = "it refers to itself over and over";
-        self.budget.pay(work).ok_or(VariableError::Damaged { what })
+        self.budget.pay(work).ok_or(EXCEEDED)
+    }
+
+    /// Pays for entries of this many bytes.
+    pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), VariableError> {
+        self.budget.pay_bytes(bytes).ok_or(EXCEEDED)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -155,7 +163,7 @@ impl<'d> Units<'d> {
     ) -> Result<(), VariableError> {
         let Some((unit, abbreviations)) = self
             .unit(die.file, die.unit)
-            .zip(self.abbreviations(die.file, die.unit))
+            .zip(self.abbreviations(die.file, die.unit)?)
         else {
             return Ok(());
         };
@@ -177,6 +185,12 @@ impl<'d> Units<'d> {
                     0 | 1 => raw.read_attributes(specifications, &mut attributes),
                     _ => raw.skip_attributes(specifications),
                 };
+                let end = match read {
+                    Ok(()) => raw.next_offset().0,
+                    // A text without an end was searched up to the unit's.
+                    Err(_) => unit.header.length_including_self(),
+                };
+                self.spend_bytes(end.saturating_sub(offset))?;
                 if read.is_err() {
                     return Ok(());
                 }
@@ -200,10 +214,21 @@ impl<'d> Units<'d> {
         self.files.iter().map(|file| &file.sections.strings)
     }
 
-    pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<Rc<Abbreviations>> {
-        self.root(file, unit)?;
-        let of = self.files.get(file)?;
-        of.abbreviations(of.units.get(unit)?.header.debug_abbrev_offset().0)
+    /// Returns a unit's abbreviations; `None` if it is damaged. Fails once the budget is exceeded.
+    pub(super) fn abbreviations(
+        &self,
+        file: usize,
+        unit: usize,
+    ) -> Result<Option<Rc<Abbreviations>>, VariableError> {
+        if self.root(file, unit).is_none() {
+            return self.spend(1).map(|()| None);
+        }
+        let header = self.unit(file, unit).map(|unit| &unit.header);
+        Ok(self
+            .files
+            .get(file)
+            .zip(header)
+            .and_then(|(of, header)| of.abbreviations(header.debug_abbrev_offset().0)))
     }
 
     pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
@@ -318,7 +343,14 @@ impl<'d> Units<'d> {
     fn root(&self, file: usize, unit: usize) -> Option<&RootEntry<'d>> {
         let of = self.files.get(file)?;
         let unit = of.units.get(unit)?;
-        let root = || of.root(&unit.header, &self.budget);
-        unit.root.get_or_init(root).as_ref()
+        if let Some(known) = unit.root.get() {
+            return known.as_ref();
+        }
+        let root = of.root(&unit.header, &self.budget);
+        if root.is_none() && self.budget.is_exceeded() {
+            // The next request can pay for it.
+            return None;
+        }
+        unit.root.get_or_init(|| root).as_ref()
     }
 }

@@ -118,7 +118,7 @@ impl Thread<'_> {
             _ => 0,
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
-        let hand_overs = self.history().since(lock, wait.mark());
+        let hand_overs = self.history().since(lock, wait.mark(), ended.since);
         // Before the wait is charged, because that takes longer.
         if ended.end == End::Woken {
             let hand_over = HandOver {
@@ -201,8 +201,7 @@ fn charge_parts<C: Fn(u64, u64)>(
     first: u32,
 ) {
     for hand_over in &mut hand_overs {
-        // One from before the wait was recorded late: what the wait itself found is newer.
-        if hand_over.at > since && hand_over.at < parts.until {
+        if hand_over.at < parts.until {
             parts.add(hand_over.holder, hand_over.at);
             parts.release = hand_over.release;
             parts.faster = (!hand_over.is_own).then_some(hand_over.holder);

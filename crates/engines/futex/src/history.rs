@@ -13,11 +13,16 @@
 //!
 //! A busy lock overwrites the hand-overs of the other locks in its ring. So the locks of a ring are in families, and
 //! each family counts its hand-overs. A wait [marks](History::mark) both counts when it begins. If its family's count
-//! then says that all hand-overs were found, none of them was overwritten.
+//! then says that all hand-overs were found, none of them was overwritten. Otherwise some may be if the ring has taken
+//! more places since the mark than it has, also while they were being read.
+//!
+//! A thread may be preempted after it has counted its hand-over, and take the place after a wait's mark. That hand-over
+//! is older than the wait, so it is skipped, and does not count as found.
 //!
 //! | edge | from | to |
 //! |---|---|---|
-//! | A | a thread counts its hand-over in the family, then takes its place in the ring | a reader that sees the place taken sees that count, too |
+//! | A | a thread counts its hand-over in the family, then takes a place | a reader that sees the place sees the count |
+//! | B | a thread takes a place, then overwrites it | a reader that misses what was there sees the place taken |
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::history::{
@@ -26,6 +31,7 @@ use tiptoe_wire::futex::history::{
 
 use crate::HASH;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release as Published};
+use crate::primitive::fence;
 
 /// Who has a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,10 +66,12 @@ pub struct Newest<'a> {
     lock: u64,
     next: u64,
     last: u64,
+    /// The ring's count at the mark.
+    mark: u32,
+    /// When the wait began.
+    after: u64,
     /// How many hand-overs of the lock's family were not found yet.
     left: u32,
-    /// Whether some since the mark were overwritten, of this lock or of others.
-    is_short: bool,
 }
 
 /// How many hand-overs may be recorded between two that are in the wrong order, for [`InOrder`].
@@ -115,6 +123,8 @@ impl<'a> History<'a> {
         family.fetch_add(1, Relaxed);
         // Release: pairs with the Acquire in `since` (edge A). The place itself has its checksum.
         let number = count.fetch_add(1, Published);
+        // Release: pairs with the Acquire in `is_cut` (edge B).
+        fence(Published);
         let place = place(ring, number);
         let HandOver { at, release, .. } = *hand_over;
         let own = if hand_over.is_own { OWN } else { 0 };
@@ -134,21 +144,27 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns the hand-overs of a lock that were recorded since the mark, the last ones first; all if the mark is 0.
-    pub fn since(&self, lock: u64, mark: u64) -> Newest<'a> {
+    /// Returns the hand-overs of a lock that are later than `after`, the last recorded ones first. The mark must be from
+    /// before that time, or 0.
+    pub fn since(&self, lock: u64, mark: u64, after: u64) -> Newest<'a> {
         let (ring, family) = ring(lock);
         // Acquire: pairs with the Release in `push` (edge A).
         let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
-        let new = (next as u32).wrapping_sub(mark as u32);
-        let kept = new.min(COUNT);
+        let left = (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32);
+        let new = match left {
+            // The places are those of other locks.
+            0 => 0,
+            _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
+        };
         Newest {
             words: self.0,
             ring,
             lock,
             next,
-            last: next.saturating_sub(kept.into()),
-            left: (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32),
-            is_short: kept < new,
+            last: next.saturating_sub(new.into()),
+            mark: mark as u32,
+            after,
+            left,
         }
     }
 }
@@ -157,7 +173,10 @@ impl Newest<'_> {
     /// Returns whether some of these hand-overs were overwritten, after the last was returned. A lock of the same
     /// family may make this true for another.
     pub fn is_cut(&self) -> bool {
-        self.is_short && self.left > 0
+        // Acquire: pairs with the Release in `push` (edge B).
+        fence(Acquire);
+        let new = (self.words.load(self.ring) as u32).wrapping_sub(self.mark);
+        self.left > 0 && new > COUNT
     }
 }
 
@@ -191,15 +210,15 @@ impl Iterator for Newest<'_> {
     type Item = HandOver;
 
     fn next(&mut self) -> Option<HandOver> {
-        while self.next > self.last && self.left > 0 {
+        while self.next > self.last {
             self.next -= 1;
             let place = place(self.ring, self.next);
             let get = |word: u32| self.words.load(place + word as usize);
             let [at, who, site] = [AT, WHO, SITE].map(get);
-            if get(SUM) != sum(self.lock, self.next, [at, who, site]) {
+            if get(SUM) != sum(self.lock, self.next, [at, who, site]) || at <= self.after {
                 continue;
             }
-            self.left -= 1;
+            self.left = self.left.saturating_sub(1);
             const MASK: u64 = (1 << HOLDER) - 1;
             let thread = (who >> HOLDER & MASK) as u32;
             return Some(HandOver {
@@ -261,20 +280,20 @@ mod tests {
         let room = room();
         let history = history(&room);
         let locks = locks();
-        assert_eq!(history.since(locks[0], 0).count(), 0);
+        assert_eq!(history.since(locks[0], 0, 0).count(), 0);
         for at in 0..6 {
             history.push(locks[at as usize % 2], &hand_over(at));
         }
-        let found: Vec<HandOver> = history.since(locks[1], 0).collect();
+        let found: Vec<HandOver> = history.since(locks[1], 0, 0).collect();
         assert_eq!(found, [5, 3, 1].map(hand_over));
         let mark = history.mark(locks[1]);
         history.push(locks[1], &hand_over(7));
-        let found: Vec<HandOver> = history.since(locks[1], mark).collect();
+        let found: Vec<HandOver> = history.since(locks[1], mark, 0).collect();
         assert_eq!(found, [hand_over(7)]);
     }
 
     fn is_cut(history: &History, lock: u64, mark: u64) -> bool {
-        let mut all = history.since(lock, mark);
+        let mut all = history.since(lock, mark, 0);
         all.by_ref().for_each(drop);
         all.is_cut()
     }
@@ -307,6 +326,40 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
+    /// What was overwritten after a wait had read the ring's count was not missed: by other threads, or by the wait's own
+    /// hand-over, which it records before it reads those of the others.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn hand_overs_overwritten_while_they_were_read_were_not_missed() {
+        let room = room();
+        let history = history(&room);
+        let [lock, ..] = locks();
+        (1..=u64::from(COUNT)).for_each(|at| history.push(lock, &hand_over(at)));
+        let mut all = history.since(lock, 0, 0);
+        history.push(lock, &hand_over(1000));
+        assert_eq!(all.by_ref().count(), COUNT as usize - 1);
+        assert!(all.is_cut());
+    }
+
+    /// A thread that was preempted after it had counted its hand-over took its place after a later one, and hid that.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn a_hand_over_from_before_the_mark_hid_a_later_one() {
+        let room = room();
+        let history = history(&room);
+        let [lock, _, other] = locks();
+        for (others, want) in [(0, &[20][..]), (u64::from(COUNT) - 1, &[])] {
+            // The family's count includes the hand-over that is recorded last.
+            let mark = history.mark(lock) + (1 << 32);
+            history.push(lock, &hand_over(20));
+            (0..others).for_each(|at| history.push(other, &hand_over(at)));
+            history.push(lock, &hand_over(5));
+            let mut all = history.since(lock, mark, 10);
+            let found: Vec<u64> = all.by_ref().map(|one| one.at).collect();
+            assert_eq!((&found[..], all.is_cut()), (want, others > 0));
+        }
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn late_hand_overs_come_in_order() {
@@ -317,7 +370,7 @@ mod tests {
             for at in recorded {
                 history.push(0x1000, &hand_over(*at));
             }
-            let ordered = InOrder::new(history.since(0x1000, mark));
+            let ordered = InOrder::new(history.since(0x1000, mark, 0));
             let found: Vec<u64> = ordered.map(|hand_over| hand_over.at).collect();
             assert_eq!(found, want);
         };

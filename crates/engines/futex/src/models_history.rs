@@ -12,7 +12,7 @@ use tiptoe_wire::futex::{WIDTH, history};
 
 use crate::history::{HandOver, History, Release};
 use crate::models::leak;
-use crate::primitive::Ordering::Acquire;
+use crate::primitive::Ordering::{Acquire, Release as Published};
 
 fn hand_over(id: u64) -> HandOver {
     HandOver {
@@ -29,7 +29,7 @@ fn hand_over(id: u64) -> HandOver {
 type Reads = fn(Words<'static>, u64) -> Vec<HandOver>;
 
 fn newest(words: Words<'static>, lock: u64) -> Vec<HandOver> {
-    History::new(words).since(lock, 0).collect()
+    History::new(words).since(lock, 0, 0).collect()
 }
 
 /// A mutant of `newest` that accepts any checksum.
@@ -114,34 +114,46 @@ fn model_overwritten_hand_overs_are_skipped() {
     });
 }
 
-/// A reader that misses a hand-over which has been overwritten must find that out.
-fn missing_hand_overs_are_noticed(reader: Option<Edge>) {
+/// A reader that misses a hand-over which has been overwritten must find that out, also if that happens meanwhile.
+fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let words = leak(WIDTH);
         let push = move |id: u64| History::new(words).push(7, &hand_over(id));
         let other = thread::spawn(move || {
+            lose(pusher);
             for id in 1..=u64::from(COUNT) + 1 {
                 push(id);
             }
         });
         lose(reader);
-        let mut all = History::new(words).since(7, 0);
-        lose(None);
-        let next = all.next();
-        let is_last = next.is_some_and(|last| last.at == 11 + u64::from(COUNT));
-        all.by_ref().for_each(drop);
-        assert!(!is_last || all.is_cut(), "the first one is overwritten");
+        let mut all = History::new(words).since(7, 0, 0);
+        let found: Vec<u64> = all.by_ref().map(|one| one.at - 10).collect();
+        // All before the first one were recorded.
+        let recorded = found.first().map_or(0, |last| *last as usize);
+        assert!(found.len() == recorded || all.is_cut(), "{found:?}");
         other.join().unwrap();
     });
 }
 
 #[test]
 fn model_missing_hand_overs_are_noticed() {
-    missing_hand_overs_are_noticed(None);
+    missing_hand_overs_are_noticed(None, None);
 }
 
 #[test]
 #[should_panic]
 fn mutant_missing_without_acquire() {
-    missing_hand_overs_are_noticed(Some(Edge::Access(Acquire)));
+    missing_hand_overs_are_noticed(None, Some(Edge::Access(Acquire)));
+}
+
+#[test]
+#[should_panic]
+fn mutant_overwritten_without_fence() {
+    missing_hand_overs_are_noticed(Some(Edge::Fence(Published)), None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_missing_without_fence() {
+    missing_hand_overs_are_noticed(None, Some(Edge::Fence(Acquire)));
 }

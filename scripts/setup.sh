@@ -17,7 +17,7 @@ command -v javac >/dev/null || tests+=(default-jdk-headless)
 
 # The real programs of tests/e2e/campaign.rs; lintian, which checks the Debian package; what makes whole machines and
 # starts other kernels.
-nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs lintian debootstrap qemu-system-x86)
+nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql mariadb-server-core mariadb-client nodejs lintian debootstrap qemu-system-x86)
 
 case $what in
 nightly) packages=("${nightly[@]}") ;;

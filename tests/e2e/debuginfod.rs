@@ -128,20 +128,31 @@ fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
     let mode = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&client, mode).expect("our own file");
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut tiptoe = command();
-    tiptoe.args(["watch", "stats.state", "--via", "kernel", "--"]);
-    tiptoe
-        .arg(program.folder.join("watched"))
-        .args(["corrupt", "1"]);
-    tiptoe.env("PATH", format!("{}:{path}", program.folder.display()));
-    tiptoe.env("DEBUGINFOD_URLS", "http://127.0.0.1:1");
-    tiptoe.env("DEBUGINFOD_CACHE_PATH", program.folder.join("none"));
-    let tiptoe = Process::start(&mut tiptoe);
-    wait_until("the client's start", Duration::from_secs(60), || {
-        asked.exists()
-    });
-    tiptoe.signal(libc::SIGTERM);
-    let (said, status) = tiptoe.finish();
-    assert_eq!(status.code(), Some(128 + libc::SIGTERM));
-    assert_eq!(said, "", "the command began");
+    let (report, talk) = (program.folder.join("report"), program.folder.join("talk"));
+    for has_file in [false, true] {
+        let mut tiptoe = command();
+        tiptoe.args(["watch", "stats.state", "--via", "kernel"]);
+        if has_file {
+            tiptoe.arg("-o").arg(&report);
+        }
+        tiptoe.arg("--").arg(program.folder.join("watched"));
+        tiptoe.args(["corrupt", "1"]);
+        tiptoe.env("PATH", format!("{}:{path}", program.folder.display()));
+        tiptoe.env("DEBUGINFOD_URLS", "http://127.0.0.1:1");
+        tiptoe.env("DEBUGINFOD_CACHE_PATH", program.folder.join("none"));
+        tiptoe.stderr(std::fs::File::create(&talk).expect("a temporary folder"));
+        let tiptoe = Process::start(&mut tiptoe);
+        wait_until("the client's start", Duration::from_secs(60), || {
+            asked.exists()
+        });
+        std::fs::remove_file(&asked).expect("our own file");
+        tiptoe.signal(libc::SIGTERM);
+        let (said, status) = tiptoe.finish();
+        assert_eq!(status.code(), Some(128 + libc::SIGTERM));
+        assert_eq!(said, "", "the command began");
+        let talk = std::fs::read_to_string(&talk).expect("our own file");
+        let has_note = talk.contains("nothing was counted");
+        assert_eq!(has_note, !has_file, "{talk}");
+        assert!(!has_file || talk.is_empty(), "{talk}");
+    }
 }

@@ -104,6 +104,68 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     assert!(sum("semaphore", "total_ns") <= most, "{:#}", report.value);
 }
 
+/// Eight clients update the same row of MariaDB. The server's mutexes have holders, InnoDB's own locks have wakers, all
+/// waits are timed, and every update is made once.
+#[test]
+#[ignore = "nightly: a server and its clients"]
+fn the_locks_of_mariadb_are_timed() {
+    const UPDATES: u64 = 4000;
+    let programs = ["mariadbd", "mariadb-install-db", "mariadb-slap", "mariadb"].map(installed);
+    let [Some(program), Some(installer), Some(load), Some(client)] = programs else {
+        return skipped("MariaDB", "not installed");
+    };
+    if !is_root() {
+        return skipped("MariaDB", "needs root, to start it as nobody");
+    }
+    let folder = Server::folder(&program);
+    let data = format!("--datadir={}", folder.join("data").display());
+    let made = output(as_nobody(&installer).arg("--no-defaults").args([
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        &data,
+    ]));
+    assert!(made.status.success(), "{made:?}");
+    let options = "--no-defaults --datadir=DIR/data --socket=DIR/socket --pid-file=DIR/pid --skip-networking \
+                   --innodb-buffer-pool-size=16M --innodb-flush-log-at-trx-commit=0";
+    let server = Server::start_in(folder, &mut as_nobody(&program), options);
+    let ask = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.arg("--no-defaults").arg("-S").arg(server.socket());
+        let said = output(command.args(["-u", "root"]).args(arguments));
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let table = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT) ENGINE=InnoDB; \
+                 INSERT INTO d.t VALUES (1, 0)";
+    ask(&client, &["-e", table]);
+    let attached = Probe::lock().attach(&[server.process.pid()]);
+    attached.wait_ready();
+    let update = "--query=UPDATE d.t SET n = n + 1 WHERE id = 1";
+    let [clients, updates] = [CLIENTS as u64, UPDATES].map(|number| number.to_string());
+    let amounts = ["--concurrency", &clients, "--number-of-queries", &updates];
+    let what = ["--create-schema=d", "--no-drop", update];
+    ask(&load, &[&what[..], &amounts].concat());
+    let report = attached.interrupt();
+    let count = ask(&client, &["-N", "-e", "SELECT n FROM d.t"]);
+    assert_eq!(count.trim(), UPDATES.to_string());
+    let locks = report.value["locks"]["rows"].as_array().expect("waits");
+    let of_type = |name: &'static str| locks.iter().filter(move |row| row["type"] == name);
+    let sum =
+        |name, what: &str| -> u64 { of_type(name).filter_map(|row| row[what].as_u64()).sum() };
+    for name in ["mutex", "futex", "condition"] {
+        let counts = ["slept", "total_ns"].map(|what| sum(name, what));
+        println!("MariaDB: {name}: {counts:?}");
+        assert!(
+            counts[0] > 10 && counts[1] > 0,
+            "{name}: {:#}",
+            report.value
+        );
+    }
+    let has_holders = |row: &serde_json::Value| row["holders"].is_array();
+    assert!(of_type("mutex").any(has_holders), "{:#}", report.value);
+    assert!(!of_type("futex").any(has_holders), "{:#}", report.value);
+}
+
 /// Returns how much CPU time a process has used, in ticks.
 fn used(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");

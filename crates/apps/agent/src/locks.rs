@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::gaps::Gaps;
 use tiptoe_futex::holds::LockOperation;
-use tiptoe_futex::owner::{Found, OwnedLock};
+use tiptoe_futex::owner::OwnedLock;
 use tiptoe_futex::paths::Paths;
 use tiptoe_futex::walk::Frames;
 use tiptoe_stack::{Frame, Rule};
@@ -190,14 +190,14 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         at: registers.back,
         timed: !registers.has(UNTIMED),
     };
-    let find = || holder(registers, caller.via >> OWNER_SHIFT);
-    thread.begins(&call, find, clockwork::ticks);
+    let lock = || owned_lock(registers, caller.via >> OWNER_SHIFT);
+    thread.begins(&call, lock, clockwork::ticks, read_lock);
 }
 
-/// Returns the holder of a futex call's lock. `function` is what the stack says about libc's function for this lock, or
-/// 0.
+/// Returns the kind of a futex call's lock, if it records its holder. `function` is what the stack says about libc's
+/// function for this lock, or 0.
 #[inline(always)]
-fn holder(registers: &FutexRegisters, function: u64) -> Found {
+fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {
         // No other function of libc is on the stack, so the site's flags name the function.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
@@ -205,8 +205,7 @@ fn holder(registers: &FutexRegisters, function: u64) -> Found {
         known => known,
     };
     let (futex, value) = (registers.rdi, registers.rdx as u32);
-    let lock = OwnedLock::of(function, futex, registers.rsi as u32, value);
-    lock.map_or(0, |lock| lock.find(futex, read_lock))
+    OwnedLock::of(function, futex, registers.rsi as u32, value)
 }
 
 #[inline(always)]

@@ -108,7 +108,7 @@ pub fn on_signals(
     let signals = Signals::new(signals).map_err(failed)?;
     let thread = std::thread::Builder::new().stack_size(STACK);
     thread
-        .spawn(move || end_if_stuck(signals))
+        .spawn(move || end_if_stuck(signals, notes))
         .map_err(failed)?;
     Ok((stop, hand_on))
 }
@@ -127,7 +127,7 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 /// Ends tiptoe if it stays too long in a phase after a signal. Also draws the status line.
-fn end_if_stuck(mut signals: Signals) {
+fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
     // The first signal, and the last one after it.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
@@ -144,7 +144,7 @@ fn end_if_stuck(mut signals: Signals) {
                 && at.elapsed() > patience
                 && (signal != SIGINT || phase != Phase::Ending || has_no_command())
             {
-                end(signal);
+                end(signal, notes);
             }
         }
         // While tiptoe waits for the command, a signal is meant for the command.
@@ -166,11 +166,13 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
     }
 }
 
-fn end(signal: i32) -> ! {
+fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this flag,
     // because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
-    if Phase::now() == Phase::Preparing && terminal::takes_a_line() {
+    // With `-o` no report is written that could have the note, and stderr is the command's.
+    let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
+    if is_due && terminal::takes_a_line() {
         // Not `say`, which may wait for the terminal.
         terminal::write_raw(NOT_BEGUN);
     }

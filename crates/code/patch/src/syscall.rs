@@ -139,8 +139,41 @@ pub fn may_change_masks(function: &FunctionCode) -> bool {
     calls
         .filter(|(_, call)| !known.contains(&call.ip()))
         .any(|(index, _)| {
-            numbers(&code, index).is_none_or(|all| all.iter().any(|nr| MASKS.contains(nr)))
+            let straight = straight_number(&code, index, &survey).map(|nr| vec![nr]);
+            let all = straight.or_else(|| numbers(&code, index));
+            all.is_none_or(|all| all.iter().any(|nr| MASKS.contains(nr)))
         })
+}
+
+/// Returns a call's number, if a constant in a register leads straight to it.
+fn straight_number(code: &[Instruction], call: usize, survey: &Survey) -> Option<u32> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut held = Register::RAX;
+    for pair in code.get(..=call)?.windows(2).rev() {
+        let [instruction, next] = pair else { continue };
+        if survey.is_target(next.ip()) {
+            return None;
+        }
+        let is_call = instruction.code() == Code::Syscall;
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch => {}
+            _ if is_call => {}
+            _ => return None,
+        }
+        if !sets(&mut factory, instruction, &[held]) {
+            continue;
+        }
+        match instruction.code() {
+            Code::Mov_r32_imm32 => return Some(instruction.immediate32()),
+            Code::Mov_r32_rm32 | Code::Mov_rm32_r32
+                if held == Register::RAX && instruction.op1_register() != Register::None =>
+            {
+                held = instruction.op1_register().full_register();
+            }
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Returns whether code may give its thread another thread-local block without passing a hook of
@@ -157,7 +190,8 @@ pub fn may_replace_block(function: &FunctionCode) -> bool {
     makes_any && numbers.any(|i| sites.iter().all(|site| site.address != i.ip()))
 }
 
-/// Returns a call's possible numbers, by the register copied to %eax before it; `None` if unknown.
+/// Returns a call's possible numbers, by the register copied to %eax before it, which the whole function sets to
+/// constants; `None` if unknown.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
     let before = code.get(..call)?.iter().rev();
@@ -348,6 +382,30 @@ mod tests {
         check(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
         // Nothing sets it.
         check(&[0x0f, 0x05, 0xc3], true);
+    }
+
+    /// A register that has other values elsewhere made the number unknown, as in liburing. MariaDB's waits were then
+    /// counted without their times.
+    #[test]
+    fn a_constant_that_leads_straight_to_a_call_was_unknown() {
+        // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx
+        let code = |number: u8, jump: u8| {
+            let first = [0xba, number, 0, 0, 0, 0x89, 0xd0, 0x0f, 0x05];
+            let second = [0x48, 0x85, 0xff, 0x74, jump, 0x89, 0xd0, 0x0f, 0x05];
+            [&first[..], &second, &[0x8b, 0x17, 0xc3]].concat()
+        };
+        let check = |bytes: &[u8], want: bool| {
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes,
+                size: bytes.len(),
+            };
+            assert_eq!(may_change_masks(&function), want, "{bytes:x?}");
+        };
+        check(&code(11, 4), false);
+        check(&code(14, 4), true);
+        // The jump leads to the first copy, with any other value.
+        check(&code(11, 0xf7), true);
     }
 
     #[test]

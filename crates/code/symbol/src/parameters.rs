@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 
 use gimli::constants as dw;
-use gimli::{Attribute, AttributeValue, Dwarf, Unit, UnitOffset};
+use gimli::{Attribute, AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
 
+use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::image::Image;
@@ -18,6 +19,7 @@ use crate::reader::SectionPart;
 const MOST_STEPS: usize = 16;
 
 type Value<'d> = AttributeValue<SectionPart<'d>>;
+type Entry<'d> = DebuggingInformationEntry<SectionPart<'d>>;
 
 impl Image {
     /// Returns how many registers hold the parameters of each function, by its link-time address. Empty without debug
@@ -28,8 +30,13 @@ impl Image {
         source: &dyn DebugSource,
     ) -> HashMap<u64, u8> {
         let mut found = HashMap::new();
-        each_unit(bytes, source, |dwarf, unit| {
-            OneUnit { dwarf, unit }.look_through(&mut found)
+        each_unit(bytes, source, |dwarf, unit, budget| {
+            let unit = OneUnit {
+                dwarf,
+                unit,
+                budget,
+            };
+            unit.look_through(&mut found)
         });
         found
     }
@@ -46,6 +53,7 @@ struct OpenFunction {
 struct OneUnit<'a, 'd> {
     dwarf: &'a Dwarf<SectionPart<'d>>,
     unit: &'a Unit<SectionPart<'d>>,
+    budget: &'a ReadBudget,
 }
 
 impl<'d> OneUnit<'_, 'd> {
@@ -58,6 +66,13 @@ impl<'d> OneUnit<'_, 'd> {
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
             };
+            if self
+                .budget
+                .pay_entry(abbreviation.attributes().len())
+                .is_none()
+            {
+                return Ok(());
+            }
             if let Some(function) = open.take_if(|function| depth <= function.depth) {
                 found.extend(function.registers.map(|count| (function.start, count)));
             }
@@ -85,7 +100,7 @@ impl<'d> OneUnit<'_, 'd> {
                 function.registers = function
                     .registers
                     .and_then(|registers| registers.checked_add(more?));
-            } else if let Some(start) = start(self.dwarf, self.unit, value)? {
+            } else if let Some(start) = start(self.dwarf, self.unit, self.budget, value)? {
                 // Compilers mark functions whose arguments they have rearranged.
                 let is_usual = value(dw::DW_AT_calling_convention).is_none();
                 // A result of several words may be returned in memory, whose address is one more argument.
@@ -129,7 +144,7 @@ impl<'d> OneUnit<'_, 'd> {
                 (Some(kind), _) => return in_unit(&kind).map(Some),
                 (None, None) => return Some(None),
                 (None, Some(at)) => {
-                    let entry = self.unit.entry(in_unit(&at)?).ok()?;
+                    let entry = self.entry(in_unit(&at)?)?;
                     named = entry.attr_value(dw::DW_AT_type);
                     next = REFERENCES
                         .into_iter()
@@ -140,11 +155,26 @@ impl<'d> OneUnit<'_, 'd> {
         None
     }
 
+    /// Reads an entry to which another one refers.
+    fn entry(&self, at: UnitOffset) -> Option<Entry<'d>> {
+        let mut entries = self.unit.entries_raw(Some(at)).ok()?;
+        let mut entry = Entry::null();
+        let is_read = entries.read_entry(&mut entry) == Ok(true);
+        let end = match is_read {
+            true => entries.next_offset().0,
+            // A text without an end was searched up to the unit's.
+            false => self.unit.length_including_self(),
+        };
+        self.budget.pay_entry(entry.attrs().len())?;
+        self.budget.pay_bytes(end.saturating_sub(at.0))?;
+        is_read.then_some(entry)
+    }
+
     /// Returns how many registers a value of this type takes; `None` if that depends on its members.
     fn registers(&self, kind: UnitOffset) -> Option<u8> {
         let mut at = kind;
         for _ in 0..MOST_STEPS {
-            let entry = self.unit.entry(at).ok()?;
+            let entry = self.entry(at)?;
             match entry.tag() {
                 dw::DW_TAG_base_type => {
                     let Some(AttributeValue::Encoding(encoding)) =

@@ -231,3 +231,152 @@ proptest! {
         });
     }
 }
+
+/// The address of the function in [`functions`].
+const START: u64 = 0x100;
+/// Attributes of an entry without a byte.
+const ATTRIBUTES: usize = 20_000;
+
+/// Returns the unit's sections after a function was added, which has one parameter, and one place where it was inlined.
+fn functions(mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
+    let parameter = dwarf.kind(dw::PARAMETER, false, &[(dw::TYPE, dw::REF4)]);
+    let pointer = dwarf.kind(dw::POINTER, false, &[]);
+    let function = dwarf.kind(dw::FUNCTION, true, &[(dw::LOW_PC, dw::ADDRESS)]);
+    let inlined = dwarf.kind(dw::INLINED, false, &[(dw::ORIGIN, dw::REF4)]);
+    let pointer = dwarf.entry(pointer, &[]);
+    let start = dwarf.entry(function, &[&START.to_le_bytes()]);
+    dwarf.entry(parameter, &[&pointer.to_le_bytes()]);
+    dwarf.end();
+    dwarf.entry(inlined, &[&start.to_le_bytes()]);
+    dwarf.finish()
+}
+
+/// Returns the parameters of the function in [`functions`], and the places where it was inlined.
+fn found(sections: &[(&str, &[u8])]) -> [Option<u32>; 2] {
+    let file = Content::from(elf::elf(sections));
+    let image = Image::parse(&file, &NoDebugFiles).unwrap();
+    let parameters = image.parameter_registers(&file, &NoDebugFiles);
+    let places = image.inlined_places(&file, &NoDebugFiles);
+    [
+        parameters.get(&START).map(|count| u32::from(*count)),
+        places.get(&START).copied(),
+    ]
+}
+
+/// Asserts that the function after these entries is found.
+fn check(dwarf: Dwarf, more: (&str, &[u8]), wanted: [Option<u32>; 2]) {
+    let (info, abbrev) = functions(dwarf);
+    let sections = [(".debug_info", &info[..]), (".debug_abbrev", &abbrev), more];
+    assert_eq!(found(&sections), wanted);
+}
+
+const NO_SECTION: (&str, &[u8]) = (".none", &[]);
+
+/// Attributes without bytes cost nothing, so that a small file kept tiptoe busy for minutes.
+#[test]
+fn attributes_without_bytes_were_free() {
+    for (entries, wanted) in [(1, Some(1)), (100, None)] {
+        let mut dwarf = Dwarf::new();
+        let flags = vec![(dw::NAME, dw::PRESENT); ATTRIBUTES];
+        let empty = dwarf.kind(dw::VARIABLE, false, &flags);
+        for _ in 0..entries {
+            dwarf.entry(empty, &[]);
+        }
+        check(dwarf, NO_SECTION, [wanted; 2]);
+    }
+}
+
+/// Empty ranges cost nothing: a list of them was read again for each function that referred to it.
+#[test]
+fn empty_ranges_were_free() {
+    let range = |begin: u64, end: u64| [begin.to_le_bytes(), end.to_le_bytes()].concat();
+    let empty = range(1, 1).repeat(10_000);
+    let ranges = [empty, range(0x200, 0x201), range(0, 0)].concat();
+    for (functions, wanted) in [(1, Some(1)), (500, None)] {
+        let mut dwarf = Dwarf::new();
+        let function = dwarf.kind(dw::FUNCTION, false, &[(dw::RANGES, dw::OFFSET)]);
+        for _ in 0..functions {
+            dwarf.entry(function, &[&[0; 4]]);
+        }
+        check(dwarf, (".debug_ranges", &ranges), [wanted; 2]);
+    }
+}
+
+/// A type's long name cost nothing: it was searched for its end again for each parameter of that type.
+#[test]
+fn long_names_of_types_were_free() {
+    for (parameters, wanted) in [(1, Some(1)), (2_000, None)] {
+        let mut dwarf = Dwarf::new();
+        let function = dwarf.kind(dw::FUNCTION, true, &[(dw::LOW_PC, dw::ADDRESS)]);
+        let parameter = dwarf.kind(dw::PARAMETER, false, &[(dw::TYPE, dw::REF4)]);
+        let pointer = dwarf.kind(dw::POINTER, false, &[(dw::NAME, dw::STRING)]);
+        let pointer = dwarf.entry(pointer, &[&[b'a'; 1 << 15], &[0]]);
+        dwarf.entry(function, &[&0x200_u64.to_le_bytes()]);
+        for _ in 0..parameters {
+            dwarf.entry(parameter, &[&pointer.to_le_bytes()]);
+        }
+        dwarf.end();
+        // Nothing asks for the types of inlined functions.
+        check(dwarf, NO_SECTION, [wanted, Some(1)]);
+    }
+}
+
+/// Returns units of one byte each, whose entry has [`ATTRIBUTES`] without a byte, before the unit of `dwarf`.
+fn after_units(count: usize, mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
+    let flags = vec![(0x3f, dw::PRESENT); ATTRIBUTES];
+    let code = dwarf.kind(dw::COMPILE_UNIT, false, &flags);
+    let (info, abbrev) = functions(dwarf);
+    let unit = [8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, code];
+    ([unit.repeat(count), info].concat(), abbrev)
+}
+
+/// The first entry of a unit cost nothing.
+#[test]
+fn first_entries_were_free() {
+    for (units, wanted) in [(1, Some(1)), (40, None)] {
+        let (info, abbrev) = after_units(units, Dwarf::new());
+        let sections = [(".debug_info", &info[..]), (".debug_abbrev", &abbrev)];
+        assert_eq!(found(&sections), [wanted; 2], "{units} units");
+    }
+}
+
+/// The line table was read, too: as much as the file says, and for nothing. If it was damaged, its unit was skipped.
+#[test]
+fn line_tables_were_read_for_functions() {
+    let dwarf = Dwarf::with_root(&[(dw::LINES, dw::OFFSET)], &[0; 4]);
+    check(dwarf, (".debug_line", &[0xff; 64]), [Some(1); 2]);
+}
+
+/// Tables of abbreviations had no limit, and take ten times as much memory.
+#[test]
+fn tables_of_abbreviations_had_no_limit() {
+    let (info, mut abbrev) = functions(Dwarf::new());
+    abbrev.resize(33 << 20, 0);
+    let sections = [(".debug_info", &info[..]), (".debug_abbrev", &abbrev)];
+    assert_eq!(found(&sections), [None; 2]);
+}
+
+/// Units whose first entries a request could not pay for were missing for all later requests, and for itself without an
+/// error.
+#[test]
+fn an_exceeded_budget_hid_units_for_good() {
+    let mut dwarf = Dwarf::with_root(&vec![(0x3f, dw::PRESENT); ATTRIBUTES], &[]);
+    let variable = variable(&mut dwarf);
+    let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
+    let kind = dwarf.entry(kind, &[&[4]]);
+    dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
+    // A first entry is paid for once, and again by each search of its unit. So the first request can pay for the units
+    // before, but not for the first entry of the variable's.
+    let (info, abbrev) = after_units(26, dwarf);
+    let file = Content::from(elf::elf(&[
+        (".debug_info", &info),
+        (".debug_abbrev", &abbrev),
+    ]));
+    let image = Image::parse(&file, &NoDebugFiles).unwrap();
+    let watch = Watch::parse("x").unwrap();
+    image.variables(&file, &NoDebugFiles, |variables| {
+        let first = variables.plan(&watch).unwrap_err();
+        assert!(matches!(first, VariableError::Damaged { .. }), "{first}");
+        assert!(variables.plan(&watch).is_ok());
+    });
+}

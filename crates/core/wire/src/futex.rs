@@ -136,7 +136,9 @@ pub mod activity {
     pub const FRAME: u32 = 5;
     /// The checksum of the [`super::board`] for the address when the wait began.
     pub const SEEN: u32 = 6;
-    /// For a reported wait ([`super::REPORTED`]): the last futex inside it, whose checksum is [`SEEN`].
+    /// For a reported wait ([`super::REPORTED`]): the last futex inside it, whose checksum is [`SEEN`]. For a wait for
+    /// a lock that records its holder: how many hand-overs there were when it began, those in the lock's ring in the
+    /// low half, and those with the lock's [`super::history::FAMILIES`] in the high half.
     pub const WITHIN: u32 = 7;
 }
 
@@ -240,8 +242,8 @@ pub mod holder {
     pub const THREAD: u64 = 1 << 63;
     /// Threads that read.
     pub const READERS: u64 = 1 << 62;
-    /// No thread: the lock was free, and the waiter was waking up.
-    pub const NOBODY: u64 = 1 << 61;
+    /// Unseen: a waiter was waking up, and found the lock free. Threads that did not wait may have held it meanwhile.
+    pub const UNSEEN: u64 = 1 << 61;
     /// Unknown.
     pub const UNKNOWN: u64 = 1 << 60;
 }
@@ -292,8 +294,10 @@ pub mod history {
     pub const NOBODY: u32 = 1 << 23;
     /// The thread that recorded this took the lock itself.
     pub const OWN: u64 = 1 << 48;
-    /// Words of a ring: the number of its hand-overs so far, alone in its cache line, and the hand-overs.
-    pub const RING_WORDS: u32 = 8 + COUNT * WORDS;
+    /// A ring begins with a cache line of counts: of all its hand-overs, and of those of each family of its locks.
+    pub const FAMILIES: u32 = 7;
+    /// Words of a ring: the counts and the hand-overs.
+    pub const RING_WORDS: u32 = 1 + FAMILIES + COUNT * WORDS;
     /// The first ring.
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }

@@ -36,7 +36,8 @@ pub struct Activity {
     /// The board's checksum for the address when it began: see [`crate::board`].
     pub seen: u64,
     /// The futex of the last wait inside this reported wait, or 0. If it is not 0, `seen` is that
-    /// futex's checksum. See [`crate::reported`].
+    /// futex's checksum. See [`crate::reported`]. Of a lock that
+    /// records its holder: [`crate::history::History::mark`].
     pub within: u64,
 }
 

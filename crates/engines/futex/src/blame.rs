@@ -8,11 +8,17 @@
 //! |---|---|
 //! | until the first hand-over | the holder that the wait found at its begin |
 //! | from one hand-over to the next | the holder from then on |
-//! | from a release to the wake-up of the thread that gets the lock | nobody |
+//! | from a release to the wake-up of the thread that gets the lock | [`holder::UNSEEN`] |
 //! | the same, if another thread was faster | that thread |
 //!
 //! A release reads the clock only if its thread slept for the lock. The time from any other release to the wake-up
 //! belongs to the thread that released.
+//!
+//! A thread that takes a free lock writes nothing here. So a lock that is free when a waiter wakes up may have been
+//! taken and released since the last release, many times where the waiter waited for a CPU.
+//!
+//! The holder is read directly after the clock. A thread may be preempted anywhere else, and would otherwise record at
+//! an old time which thread holds the lock now.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -20,7 +26,7 @@ use tiptoe_wire::futex::{head, holder};
 use crate::activities::Activity;
 use crate::calls::{Call, Thread};
 use crate::entries::Entry;
-use crate::history::{HandOver, History, Newest, Release};
+use crate::history::{HandOver, History, InOrder, Release};
 use crate::operation::End;
 use crate::owner::{self, Found, OwnedLock};
 
@@ -30,6 +36,8 @@ pub(crate) struct EndedWait {
     pub(crate) since: u64,
     pub(crate) now: u64,
     pub(crate) end: End,
+    /// What was read of the holder at `now`.
+    pub(crate) found: Found,
     /// The wake that ended the wait.
     pub(crate) release: Release,
 }
@@ -63,7 +71,7 @@ impl<C: Fn(u64, u64)> Parts<'_, C> {
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
             (NOBODY, Some(id)) => thread(id),
-            (NOBODY, None) => holder::NOBODY,
+            (NOBODY, None) => holder::UNSEEN,
             (id, _) if id == self.release.thread && self.release.site != 0 => self.release.site,
             (id, _) => thread(id),
         };
@@ -74,7 +82,7 @@ impl<C: Fn(u64, u64)> Parts<'_, C> {
 }
 
 impl Thread<'_> {
-    fn history(&self) -> History<'_> {
+    pub(crate) fn history(&self) -> History<'_> {
         History::new(self.shared())
     }
 
@@ -88,7 +96,7 @@ impl Thread<'_> {
         self.own().store(head::THREAD as usize, taken);
     }
 
-    /// Charges a wait that slept, and records who has the lock now. `load` reads four bytes of the lock.
+    /// Charges a wait that slept, and records who has the lock now.
     #[cold]
     #[inline(never)]
     pub(crate) fn charge(
@@ -97,35 +105,21 @@ impl Thread<'_> {
         ended: &EndedWait,
         entry: Option<(&Entry, u64)>,
         ns: impl Fn(u64) -> u64,
-        load: impl Fn(u64) -> u32,
     ) {
         let lock = ended.lock.address(wait.address);
         let me = self.id();
-        let found = || owner::holder(ended.lock.find(wait.address, load));
         // A thread that was faster has the lock, or readers have it with this one.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
-            (End::Woken, _) => match found() {
+            (End::Woken, _) => match owner::holder(ended.found) {
                 0 => me,
                 other => other,
             },
             _ => 0,
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
-        if let Some((entry, weight)) = entry {
-            let parts = Parts {
-                until: ended.now,
-                release: ended.release,
-                faster,
-                charge: &|key, ticks| entry.held_by(key, ns(ticks), weight),
-            };
-            charge_parts(
-                parts,
-                self.history().newest(lock),
-                ended.since,
-                wait.holder(),
-            );
-        }
+        let hand_overs = self.history().since(lock, wait.mark(), ended.since);
+        // Before the wait is charged, because that takes longer.
         if ended.end == End::Woken {
             let hand_over = HandOver {
                 at: ended.now,
@@ -135,6 +129,16 @@ impl Thread<'_> {
             };
             self.history().push(lock, &hand_over);
             self.takes(if faster.is_none() { lock } else { 0 });
+        }
+        if let Some((entry, weight)) = entry {
+            let parts = Parts {
+                until: ended.now,
+                release: ended.release,
+                faster,
+                charge: &|key, ticks| entry.held_by(key, ns(ticks), weight),
+            };
+            let hand_overs = InOrder::new(hand_overs);
+            charge_parts(parts, hand_overs, ended.since, wait.holder());
         }
     }
 
@@ -193,15 +197,11 @@ impl Thread<'_> {
 /// Charges the parts of a wait since `since`, at whose begin `first` held the lock.
 fn charge_parts<C: Fn(u64, u64)>(
     mut parts: Parts<'_, C>,
-    mut hand_overs: Newest<'_>,
+    mut hand_overs: InOrder<'_>,
     since: u64,
     first: u32,
 ) {
     for hand_over in &mut hand_overs {
-        if hand_over.at <= since {
-            // The wait's own look is the newer one.
-            return parts.add(first, since);
-        }
         if hand_over.at < parts.until {
             parts.add(hand_over.holder, hand_over.at);
             parts.release = hand_over.release;

@@ -89,6 +89,11 @@ impl Activity {
     fn lock(&self) -> Option<OwnedLock> {
         OwnedLock::decode(self.operation >> LOCK_SHIFT & LOCK)
     }
+
+    /// Returns how many hand-overs of its lock there were when the wait began: see [`crate::history::History::mark`].
+    pub(crate) fn mark(&self) -> u64 {
+        self.within
+    }
 }
 
 impl<'a> Thread<'a> {
@@ -114,34 +119,50 @@ impl<'a> Thread<'a> {
         self.board.words()
     }
 
-    /// Records a call before it is made. For a wait, `find` returns who holds the lock
-    /// ([`OwnedLock::find`]), 0 for a lock that records no holder. `clock`, in ticks, is called only
-    /// if the wait is sampled, or if the thread releases a lock for which it slept.
+    /// Records a call before it is made. For a wait, `lock` returns the kind of a lock that records its
+    /// holder, and `load` reads four bytes of that lock. `clock`, in ticks, is called only if the wait is
+    /// sampled, or if the thread releases a lock for which it slept.
     #[inline(always)]
-    pub fn begins(&self, call: &Call, find: impl FnOnce() -> Found, clock: impl FnOnce() -> u64) {
+    pub fn begins(
+        &self,
+        call: &Call,
+        lock: impl FnOnce() -> Option<OwnedLock>,
+        clock: impl FnOnce() -> u64,
+        load: impl Fn(u64) -> u32,
+    ) {
         match Kind::of(call.operation) {
-            Kind::Wait => self.waits(call, find(), clock),
+            Kind::Wait => self.waits(call, lock(), clock, load),
             Kind::Wake => self.wakes(call, clock),
             Kind::Other => {}
         }
     }
 
     #[inline(always)]
-    fn waits(&self, call: &Call, found: Found, clock: impl FnOnce() -> u64) {
+    fn waits(
+        &self,
+        call: &Call,
+        lock: Option<OwnedLock>,
+        clock: impl FnOnce() -> u64,
+        load: impl Fn(u64) -> u32,
+    ) {
+        let find = || lock.map_or(0, |lock| lock.find(call.address, &load));
         let activities = Activities::new(self.own);
         if !activities.is_empty() && self.is_inside(call) {
             return;
         }
         let number = self.own.count_own(head::WAITS as usize);
         let gaps = Gaps::new(self.own);
-        let (since, stands_for, seen) = match gaps.skip(number) {
-            Some(number) => (number, 0, 0),
+        let (since, found, stands_for, seen, within) = match gaps.skip(number) {
+            Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
+                // The mark comes first: a hand-over from before it is older than the holder read below.
+                let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
+                let found = find();
                 let seen = self.board.seen(call.address);
                 self.waits_again(call, found, now);
-                (now, gaps.stands_for(now), seen)
+                (now, found, gaps.stands_for(now), seen, mark)
             }
         };
         let Caller { site, frame, .. } = call.caller;
@@ -158,7 +179,7 @@ impl<'a> Thread<'a> {
                 | stands_for << STANDS_FOR_SHIFT,
             frame,
             seen,
-            within: 0,
+            within,
         };
         if !call.timed || !activities.push(&wait) {
             self.counted(&wait, End::Other);
@@ -282,6 +303,13 @@ impl<'a> Thread<'a> {
         }
         cold_branch();
         let now = clock();
+        let lock = wait.lock();
+        let found = match (lock, end) {
+            (Some(lock), End::Woken) if lock != OwnedLock::Inheriting => {
+                lock.find(wait.address, load)
+            }
+            _ => 0,
+        };
         holds.waited(wait.site, wait.frame, || now);
         let entry = self.counted(wait, end);
         let stands_for = wait.operation >> STANDS_FOR_SHIFT;
@@ -292,9 +320,9 @@ impl<'a> Thread<'a> {
         };
         // A skipped wait saved no checksum, so the last recorded waker is blamed, wrongly if no
         // hook saw the real one.
-        let address = match wait.within {
-            0 => wait.address,
-            futex => futex,
+        let address = match (lock, wait.within) {
+            (None, futex) if futex != 0 => futex,
+            _ => wait.address,
         };
         let wake = match end {
             End::Woken => self.board.wake(address, wait.seen),
@@ -310,7 +338,7 @@ impl<'a> Thread<'a> {
                 entry.woken_from(wake.site, ns, weight);
             }
         }
-        if let Some(lock) = wait.lock()
+        if let Some(lock) = lock
             && end != End::Other
         {
             let release = wake.map_or(Release::default(), |wake| Release {
@@ -322,10 +350,11 @@ impl<'a> Thread<'a> {
                 since,
                 now,
                 end,
+                found,
                 release,
             };
             let entry = entry.as_ref().map(|entry| (entry, weight));
-            self.charge(wait, &ended, entry, ns, load);
+            self.charge(wait, &ended, entry, ns);
         }
         entry
     }

@@ -10,14 +10,28 @@
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so an older hand-over in the same place never
 //! matches, and neither do mixed words, but for a chance of one in 2^64.
+//!
+//! A busy lock overwrites the hand-overs of the other locks in its ring. So the locks of a ring are in families, and
+//! each family counts its hand-overs. A wait [marks](History::mark) both counts when it begins. If its family's count
+//! then says that all hand-overs were found, none of them was overwritten. Otherwise some may be if the ring has taken
+//! more places since the mark than it has, also while they were being read.
+//!
+//! A thread may be preempted after it has counted its hand-over, and take the place after a wait's mark. That hand-over
+//! is older than the wait, so it is skipped, and does not count as found.
+//!
+//! | edge | from | to |
+//! |---|---|---|
+//! | A | a thread counts its hand-over in the family, then takes a place | a reader that sees the place sees the count |
+//! | B | a thread takes a place, then overwrites it | a reader that misses what was there sees the place taken |
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::history::{
-    AT, BITS, COUNT, HOLDER, OWN, RING_WORDS, RINGS, SITE, SUM, WHO, WORDS,
+    AT, BITS, COUNT, FAMILIES, HOLDER, OWN, RING_WORDS, RINGS, SITE, SUM, WHO, WORDS,
 };
 
 use crate::HASH;
-use crate::primitive::Ordering::Relaxed;
+use crate::primitive::Ordering::{Acquire, Relaxed, Release as Published};
+use crate::primitive::fence;
 
 /// Who has a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,25 +59,47 @@ pub struct Release {
 #[derive(Clone, Copy)]
 pub struct History<'a>(Words<'a>);
 
-/// Hand-overs of one lock, newest first.
+/// Hand-overs of one lock, the last recorded ones first.
 pub struct Newest<'a> {
     words: Words<'a>,
     ring: usize,
     lock: u64,
     next: u64,
     last: u64,
+    /// The ring's count at the mark.
+    mark: u32,
+    /// When the wait began.
+    after: u64,
+    /// How many hand-overs of the lock's family were not found yet.
+    left: u32,
 }
 
-fn ring(lock: u64) -> usize {
-    let hash = match BITS {
+/// How many hand-overs may be recorded between two that are in the wrong order, for [`InOrder`].
+const AHEAD: usize = 4;
+
+/// Hand-overs of one lock, newest first. A thread that is preempted after it read the clock records its hand-over late,
+/// so each is taken from the next [`AHEAD`].
+pub struct InOrder<'a> {
+    newest: Newest<'a>,
+    ahead: [Option<HandOver>; AHEAD],
+}
+
+/// Returns the ring of a lock, and in it the count of the lock's family.
+pub(crate) fn ring(lock: u64) -> (usize, usize) {
+    let hash = (lock >> 2).wrapping_mul(HASH);
+    let ring = match BITS {
         0 => 0,
-        bits => (lock >> 2).wrapping_mul(HASH) >> (64 - bits),
+        bits => hash >> (64 - bits),
     };
-    RINGS as usize + hash as usize * RING_WORDS as usize
+    // The bits after those.
+    let family = ((hash << BITS >> 32) * u64::from(FAMILIES)) >> 32;
+    let ring = RINGS as usize + ring as usize * RING_WORDS as usize;
+    (ring, ring + 1 + family as usize)
 }
 
 fn place(ring: usize, number: u64) -> usize {
-    ring + 8 + (number % u64::from(COUNT)) as usize * WORDS as usize
+    let first = ring + 1 + FAMILIES as usize;
+    first + (number % u64::from(COUNT)) as usize * WORDS as usize
 }
 
 fn sum(lock: u64, number: u64, [at, who, site]: [u64; 3]) -> u64 {
@@ -79,10 +115,16 @@ impl<'a> History<'a> {
 
     /// Records a hand-over of a lock.
     pub fn push(&self, lock: u64, hand_over: &HandOver) {
-        let ring = ring(lock);
-        let Some(count) = self.0.at(ring) else { return };
-        // Relaxed: orders nothing, because each place has its checksum.
-        let number = count.fetch_add(1, Relaxed);
+        let (ring, family) = ring(lock);
+        let (Some(count), Some(family)) = (self.0.at(ring), self.0.at(family)) else {
+            return;
+        };
+        // Relaxed: published by the next addition.
+        family.fetch_add(1, Relaxed);
+        // Release: pairs with the Acquire in `since` (edge A). The place itself has its checksum.
+        let number = count.fetch_add(1, Published);
+        // Release: pairs with the Acquire in `is_cut` (edge B).
+        fence(Published);
         let place = place(ring, number);
         let HandOver { at, release, .. } = *hand_over;
         let own = if hand_over.is_own { OWN } else { 0 };
@@ -94,25 +136,73 @@ impl<'a> History<'a> {
         put(SUM, sum(lock, number, [at, who, release.site]));
     }
 
-    /// Returns the hand-overs of a lock, newest first.
-    pub fn newest(&self, lock: u64) -> Newest<'a> {
-        let ring = ring(lock);
-        let next = self.0.load(ring);
-        let last = next.saturating_sub(u64::from(COUNT));
+    /// Returns how many hand-overs there are, for [`History::since`].
+    #[inline]
+    pub fn mark(&self, lock: u64) -> u64 {
+        let (ring, family) = ring(lock);
+        let [ring, family] = [ring, family].map(|count| self.0.load(count));
+        ring & u64::from(u32::MAX) | family << 32
+    }
+
+    /// Returns the hand-overs of a lock that are later than `after`, the last recorded ones first. The mark must be from
+    /// before that time, or 0.
+    pub fn since(&self, lock: u64, mark: u64, after: u64) -> Newest<'a> {
+        let (ring, family) = ring(lock);
+        // Acquire: pairs with the Release in `push` (edge A).
+        let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
+        let left = (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32);
+        let new = match left {
+            // The places are those of other locks.
+            0 => 0,
+            _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
+        };
         Newest {
             words: self.0,
             ring,
             lock,
             next,
-            last,
+            last: next.saturating_sub(new.into()),
+            mark: mark as u32,
+            after,
+            left,
         }
     }
 }
 
 impl Newest<'_> {
-    /// Returns whether older hand-overs were overwritten.
+    /// Returns whether some of these hand-overs were overwritten, after the last was returned. A lock of the same
+    /// family may make this true for another.
     pub fn is_cut(&self) -> bool {
-        self.last > 0
+        // Acquire: pairs with the Release in `push` (edge B).
+        fence(Acquire);
+        let new = (self.words.load(self.ring) as u32).wrapping_sub(self.mark);
+        self.left > 0 && new > COUNT
+    }
+}
+
+impl<'a> InOrder<'a> {
+    /// Orders hand-overs by their time.
+    pub fn new(newest: Newest<'a>) -> Self {
+        let ahead = [None; AHEAD];
+        InOrder { newest, ahead }
+    }
+
+    /// Does what [`Newest::is_cut`] does.
+    pub fn is_cut(&self) -> bool {
+        self.newest.is_cut()
+    }
+}
+
+impl Iterator for InOrder<'_> {
+    type Item = HandOver;
+
+    fn next(&mut self) -> Option<HandOver> {
+        for place in self.ahead.iter_mut().filter(|place| place.is_none()) {
+            *place = self.newest.next();
+        }
+        let places = self.ahead.iter_mut();
+        let latest = places.max_by_key(|place| place.map(|hand_over| hand_over.at));
+        latest.and_then(Option::take)
     }
 }
 
@@ -125,9 +215,10 @@ impl Iterator for Newest<'_> {
             let place = place(self.ring, self.next);
             let get = |word: u32| self.words.load(place + word as usize);
             let [at, who, site] = [AT, WHO, SITE].map(get);
-            if get(SUM) != sum(self.lock, self.next, [at, who, site]) {
+            if get(SUM) != sum(self.lock, self.next, [at, who, site]) || at <= self.after {
                 continue;
             }
+            self.left = self.left.saturating_sub(1);
             const MASK: u64 = (1 << HOLDER) - 1;
             let thread = (who >> HOLDER & MASK) as u32;
             return Some(HandOver {
@@ -149,12 +240,16 @@ mod tests {
     use std::vec::Vec;
     use tiptoe_wire::futex::WIDTH;
 
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
-    fn hand_overs_of_one_lock_come_newest_first() {
-        let room: Vec<_> = (0..WIDTH).map(|_| AtomicU64::new(0)).collect();
-        let history = History::new(Words::new(&room));
-        let hand_over = |at: u64| HandOver {
+    fn room() -> Vec<AtomicU64> {
+        (0..WIDTH).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn history(room: &[AtomicU64]) -> History<'_> {
+        History::new(Words::new(room))
+    }
+
+    fn hand_over(at: u64) -> HandOver {
+        HandOver {
             at,
             holder: 7,
             is_own: at.is_multiple_of(2),
@@ -162,25 +257,126 @@ mod tests {
                 thread: 9,
                 site: 40 + at,
             },
+        }
+    }
+
+    /// Returns the first locks of one ring: two of one family, and one of another.
+    fn locks() -> [u64; 3] {
+        let first = 0x1000;
+        let (of_ring, of_family) = ring(first);
+        let mut others = (first..).step_by(64).skip(1);
+        let mut of = |is_same| {
+            let found = others.by_ref();
+            let is =
+                |lock: &u64| ring(*lock).0 == of_ring && (ring(*lock).1 == of_family) == is_same;
+            found.find(is).expect("there are many")
         };
-        // Two locks of one ring.
-        let locks: Vec<u64> = (0x1000..)
-            .step_by(64)
-            .filter(|lock| ring(*lock) == ring(0x1000))
-            .take(2)
-            .collect();
-        assert_eq!(history.newest(locks[0]).count(), 0);
+        [first, of(true), of(false)]
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn hand_overs_of_one_lock_come_newest_first() {
+        let room = room();
+        let history = history(&room);
+        let locks = locks();
+        assert_eq!(history.since(locks[0], 0, 0).count(), 0);
         for at in 0..6 {
             history.push(locks[at as usize % 2], &hand_over(at));
         }
-        let found: Vec<HandOver> = history.newest(locks[1]).collect();
+        let found: Vec<HandOver> = history.since(locks[1], 0, 0).collect();
         assert_eq!(found, [5, 3, 1].map(hand_over));
-        assert!(!history.newest(locks[1]).is_cut());
-        for at in 0..u64::from(COUNT) + 3 {
-            history.push(locks[0], &hand_over(at));
+        let mark = history.mark(locks[1]);
+        history.push(locks[1], &hand_over(7));
+        let found: Vec<HandOver> = history.since(locks[1], mark, 0).collect();
+        assert_eq!(found, [hand_over(7)]);
+    }
+
+    fn is_cut(history: &History, lock: u64, mark: u64) -> bool {
+        let mut all = history.since(lock, mark, 0);
+        all.by_ref().for_each(drop);
+        all.is_cut()
+    }
+
+    /// A ring that had ever been full counted as overwritten, also for waits that began later.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn hand_overs_before_a_wait_were_missed() {
+        let room = room();
+        let history = history(&room);
+        let [busy, same, other] = locks();
+        let fill = || (0..=u64::from(COUNT)).for_each(|at| history.push(busy, &hand_over(at)));
+        fill();
+        let marks = [busy, same, other].map(|lock| (lock, history.mark(lock)));
+        assert!(
+            marks
+                .iter()
+                .all(|(lock, mark)| !is_cut(&history, *lock, *mark))
+        );
+        // A busy lock of another family hides nothing of this one.
+        fill();
+        assert_eq!(
+            marks.map(|(lock, mark)| is_cut(&history, lock, mark)),
+            [true, true, false]
+        );
+        // But if this one had a hand-over, too, it may be overwritten.
+        history.push(other, &hand_over(1));
+        assert!(!is_cut(&history, other, marks[2].1), "it is still there");
+        fill();
+        assert!(is_cut(&history, other, marks[2].1));
+    }
+
+    /// What was overwritten after a wait had read the ring's count was not missed: by other threads, or by the wait's own
+    /// hand-over, which it records before it reads those of the others.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn hand_overs_overwritten_while_they_were_read_were_not_missed() {
+        let room = room();
+        let history = history(&room);
+        let [lock, ..] = locks();
+        (1..=u64::from(COUNT)).for_each(|at| history.push(lock, &hand_over(at)));
+        let mut all = history.since(lock, 0, 0);
+        history.push(lock, &hand_over(1000));
+        assert_eq!(all.by_ref().count(), COUNT as usize - 1);
+        assert!(all.is_cut());
+    }
+
+    /// A thread that was preempted after it had counted its hand-over took its place after a later one, and hid that.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn a_hand_over_from_before_the_mark_hid_a_later_one() {
+        let room = room();
+        let history = history(&room);
+        let [lock, _, other] = locks();
+        for (others, want) in [(0, &[20][..]), (u64::from(COUNT) - 1, &[])] {
+            // The family's count includes the hand-over that is recorded last.
+            let mark = history.mark(lock) + (1 << 32);
+            history.push(lock, &hand_over(20));
+            (0..others).for_each(|at| history.push(other, &hand_over(at)));
+            history.push(lock, &hand_over(5));
+            let mut all = history.since(lock, mark, 10);
+            let found: Vec<u64> = all.by_ref().map(|one| one.at).collect();
+            assert_eq!((&found[..], all.is_cut()), (want, others > 0));
         }
-        assert!(history.newest(locks[0]).is_cut());
-        assert_eq!(history.newest(locks[0]).count(), COUNT as usize);
-        assert_eq!(history.newest(locks[1]).count(), 0, "overwritten");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn late_hand_overs_come_in_order() {
+        let room = room();
+        let history = history(&room);
+        let check = |recorded: &[u64], want: &[u64]| {
+            let mark = history.mark(0x1000);
+            for at in recorded {
+                history.push(0x1000, &hand_over(*at));
+            }
+            let ordered = InOrder::new(history.since(0x1000, mark, 0));
+            let found: Vec<u64> = ordered.map(|hand_over| hand_over.at).collect();
+            assert_eq!(found, want);
+        };
+        check(&[], &[]);
+        check(&[1, 2, 3, 4, 5, 6], &[6, 5, 4, 3, 2, 1]);
+        check(&[2, 3, 4, 1], &[4, 3, 2, 1]);
+        check(&[6, 1, 2, 3, 5, 4], &[5, 4, 6, 3, 2, 1]);
     }
 }

@@ -195,7 +195,7 @@ fn every_call_counts(thread: Option<Edge>) {
                 at: 9,
                 timed: true,
             };
-            thread.begins(&call, || OwnedLock::Mutex.find(0x1000, |_| 7), || 10);
+            thread.begins(&call, || Some(OwnedLock::Mutex), || 10, |_| 7);
             thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
         };
         interrupt(nth, move || {
@@ -259,7 +259,7 @@ fn what_goes_on_is_not_mixed_up(looks: Looks) {
                 at: 9,
                 timed: true,
             };
-            Thread::new(own, shared).begins(&call, || 0, || 10);
+            Thread::new(own, shared).begins(&call, || None, || 10, |_| 0);
         };
         let ends = move |now| Thread::new(own, shared).ends(1000, 0, || now, |ticks| ticks, |_| 0);
         begins();

@@ -7,11 +7,12 @@ use std::vec::Vec;
 
 use tiptoe_sync::mutant::{Edge, lose};
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::history::{AT, COUNT, HOLDER, RINGS, SITE, WHO, WORDS};
+use tiptoe_wire::futex::history::{AT, COUNT, FAMILIES, HOLDER, RINGS, SITE, WHO, WORDS};
 use tiptoe_wire::futex::{WIDTH, history};
 
 use crate::history::{HandOver, History, Release};
 use crate::models::leak;
+use crate::primitive::Ordering::{Acquire, Release as Published};
 
 fn hand_over(id: u64) -> HandOver {
     HandOver {
@@ -28,12 +29,12 @@ fn hand_over(id: u64) -> HandOver {
 type Reads = fn(Words<'static>, u64) -> Vec<HandOver>;
 
 fn newest(words: Words<'static>, lock: u64) -> Vec<HandOver> {
-    History::new(words).newest(lock).collect()
+    History::new(words).since(lock, 0, 0).collect()
 }
 
 /// A mutant of `newest` that accepts any checksum.
 fn newest_unchecked(words: Words<'static>, _lock: u64) -> Vec<HandOver> {
-    let places = (0..COUNT).map(|place| RINGS + 8 + place * WORDS);
+    let places = (0..COUNT).map(|place| RINGS + 1 + FAMILIES + place * WORDS);
     let read = |place: u32| {
         let [at, who, site] = [AT, WHO, SITE].map(|word| words.load((place + word) as usize));
         let mask = (1 << HOLDER) - 1;
@@ -111,4 +112,48 @@ fn model_overwritten_hand_overs_are_skipped() {
         other.join().unwrap();
         assert_eq!(newest(words, 7), [hand_over(3), hand_over(2)]);
     });
+}
+
+/// A reader that misses a hand-over which has been overwritten must find that out, also if that happens meanwhile.
+fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
+    loom::model(move || {
+        let words = leak(WIDTH);
+        let push = move |id: u64| History::new(words).push(7, &hand_over(id));
+        let other = thread::spawn(move || {
+            lose(pusher);
+            for id in 1..=u64::from(COUNT) + 1 {
+                push(id);
+            }
+        });
+        lose(reader);
+        let mut all = History::new(words).since(7, 0, 0);
+        let found: Vec<u64> = all.by_ref().map(|one| one.at - 10).collect();
+        // All before the first one were recorded.
+        let recorded = found.first().map_or(0, |last| *last as usize);
+        assert!(found.len() == recorded || all.is_cut(), "{found:?}");
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn model_missing_hand_overs_are_noticed() {
+    missing_hand_overs_are_noticed(None, None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_missing_without_acquire() {
+    missing_hand_overs_are_noticed(None, Some(Edge::Access(Acquire)));
+}
+
+#[test]
+#[should_panic]
+fn mutant_overwritten_without_fence() {
+    missing_hand_overs_are_noticed(Some(Edge::Fence(Published)), None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_missing_without_fence() {
+    missing_hand_overs_are_noticed(None, Some(Edge::Fence(Acquire)));
 }

@@ -25,7 +25,7 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
         at: 9,
         timed: true,
     };
-    thread.begins(&call, || 0, || 10);
+    thread.begins(&call, || None, || 10, |_| 0);
     thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
 }
 

@@ -49,7 +49,7 @@ impl Thread<'_> {
             at: 0,
             timed: true,
         };
-        self.begins(&call, || 0, clock);
+        self.begins(&call, || None, clock, |_| 0);
     }
 
     /// Records the end of the wait that began at `frame_end`. `name` reads a label's text.
@@ -167,8 +167,8 @@ mod tests {
         let waker = Thread::new(Words::new(&other), Words::new(&shared));
         thread.reported_begins(&reported(), || 100);
         for now in [110, 120] {
-            thread.begins(&call(0, 0x2000, PLACE - 64), || 0, || now);
-            waker.begins(&call(1, 0x2000, 0x9000), || 0, || 0);
+            thread.begins(&call(0, 0x2000, PLACE - 64), || None, || now, |_| 0);
+            waker.begins(&call(1, 0x2000, 0x9000), || None, || 0, |_| 0);
             thread.ends(PLACE - 64, 0, || now + 5, |ticks| ticks, |_| 0);
         }
         ends(&thread, 0, 200);
@@ -182,7 +182,7 @@ mod tests {
         thread.reported_begins(&reported(), || 300);
         ends(&thread, 0, 310);
         assert_eq!(entries(&own, 5, &SUMS[..5]), [[0x1000, 2, 2, 2, 110]]);
-        thread.begins(&call(0, 0x2000, PLACE - 64), || 0, || 400);
+        thread.begins(&call(0, 0x2000, PLACE - 64), || None, || 400, |_| 0);
         thread.ends(PLACE - 64, 0, || 410, |ticks| ticks, |_| 0);
         assert_eq!(entries(&own, 6, &SUMS[..2]), [[0x2000, 1]]);
     }

@@ -254,6 +254,11 @@ impl Object {
         parameters.get(&function.address).copied()
     }
 
+    #[cfg(test)]
+    pub fn has_read_parameters(&self) -> bool {
+        self.described.parameters.get().is_some()
+    }
+
     pub fn unwind_table(&self) -> &Table {
         let compile = || Some(unwind_table(&self.content()?));
         self.unwind_table

@@ -22,6 +22,7 @@ mod deferred_specs;
 mod followable;
 mod gate;
 mod name;
+mod parameters;
 mod probe_position;
 mod readers;
 
@@ -114,7 +115,9 @@ pub fn resolve(
     wait: bool,
 ) -> Result<Resolution, Error> {
     let follow = |spec: &Spec| followable::wanted(spec, entries);
-    resolve_all(specs, follow, process, modules, wait)
+    let resolved = resolve_all(specs, follow, process, modules, wait)?;
+    resolved.read_parameters();
+    Ok(resolved)
 }
 
 fn resolve_all(

@@ -484,7 +484,7 @@ impl Rows {
             histogram: (slept > 0 && all.times.total() > 0)
                 .then(|| Histogram::new(&all.times, all.longest)),
             blame: all.blame(names),
-            free_ns: held.as_ref().map(|held| held.free_ns),
+            unknown_ns: held.as_ref().map(|held| held.unknown_ns),
             holders: held.map_or_else(Vec::new, |held| held.holders),
             early: (self.early.waits > 0).then_some(self.early),
         }

@@ -8,10 +8,10 @@
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
 //!
-//! Perf events are used if BPF is refused, and for a process whose main thread exited. They cannot
-//! follow new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel
-//! reads the probe's path again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`]
-//! returns which is used.
+//! The second is used if the kernel or the user's rights do not allow the first, and for a process whose main thread
+//! exited. Any other failure is an error, because the second misses threads that start later. Perf events cannot follow
+//! new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel reads the probe's path
+//! again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] returns which is used.
 //!
 //! Hits are expensive, so a probe may have to pause: [`UprobeSet::close`] disarms it within 0.2 ms,
 //! [`UprobeSet::open_again`] arms it. A reading has the time that each was armed.
@@ -115,17 +115,24 @@ impl UprobeSet {
     }
 
     fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
-        match UprobeCounters::new(probes.len()) {
-            // The kernel finds a process by its main thread, whose memory must exist.
-            Ok(counters) if !process.outlived_main_thread() => {
-                let (means, refused) = ProcessProbes::open(counters, process, probes)?;
-                // Linux 6.1 loads the program, and refuses each probe.
-                match refused.len() < probes.len() {
-                    true => Ok(Self::new(Means::Process(means), probes, refused)),
-                    false => Self::open_threads(&process.threads()?, probes),
-                }
+        // The kernel finds a process by its main thread, whose memory must exist.
+        if process.outlived_main_thread() {
+            return Self::open_threads(&process.threads()?, probes);
+        }
+        let counters = match UprobeCounters::new(probes.len()) {
+            Ok(counters) => counters,
+            Err(error) if is_unsupported(&error) => {
+                return Self::open_threads(&process.threads()?, probes);
             }
-            _ => Self::open_threads(&process.threads()?, probes),
+            Err(source) => {
+                let what = "load the program that counts uprobes".to_owned();
+                return Err(Error::Io { what, source });
+            }
+        };
+        let (means, refused) = ProcessProbes::open(counters, process, probes)?;
+        match are_unsupported(&refused, probes.len()) {
+            true => Self::open_threads(&process.threads()?, probes),
+            false => Ok(Self::new(Means::Process(means), probes, refused)),
         }
     }
 
@@ -256,6 +263,21 @@ impl Drop for UprobeSet {
     }
 }
 
+/// Returns whether the kernel lacks such programs, or does not allow them to this user.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(errno::EPERM | errno::EACCES | errno::EINVAL | errno::ENOSYS | errno::EOPNOTSUPP)
+    )
+}
+
+/// Returns whether the kernel refused each of `all` probes as one that it does not know. Linux 6.1 loads the program,
+/// and then finds each link's attributes invalid.
+fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
+    let is_unknown = |refused: &RefusedProbe| matches!(refused.error, Error::BadOffset { .. });
+    all > 0 && refused.len() == all && refused.iter().all(is_unknown)
+}
+
 pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
     let (path, offset) = (probe.path.clone(), probe.offset);
     match source.raw_os_error() {
@@ -288,7 +310,40 @@ pub(crate) mod errno {
     pub const ENFILE: i32 = 23;
     pub const EMFILE: i32 = 24;
     pub const ENOSPC: i32 = 28;
+    pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
     /// The instruction cannot be run by uprobes; the kernel's own number, not POSIX's.
     pub const ENOTSUPP: i32 = 524;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After any failure probes were opened for threads, and missed those that started later.
+    #[test]
+    fn a_failure_was_taken_for_an_old_kernel() {
+        for number in [1, 13, 22, 38, 95] {
+            assert!(is_unsupported(&io::Error::from_raw_os_error(number)));
+        }
+        for number in [4, 7, 11, 12, 23, 24, 28] {
+            assert!(!is_unsupported(&io::Error::from_raw_os_error(number)));
+        }
+        let refused = |numbers: &[i32]| -> Vec<RefusedProbe> {
+            let path = PathBuf::from("/bin/true");
+            let probe = KernelProbe { path, offset: 0 };
+            let error = |number| refusal(io::Error::from_raw_os_error(number), &probe);
+            let each = numbers.iter().enumerate();
+            each.map(|(probe, number)| RefusedProbe {
+                probe,
+                error: error(*number),
+            })
+            .collect()
+        };
+        assert!(are_unsupported(&refused(&[22, 22]), 2));
+        assert!(!are_unsupported(&refused(&[22]), 2), "one was armed");
+        assert!(!are_unsupported(&refused(&[22, 12]), 2), "no memory");
+        assert!(!are_unsupported(&refused(&[2, 2]), 2), "no such file");
+        assert!(!are_unsupported(&[], 0));
+    }
 }

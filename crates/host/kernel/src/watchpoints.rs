@@ -132,7 +132,6 @@ fn prepare(
     // Before all slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
-        Form::Wide if !is_linux(6, 10) => return Err(Error::NoHitLimit),
         Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };
@@ -152,6 +151,10 @@ impl Watchpoints {
         watchpoints: &[Watchpoint],
         serving: &[usize],
     ) -> Result<Self, Error> {
+        // Before anything is loaded: an older kernel may refuse the program, which would hide this reason.
+        if wanted.form == Form::Wide && !is_linux(6, 10) {
+            return Err(Error::NoHitLimit);
+        }
         let process = Process::new(wanted.pid)?;
         let threads = match wanted.form {
             Form::Wide => 0,

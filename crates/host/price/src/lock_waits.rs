@@ -125,11 +125,8 @@ impl CallRecorder<'_> {
             timed: true,
         };
         // A wait that sleeps is charged to a holder.
-        let find = || match result {
-            0 => OwnedLock::Mutex.find(address, |_| HOLDER),
-            _ => 0,
-        };
-        self.thread.begins(&call, find, clock::ticks);
+        let lock = || (result == 0).then_some(OwnedLock::Mutex);
+        self.thread.begins(&call, lock, clock::ticks, |_| HOLDER);
         if operation == WAIT {
             self.thread
                 .ends(sp, result, clock::ticks, |ticks| ticks, |_| 0);

@@ -1,6 +1,6 @@
 //! The last two lines of a report: the CPU time of tiptoe itself, and the cost of tracing for the target.
 
-use tiptoe_session::{Basis, Cost, Event, Programs, Session, Via};
+use tiptoe_session::{Basis, Cost, Event, FunctionNote, Note, Programs, Session, Via};
 
 use crate::number::{grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
@@ -16,7 +16,7 @@ pub(crate) fn own_line(session: &Session) -> Option<String> {
 
 /// Returns the note that the counted calls cost more than the budget, a share of the target's CPU time, because counting
 /// has no limit. `None` if they cost less.
-pub fn above_budget(session: &Session, budget: f64) -> Option<String> {
+pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let is_counted = |event: &&Event| {
         let followed = event.ends.is_none_or(|ends| ends.only_counted > 0);
         let recorded = event.records.is_none_or(|records| records.only_counted > 0);
@@ -26,17 +26,28 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<String> {
     let cost_ns: f64 = events.clone().map(|event| event.cost_ns).sum();
     let budget_ns = budget * session.cpu_ns as f64;
     (cost_ns > budget_ns).then(|| {
-        let budget = short_percent(budget);
+        let budget_millionths = (budget * 1e6).round() as u64;
         // A trap that is hit too often is disabled.
-        let unless = match events.any(|event| event.at_least) {
-            true => ", unless its function has `>=`",
-            false => "",
-        };
-        format!(
-            "the cost is above the budget of {budget}%, which limits only what is timed or recorded: each call is \
-             counted{unless}; fewer functions cost less (column `cost`)"
-        )
+        let has_least = events.any(|event| event.at_least);
+        FunctionNote::AboveBudget {
+            budget_millionths,
+            has_least,
+        }
+        .into()
     })
+}
+
+/// Returns the sentence of that note.
+pub(crate) fn above_budget_sentence(budget_millionths: u64, has_least: bool) -> String {
+    let budget = short_percent(budget_millionths as f64 / 1e6);
+    let unless = match has_least {
+        true => ", unless its function has `>=`",
+        false => "",
+    };
+    format!(
+        "the cost is above the budget of {budget}%, which limits only what is timed or recorded: each call is \
+         counted{unless}; fewer functions cost less (column `cost`)"
+    )
 }
 
 /// Returns `cost of tracing: 0.31% of the target's CPU time (0.22 to 0.43, estimated from N hits x C ns, calibrated on
@@ -149,12 +160,11 @@ mod tests {
         };
         assert_eq!(above_budget(&session, 0.01), None);
         session.events.push(event(Via::Agent, 2_000.0));
-        let note = above_budget(&session, 0.01).expect("a note");
-        assert!(
-            note.starts_with("the cost is above the budget of 1%, "),
-            "{note}"
-        );
-        assert!(note.contains("each call is counted; "), "{note}");
+        let note = FunctionNote::AboveBudget {
+            budget_millionths: 10_000,
+            has_least: false,
+        };
+        assert_eq!(above_budget(&session, 0.01), Some(note.into()));
         // All of these calls were followed, which the budget limits.
         session.events[2].ends = Some(Ends::default());
         assert_eq!(above_budget(&session, 0.01), None);
@@ -174,9 +184,11 @@ mod tests {
             events: vec![trap],
             ..Session::default()
         };
-        let note = above_budget(&session, 0.01).expect("a note");
-        let counted = "each call is counted, unless its function has `>=`; ";
-        assert!(note.contains(counted), "{note}");
+        let note = FunctionNote::AboveBudget {
+            budget_millionths: 10_000,
+            has_least: true,
+        };
+        assert_eq!(above_budget(&session, 0.01), Some(note.into()));
     }
 
     #[test]

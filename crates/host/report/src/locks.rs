@@ -12,8 +12,8 @@ use crate::{Options, histogram, holds, now, printable};
 
 /// The number of blamed call sites in a row.
 const BLAMED: usize = 3;
-/// The share of the waiting time, in percent, from which on the report says that the lock was free.
-const FREE: u64 = 5;
+/// The share of the waiting time, in percent, from which on the report says that the holder is unknown.
+const UNKNOWN: u64 = 5;
 
 /// Returns the tables with their headings, and the deadlocks. Empty if the session did not watch locks.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
@@ -219,25 +219,24 @@ fn blame(lock: &Lock, options: &Options) -> Option<Below> {
     held(lock, options).or_else(|| woken(lock, options))
 }
 
-/// Returns the line on the holders of the lock, by their share of the waiting time in which it was held.
+/// Returns the line on the holders of the lock, by their share of the waiting time.
 fn held(lock: &Lock, options: &Options) -> Option<Below> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
-    let held = times.fold(0, u64::saturating_add);
+    let unknown = lock.unknown_ns.unwrap_or(0);
+    let all = times.fold(unknown, u64::saturating_add);
     let shown = lock.holders.iter().take(BLAMED);
     let mut holders: Vec<String> = shown
         .map(|holder| {
-            let share = options.share(holder.total_ns, held);
+            let share = options.share(holder.total_ns, all);
             joined(&format!("{share} {}", holder_name(holder)))
         })
         .collect();
     if lock.holders.len() > BLAMED {
         holders.push(format!("{} more", lock.holders.len() - BLAMED));
     }
-    let free = lock.free_ns.unwrap_or(0);
-    let all = held.saturating_add(free);
-    if free > 0 && free >= all / 100 * FREE {
-        let share = options.share(free, all);
-        holders.push(format!("free {share} of the time"));
+    if unknown > 0 && unknown >= all / 100 * UNKNOWN {
+        let share = options.share(unknown, all);
+        holders.push(format!("unknown {share} of the time"));
     }
     (!holders.is_empty()).then(|| Below::new(format!("{BELOW}held by "), holders.join(", ")))
 }

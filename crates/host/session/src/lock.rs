@@ -94,13 +94,14 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// Who held the lock while others waited, the longest first. Empty unless the holders of at least 95% of the
-    /// waiting time are known.
+    /// Who held the lock while others waited, the longest first. Empty unless at least 95% of the waiting time has a
+    /// known holder, or is from a release until a waiter woke up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// With holders: the time of waiting in which no thread held the lock, because a waiter was waking up.
+    /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The
+    /// lock may have been free then, or held by threads that did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub free_ns: Option<u64>,
+    pub unknown_ns: Option<u64>,
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,

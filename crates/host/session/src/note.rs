@@ -130,6 +130,9 @@ notes! {
         Plain Called { function: String, calls: u64 };
         /// Calls of the function of `--under` could not be followed.
         Warning CallsNotFollowed { function: String, calls: u64 };
+        /// Counted calls cost more than the budget, which limits only what is timed or recorded. A disabled trap is among
+        /// their functions if `has_least`.
+        Plain AboveBudget { budget_millionths: u64, has_least: bool };
     }
 
     /// A note on what the kernel counts instead of the agent.

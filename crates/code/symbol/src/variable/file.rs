@@ -13,6 +13,7 @@ use gimli::{
 };
 
 use super::sections::Sections;
+use crate::budget::ReadBudget;
 
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
@@ -85,12 +86,18 @@ impl<'d> FileUnits<'d> {
         }
     }
 
-    pub(super) fn root(&self, header: &UnitHeader<Slice<'d>>) -> Option<RootEntry<'d>> {
+    /// Reads a unit's first entry, if the budget pays for it.
+    pub(super) fn root(
+        &self,
+        header: &UnitHeader<Slice<'d>>,
+        budget: &ReadBudget,
+    ) -> Option<RootEntry<'d>> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
         let mut attributes = Vec::new();
         {
             let mut raw = header.entries_raw(&abbreviations, None).ok()?;
             let first = raw.read_abbreviation().ok()??;
+            budget.pay_entry(first.attributes().len())?;
             raw.read_attributes(first.attributes(), &mut attributes)
                 .ok()?;
         }

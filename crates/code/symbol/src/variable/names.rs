@@ -268,7 +268,8 @@ pub(super) fn definition<'d>(
         return defined.map(|die| units.entry(die)).transpose();
     }
     let Some(name) = units.name(declared) else {
-        return Ok(None);
+        // It may be a name for which nothing is left to pay.
+        return units.spend(1).map(|()| None);
     };
     let wanted = path(units, declared, &units.above(declared.die)?)?;
     let query = EntryQuery::called(units, same_kind(declared.tag), &name);

@@ -178,12 +178,16 @@ impl<'d> Units<'d> {
         query: &EntryQuery<'_>,
         mut show: impl FnMut(&Entry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
-        let Some(abbreviations) = self.abbreviations(file, unit) else {
+        let Some(abbreviations) = self.abbreviations(file, unit)? else {
             return Ok(());
         };
         let Some(mut cursor) = self.cursor((file, unit), &abbreviations) else {
             return Ok(());
         };
+        let end = self
+            .unit(file, unit)
+            .map(|unit| unit.header.length_including_self());
+        self.spend_bytes(end.unwrap_or(0))?;
         let mut entry = Entry::at(Die {
             file,
             unit,
@@ -230,9 +234,10 @@ impl<'d> Units<'d> {
 
     /// Returns an entry's ancestors' offsets, by reading its unit up to it.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
-        let Some(abbreviations) = self.abbreviations(die.file, die.unit) else {
+        let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
             return Ok(Vec::new());
         };
+        self.spend_bytes(die.offset)?;
         let Some(mut cursor) = self.cursor((die.file, die.unit), &abbreviations) else {
             return Ok(Vec::new());
         };

@@ -1,11 +1,10 @@
 //! The entries of debug information, by their offsets, and their references to each other.
 //!
-//! The bytes are hostile. Each entry must be paid for: [`Units`] has a budget for entries and
-//! attributes, proportional to the bytes, after which reads fail. Names are never read beyond
-//! [`MAX_NAME`].
+//! The bytes are hostile. Each entry must be paid for: [`Units`] has a [`ReadBudget`], after which
+//! reads fail. Names are never read beyond [`MAX_NAME`].
 
 use std::borrow::Cow;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -18,13 +17,15 @@ use gimli::{
 use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use super::variable_error::VariableError;
+use crate::budget::ReadBudget;
 use crate::reader::Section;
 
 /// The longest name; the rest is cut.
 const MAX_NAME: usize = 4 << 10;
-/// Reads per byte of debug information, and the least budget.
-const BUDGET_PER_BYTE: u64 = 16;
-const MIN_BUDGET: u64 = 1 << 20;
+
+const EXCEEDED: VariableError = VariableError::Damaged {
+    what: "it refers to itself over and over",
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
@@ -75,7 +76,7 @@ impl<'d> Entry<'d> {
 
 pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
-    budget: Cell<u64>,
+    budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
     /// Definitions found of structures that were only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
@@ -84,29 +85,27 @@ pub(super) struct Units<'d> {
 impl<'d> Units<'d> {
     pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
         let files = [Some(own), shared].into_iter().flatten();
-        let units = Units {
+        let bytes = |of: &Sections| of.info.len() + of.types.len();
+        let all: usize = files.clone().map(bytes).sum();
+        Units {
             files: files.map(FileUnits::new).collect(),
-            budget: Cell::new(0),
+            budget: ReadBudget::new(all as u64),
             signatures: OnceCell::new(),
             definitions: RefCell::default(),
-        };
-        units.refill();
-        units
+        }
     }
 
     pub(super) fn refill(&self) {
-        let bytes = |file: &FileUnits| file.sections.info.len() + file.sections.types.len();
-        let bytes: usize = self.files.iter().map(bytes).sum();
-        let budget = (bytes as u64).saturating_mul(BUDGET_PER_BYTE);
-        self.budget.set(budget.saturating_add(MIN_BUDGET));
+        self.budget.refill();
     }
 
     pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
-        let left = self.budget.get().checked_sub(work as u64);
-        let what = "it refers to itself over and over";
-        self.budget
-            .set(left.ok_or(VariableError::Damaged { what })?);
-        Ok(())
+        self.budget.pay(work).ok_or(EXCEEDED)
+    }
+
+    /// Pays for entries of this many bytes.
+    pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), VariableError> {
+        self.budget.pay_bytes(bytes).ok_or(EXCEEDED)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -164,7 +163,7 @@ impl<'d> Units<'d> {
     ) -> Result<(), VariableError> {
         let Some((unit, abbreviations)) = self
             .unit(die.file, die.unit)
-            .zip(self.abbreviations(die.file, die.unit))
+            .zip(self.abbreviations(die.file, die.unit)?)
         else {
             return Ok(());
         };
@@ -186,6 +185,12 @@ impl<'d> Units<'d> {
                     0 | 1 => raw.read_attributes(specifications, &mut attributes),
                     _ => raw.skip_attributes(specifications),
                 };
+                let end = match read {
+                    Ok(()) => raw.next_offset().0,
+                    // A text without an end was searched up to the unit's.
+                    Err(_) => unit.header.length_including_self(),
+                };
+                self.spend_bytes(end.saturating_sub(offset))?;
                 if read.is_err() {
                     return Ok(());
                 }
@@ -209,10 +214,21 @@ impl<'d> Units<'d> {
         self.files.iter().map(|file| &file.sections.strings)
     }
 
-    pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<Rc<Abbreviations>> {
-        self.root(file, unit)?;
-        let of = self.files.get(file)?;
-        of.abbreviations(of.units.get(unit)?.header.debug_abbrev_offset().0)
+    /// Returns a unit's abbreviations; `None` if it is damaged. Fails once the budget is exceeded.
+    pub(super) fn abbreviations(
+        &self,
+        file: usize,
+        unit: usize,
+    ) -> Result<Option<Rc<Abbreviations>>, VariableError> {
+        if self.root(file, unit).is_none() {
+            return self.spend(1).map(|()| None);
+        }
+        let header = self.unit(file, unit).map(|unit| &unit.header);
+        Ok(self
+            .files
+            .get(file)
+            .zip(header)
+            .and_then(|(of, header)| of.abbreviations(header.debug_abbrev_offset().0)))
     }
 
     pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
@@ -327,6 +343,14 @@ impl<'d> Units<'d> {
     fn root(&self, file: usize, unit: usize) -> Option<&RootEntry<'d>> {
         let of = self.files.get(file)?;
         let unit = of.units.get(unit)?;
-        unit.root.get_or_init(|| of.root(&unit.header)).as_ref()
+        if let Some(known) = unit.root.get() {
+            return known.as_ref();
+        }
+        let root = of.root(&unit.header, &self.budget);
+        if root.is_none() && self.budget.is_exceeded() {
+            // The next request can pay for it.
+            return None;
+        }
+        unit.root.get_or_init(|| root).as_ref()
     }
 }

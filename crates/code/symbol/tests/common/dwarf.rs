@@ -20,6 +20,15 @@ pub mod dw {
     pub const DATA1: u8 = 0x0b;
     pub const EXPRLOC: u8 = 0x18;
     pub const PRESENT: u8 = 0x19;
+    pub const FUNCTION: u8 = 0x2e;
+    pub const PARAMETER: u8 = 0x05;
+    pub const INLINED: u8 = 0x1d;
+    pub const LOW_PC: u8 = 0x11;
+    pub const ORIGIN: u8 = 0x31;
+    pub const ADDRESS: u8 = 0x01;
+    pub const RANGES: u8 = 0x55;
+    pub const LINES: u8 = 0x10;
+    pub const OFFSET: u8 = 0x17;
 }
 
 pub struct Dwarf {
@@ -30,13 +39,18 @@ pub struct Dwarf {
 
 impl Dwarf {
     pub fn new() -> Dwarf {
+        Dwarf::with_root(&[], &[])
+    }
+
+    /// Begins a unit whose first entry has these attributes.
+    pub fn with_root(attributes: &[(u8, u8)], values: &[u8]) -> Dwarf {
         let mut dwarf = Dwarf {
             info: vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8],
             abbrev: Vec::new(),
             codes: 0,
         };
-        let root = dwarf.kind(dw::COMPILE_UNIT, true, &[]);
-        dwarf.info.push(root);
+        let root = dwarf.kind(dw::COMPILE_UNIT, true, attributes);
+        dwarf.entry(root, &[values]);
         dwarf
     }
 

@@ -1,5 +1,7 @@
 use super::*;
+use crate::history::{HandOver, ring};
 extern crate std;
+use core::cell::RefCell;
 use core::sync::atomic::AtomicU64;
 use std::vec::Vec;
 use tiptoe_wire::futex::WIDTH;
@@ -30,10 +32,7 @@ fn no_clock() -> u64 {
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
 
-/// Returns what a wait finds in a mutex whose holder is `holder`.
-fn mutex(holder: u32) -> Found {
-    OwnedLock::Mutex.find(0x1000, |_| holder)
-}
+const MUTEX: fn() -> Option<OwnedLock> = || Some(OwnedLock::Mutex);
 
 fn slab_of(id: u64) -> Vec<AtomicU64> {
     let slab = slab();
@@ -54,7 +53,7 @@ fn charges(slab: &[AtomicU64]) -> Vec<(u64, u64)> {
 }
 
 const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
-const NOBODY: u64 = tiptoe_wire::futex::holder::NOBODY;
+const UNSEEN: u64 = tiptoe_wire::futex::holder::UNSEEN;
 const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
 
 /// Regression: the thread that woke a waiter was blamed for the whole sleep, also for other threads'
@@ -66,14 +65,14 @@ fn a_wait_is_charged_to_each_holder_for_its_hold() {
     let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
     let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
     // Thread 1 holds the lock until 1,000; thread 2 gets it at 1,010, and releases it at 1,050.
-    one.begins(&call(WAIT, 5), || mutex(1), || 100);
-    two.begins(&call(WAIT, 5), || mutex(1), || 200);
-    slow.begins(&call(WAKE, 61), || 0, no_clock);
+    one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
+    two.begins(&call(WAIT, 5), MUTEX, || 200, |_| 1);
+    slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
     one.ends(0x7000, 0, || 1010, |ticks| ticks, |_| 0);
-    one.begins(&call(WAKE, 62), || 0, || 1050);
+    one.begins(&call(WAKE, 62), || None, || 1050, |_| 0);
     two.ends(0x7000, 0, || 1080, |ticks| ticks, |_| 0);
     assert_eq!(charges(&first), [(61, 910)]);
-    assert_eq!(charges(&second), [(61, 810), (62, 40), (NOBODY, 30)]);
+    assert_eq!(charges(&second), [(61, 810), (62, 40), (UNSEEN, 30)]);
 }
 
 /// A thread that takes the lock before the woken one is charged from then on.
@@ -83,21 +82,104 @@ fn a_thread_that_was_faster_is_charged() {
     let (slow, first, second, shared) = (slab_of(1), slab_of(2), slab_of(3), slab());
     let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
     let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
-    one.begins(&call(WAIT, 5), || mutex(1), || 100);
-    two.begins(&call(WAIT, 5), || mutex(1), || 100);
-    slow.begins(&call(WAKE, 61), || 0, no_clock);
-    // Thread 9 has the lock when thread 2 wakes up, and still when thread 2 waits again.
+    one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
+    two.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
+    slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
+    // Thread 9 has it when thread 2 wakes up, and then again.
     one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
-    one.begins(&call(WAIT, 5), || mutex(9), || 210);
+    one.begins(&call(WAIT, 5), MUTEX, || 210, |_| 9);
     two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
     assert_eq!(charges(&first), [(61, 100)]);
     assert_eq!(charges(&second), [(61, 100), (THREAD | 9, 100)]);
     // The lock was free when thread 2 woke up, but thread 9 was faster once more.
-    slow.begins(&call(WAKE, 61), || 0, no_clock);
+    slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
     one.ends(0x7000, 0, || 310, |ticks| ticks, |_| 0);
-    one.begins(&call(WAIT, 5), || mutex(9), || 320);
+    one.begins(&call(WAIT, 5), MUTEX, || 320, |_| 9);
     one.ends(0x7000, -110, || 420, |ticks| ticks, |_| 9);
     assert_eq!(charges(&first), [(61, 100), (THREAD | 9, 200)]);
+}
+
+/// A hand-over from before the wait that was recorded late hid those recorded before it.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn a_late_hand_over_hid_the_earlier_ones() {
+    let (own, shared) = (slab_of(2), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    let to = |holder: u32, at: u64| {
+        let hand_over = HandOver {
+            at,
+            holder,
+            ..HandOver::default()
+        };
+        thread.history().push(0x1000, &hand_over);
+    };
+    thread.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
+    to(3, 200);
+    to(4, 300);
+    [60, 70, 80, 90].iter().for_each(|at| to(8, *at));
+    // These two were recorded in the other order.
+    to(6, 500);
+    to(5, 400);
+    thread.ends(0x7000, 0, || 600, |ticks| ticks, |_| 0);
+    let held = [1, 3, 4, 5, 6].map(|id| (THREAD | id, 100));
+    assert_eq!(charges(&own), held);
+}
+
+/// A thread that was preempted after it read the clock recorded at that time the holder of much later.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn the_holder_was_read_long_after_the_clock() {
+    let (own, shared) = (slab_of(2), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    let steps = RefCell::new(Vec::new());
+    let step = |name| steps.borrow_mut().push(name);
+    let clock = |now| {
+        step("clock");
+        now
+    };
+    let load = |_| {
+        step("holder");
+        7
+    };
+    thread.begins(&call(WAIT, 5), MUTEX, || clock(100), load);
+    let ns = |ticks| {
+        step("other");
+        ticks
+    };
+    thread.ends(0x7000, 0, || clock(200), ns, load);
+    let steps = steps.into_inner();
+    assert_eq!(steps[..4], ["clock", "holder", "clock", "holder"]);
+}
+
+/// A lock that shared its ring with a busy one lost its holders.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+fn hand_overs_of_another_lock_hid_the_holder() {
+    use tiptoe_wire::futex::history::COUNT;
+    let (own, shared) = (slab_of(2), slab());
+    let thread = Thread::new(Words::new(&own), Words::new(&shared));
+    let many = |lock: u64| {
+        for at in 0..=u64::from(COUNT) {
+            let hand_over = HandOver {
+                at: 100 + at,
+                ..HandOver::default()
+            };
+            thread.history().push(lock, &hand_over);
+        }
+    };
+    // Before the wait, and during it those of a lock in the same ring.
+    many(0x1000);
+    thread.begins(&call(WAIT, 5), MUTEX, || 1000, |_| 1);
+    let (of_ring, of_family) = ring(0x1000);
+    let shares = |lock: &u64| ring(*lock).0 == of_ring && ring(*lock).1 != of_family;
+    many((0x2000..).step_by(64).find(shares).expect("there are many"));
+    thread.ends(0x7000, 0, || 1600, |ticks| ticks, |_| 0);
+    assert_eq!(charges(&own), [(THREAD | 1, 600)]);
+    // Its own are missed.
+    thread.begins(&call(WAIT, 5), MUTEX, || 50, |_| 1);
+    many(0x1000);
+    thread.ends(0x7000, 0, || 100, |ticks| ticks, |_| 0);
+    assert_eq!(charges(&own), [(UNKNOWN, 50), (THREAD | 1, 600)]);
 }
 
 #[test]
@@ -105,12 +187,12 @@ fn a_thread_that_was_faster_is_charged() {
 fn a_holder_that_was_not_seen_is_unknown() {
     let (own, shared) = (slab_of(2), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    // The lock was changing hands, and no wake was recorded.
-    thread.begins(&call(WAIT, 5), || mutex(0), || 100);
+    // The lock was changing hands, and nobody says who released it.
+    thread.begins(&call(WAIT, 5), MUTEX, || 100, |_| 0);
     thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
     // Another kind of lock: no holder is recorded anywhere.
-    thread.begins(&call(WAIT, 5), || 0, || 300);
+    thread.begins(&call(WAIT, 5), || None, || 300, |_| 0);
     thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| panic!("it has none"));
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
 }
@@ -132,8 +214,8 @@ fn a_wait_is_counted_timed_and_blamed() {
     let (waiter, waker, shared) = (slab(), slab(), slab());
     let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
     let (waiting, waking) = (thread(&waiter), thread(&waker));
-    waiting.begins(&call(WAIT, 5), || 0, || 100);
-    waking.begins(&call(WAKE, 6), || 0, no_clock);
+    waiting.begins(&call(WAIT, 5), || None, || 100, |_| 0);
+    waking.begins(&call(WAKE, 6), || None, no_clock, |_| 0);
     waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10, |_| 0);
     let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
@@ -148,14 +230,14 @@ fn waits_of_one_call_are_one_episode() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     let wait = |result| {
-        thread.begins(&call(WAIT, 5), || 0, || 100);
+        thread.begins(&call(WAIT, 5), || None, || 100, |_| 0);
         thread.ends(0x7000, result, || 200, |ticks| ticks, |_| 0);
     };
     wait(-11);
     wait(0);
     let counts = [entry::EPISODES, entry::AT_ONCE, entry::WOKEN];
     assert_eq!(words(&own, 5, &counts), [1, 1, 1]);
-    thread.begins(&call(WAKE, 6), || 0, no_clock);
+    thread.begins(&call(WAKE, 6), || None, no_clock, |_| 0);
     wait(-11);
     assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
 }
@@ -166,13 +248,13 @@ fn waits_that_were_left_are_counted() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     // The first one never returns; the second one begins where the first one was.
-    thread.begins(&call(WAIT, 5), || 0, || 100);
-    thread.begins(&call(WAIT, 6), || 0, || 300);
+    thread.begins(&call(WAIT, 5), || None, || 100, |_| 0);
+    thread.begins(&call(WAIT, 6), || None, || 300, |_| 0);
     let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];
     assert_eq!(words(&own, 5, &of_left), [1, 1, 1, 0]);
     thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| 0);
     assert_eq!(words(&own, 6, &of_left), [1, 0, 1, 100]);
-    thread.begins(&call(WAIT, 6), || 0, || 500);
+    thread.begins(&call(WAIT, 6), || None, || 500, |_| 0);
     thread.leaves_all();
     assert_eq!(words(&own, 6, &of_left), [2, 1, 1, 100]);
 }
@@ -186,8 +268,8 @@ fn waits_without_an_after_hook_are_counted() {
         timed: false,
         ..call(WAIT, 5)
     };
-    thread.begins(&untimed, || 0, || 100);
-    thread.begins(&call(8, 6), || 0, no_clock);
+    thread.begins(&untimed, || None, || 100, |_| 0);
+    thread.begins(&call(8, 6), || None, no_clock, |_| 0);
     assert_eq!(words(&own, 5, &[entry::CALLS, entry::OTHER]), [1, 1]);
 }
 
@@ -198,17 +280,17 @@ fn skipped_waits_are_counted_and_weighted() {
     let words = Words::new(&own);
     let thread = Thread::new(words, Words::new(&shared));
     let counts = [entry::CALLS, entry::WOKEN, entry::AT_ONCE, entry::EPISODES];
-    thread.begins(&call(WAKE, 6), || 0, no_clock);
+    thread.begins(&call(WAKE, 6), || None, no_clock, |_| 0);
     words.store(head::NEXT as usize, 4);
     words.store(head::STANDS_FOR as usize, 4);
     for result in [0, -11, 0] {
-        thread.begins(&call(WAIT, 5), || 0, no_clock);
+        thread.begins(&call(WAIT, 5), || None, no_clock, |_| 0);
         thread.ends(0x7000, result, no_clock, |ticks| ticks, |_| 0);
     }
     assert_eq!(words_of(&own, &counts), [3, 2, 1, 1]);
     assert_eq!(words_of(&own, &[entry::TIMED, entry::SLEPT_NS]), [0, 0]);
-    thread.begins(&call(WAIT, 5), || 0, || 100);
-    thread.begins(&call(WAKE, 6), || 0, no_clock);
+    thread.begins(&call(WAIT, 5), || None, || 100, |_| 0);
+    thread.begins(&call(WAKE, 6), || None, no_clock, |_| 0);
     thread.ends(0x7000, 0, || 110, |ticks| ticks, |_| 0);
     let sums = [entry::TIMED, entry::SLEPT_NS, entry::LONGEST];
     assert_eq!(words_of(&own, &sums), [1, 40, 10]);
@@ -226,13 +308,13 @@ fn a_wait_seen_twice_has_weight_one() {
     let beginning = || waits.beginnings()[0].expect("it is on");
     words.store(head::NEXT as usize, 2);
     words.store(head::STANDS_FOR as usize, 9);
-    thread.begins(&call(WAIT, 5), || 0, no_clock);
+    thread.begins(&call(WAIT, 5), || None, no_clock, |_| 0);
     let first = beginning();
     waits.mark_seen(0, first, 150);
     thread.ends(0x7000, 0, || 200, |ticks| ticks, |_| 0);
     let sums = [entry::CALLS, entry::TIMED, entry::SLEPT_NS];
     assert_eq!(words_of(&own, &sums), [1, 0, 50]);
-    thread.begins(&call(WAIT, 5), || 0, || 300);
+    thread.begins(&call(WAIT, 5), || None, || 300, |_| 0);
     waits.mark_seen(0, first, 1);
     waits.mark_seen(0, beginning(), beginning());
     waits.mark_seen(9, 0, 0);
@@ -250,7 +332,10 @@ fn readers_are_summed_up() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     for readers in [3, 0, 5, 4] {
-        thread.begins(&call(WAIT, 5), || readers, || 100);
+        // In a rwlock: no writer, and so many readers.
+        let load = |at: u64| if at == 0x1000 { readers << 3 } else { 0 };
+        let lock = || Some(OwnedLock::RwlockItself);
+        thread.begins(&call(WAIT, 5), lock, || 100, load);
         thread.ends(0x7000, 0, || 200, |ticks| ticks, |_| 0);
     }
     let of_readers = [entry::CALLS, entry::READERS, entry::MOST_READERS];

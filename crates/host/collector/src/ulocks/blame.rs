@@ -7,7 +7,7 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 
 use super::{Names, Waits};
 
-/// Holders are reported only if they are known for at least this share of the waiting time.
+/// Holders are reported only if at least this share of the waiting time has a known holder, or is unseen.
 const KNOWN: f64 = 0.95;
 
 /// Nanoseconds of waiting, by the lock's holder.
@@ -18,8 +18,8 @@ pub(super) struct Holders(BTreeMap<u64, u64>);
 #[derive(Debug, PartialEq)]
 pub(super) struct HeldTime {
     pub(super) holders: Vec<Holder>,
-    /// How long the lock was free because a waiter was still waking up.
-    pub(super) free_ns: u64,
+    /// How long the holder is unknown.
+    pub(super) unknown_ns: u64,
 }
 
 impl Holders {
@@ -45,7 +45,8 @@ impl Holders {
     }
 
     /// Returns the holders by name, longest first; `None` if they are known for too little of the waiting time
-    /// `total_ns`. Only ids in `threads` count, because an id is whatever the program's lock contained.
+    /// `total_ns`, besides the time in which waiters were waking up. Only ids in `threads` count, because an id is
+    /// whatever the program's lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,
@@ -53,12 +54,12 @@ impl Holders {
         total_ns: u64,
     ) -> Option<HeldTime> {
         let mut holders: Vec<Holder> = Vec::new();
-        let (mut known_ns, mut free_ns) = (0u64, 0u64);
+        let (mut known_ns, mut unseen_ns) = (0u64, 0u64);
         for (key, ns) in &self.0 {
             let holder = match *key {
                 h::UNKNOWN => continue,
-                h::NOBODY => {
-                    free_ns = *ns;
+                h::UNSEEN => {
+                    unseen_ns = *ns;
                     continue;
                 }
                 h::READERS => Holder {
@@ -92,8 +93,12 @@ impl Holders {
             }
         }
         holders.sort_by_key(|holder| u64::MAX - holder.total_ns);
-        let is_known = known_ns.saturating_add(free_ns) as f64 >= total_ns as f64 * KNOWN;
-        (known_ns > 0 && is_known).then_some(HeldTime { holders, free_ns })
+        let is_known = known_ns.saturating_add(unseen_ns) as f64 >= total_ns as f64 * KNOWN;
+        let unknown_ns = total_ns.saturating_sub(known_ns);
+        (known_ns > 0 && is_known).then_some(HeldTime {
+            holders,
+            unknown_ns,
+        })
     }
 }
 

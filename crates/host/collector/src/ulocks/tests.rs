@@ -119,7 +119,7 @@ fn thread_with(holders: &[(u64, u64)]) -> Vec<u64> {
 
 #[test]
 fn holders_are_reported_if_nearly_all_are_known() {
-    use tiptoe_wire::futex::holder::{NOBODY, READERS, THREAD, UNKNOWN};
+    use tiptoe_wire::futex::holder::{READERS, THREAD, UNKNOWN, UNSEEN};
     let check = |holders: &[(u64, u64)], want: Option<&[(&str, u64)]>| {
         let mut noted = WaitRecords::default();
         noted.add_thread("1 a", &thread_with(holders), None, None);
@@ -135,11 +135,13 @@ fn holders_are_reported_if_nearly_all_are_known() {
         let want = want.unwrap_or_default().iter();
         let want: Vec<(String, u64)> = want.map(|(name, ns)| ((*name).to_owned(), *ns)).collect();
         assert_eq!(told, want);
-        assert_eq!(row.free_ns.is_some(), !want.is_empty());
+        let known: u64 = want.iter().map(|(_, ns)| ns).sum();
+        let unknown = (!want.is_empty()).then_some(300 - known);
+        assert_eq!(row.unknown_ns, unknown);
     };
     let thread = |id: u64| THREAD | id;
     check(
-        &[(0x60, 100), (thread(7), 150), (READERS, 40), (NOBODY, 10)],
+        &[(0x60, 100), (thread(7), 150), (READERS, 40), (UNSEEN, 10)],
         Some(&[("7 b", 150), ("0x60", 100), ("", 40)]),
     );
     check(&[(0x60, 285), (UNKNOWN, 15)], Some(&[("0x60", 285)]));
@@ -147,7 +149,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(0x60, 200)], None);
     // The lock's word was no thread's id.
     check(&[(0x60, 200), (thread(8), 100)], None);
-    check(&[(NOBODY, 300)], None);
+    check(&[(UNSEEN, 300)], None);
 }
 
 /// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as

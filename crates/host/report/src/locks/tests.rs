@@ -77,7 +77,7 @@ fn holders_are_named_if_they_are_known() {
             holder(None, Some("7 a\nb"), 600),
             holder(None, None, 400),
         ],
-        free_ns: Some(200),
+        unknown_ns: Some(200),
         ..lock("prog:cache", false, 2_200)
     };
     let text = |row: &Lock| {
@@ -87,23 +87,28 @@ fn holders_are_named_if_they_are_known() {
     let told = text(&row);
     for part in [
         "held by ",
-        "50.0%",
+        "45.5%",
         "prog:slow+0x8",
-        "30.0%",
+        "27.3%",
         "thread",
         "a\\\\nb",
-        "20.0%",
+        "18.2%",
         "readers",
-        "free 9.1% of the time",
+        "unknown 9.1% of the time",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!told.contains("woken"), "{told}");
-    let row = Lock {
-        free_ns: Some(20),
-        ..row
+    let row = |unknown_ns| Lock {
+        unknown_ns: Some(unknown_ns),
+        ..row.clone()
     };
-    assert!(!text(&row).contains("free"), "less than 5%");
+    assert!(!text(&row(20)).contains("unknown"), "less than 5%");
+    // Regression: one holder that was seen for a hundredth of the time had `100.0%`.
+    let mostly_unknown = text(&row(198_000));
+    for part in ["0.5%", "0.3%", "0.2%", "unknown 99.0% of the time"] {
+        assert!(mostly_unknown.contains(part), "{part}: {mostly_unknown}");
+    }
 }
 
 /// Regression: a deadlocked program had no row, because its waits began before the trace.

@@ -10,7 +10,7 @@ use tiptoe_session::{
 };
 
 use crate::number::plural;
-use crate::printable;
+use crate::{cost, printable};
 
 /// The most items of a list to name.
 const FEW: usize = 8;
@@ -185,6 +185,10 @@ fn of_function(note: &FunctionNote) -> String {
         FunctionNote::Called { function, calls } => {
             format!("{function} was called {}", counted(*calls, "time"))
         }
+        FunctionNote::AboveBudget {
+            budget_millionths,
+            has_least,
+        } => cost::above_budget_sentence(*budget_millionths, *has_least),
         FunctionNote::CallsNotFollowed { function, calls } => format!(
             "hits below {} of {function} are not counted: these calls were nested too deeply, made from too many \
              places or from generated code, or ran in too many threads",

@@ -1,0 +1,58 @@
+//! A budget for reading the entries of debug information.
+//!
+//! The bytes are hostile. An attribute may have no bytes, and one entry may be referred to over and over. So each entry
+//! and each of its attributes must be paid for, and each time that a text is searched for its end.
+
+use std::cell::Cell;
+
+/// Reads per byte of debug information, and the least budget.
+const PER_BYTE: u64 = 16;
+const LEAST: u64 = 1 << 20;
+/// Bytes that are searched for a text's end in the time of one read.
+const BYTES_PER_READ: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct ReadBudget {
+    left: Cell<u64>,
+    /// For this many bytes.
+    bytes: u64,
+}
+
+impl ReadBudget {
+    /// Returns a budget proportional to the bytes.
+    pub(crate) fn new(bytes: u64) -> ReadBudget {
+        let budget = ReadBudget {
+            left: Cell::new(0),
+            bytes,
+        };
+        budget.refill();
+        budget
+    }
+
+    /// Makes the budget whole again.
+    pub(crate) fn refill(&self) {
+        let left = self.bytes.saturating_mul(PER_BYTE).saturating_add(LEAST);
+        self.left.set(left);
+    }
+
+    /// Pays for an entry with this many attributes; `None` once the budget is exceeded.
+    pub(crate) fn pay_entry(&self, attributes: usize) -> Option<()> {
+        self.pay(attributes.saturating_add(1))
+    }
+
+    /// Pays for entries of this many bytes, any of which may be in a text; `None` once the budget is exceeded.
+    pub(crate) fn pay_bytes(&self, bytes: usize) -> Option<()> {
+        self.pay(bytes / BYTES_PER_READ)
+    }
+
+    /// Pays for this many reads; `None` once the budget is exceeded.
+    pub(crate) fn pay(&self, reads: usize) -> Option<()> {
+        let left = self.left.get().checked_sub(reads as u64);
+        self.left.set(left.unwrap_or(0));
+        left.map(drop)
+    }
+
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.left.get() == 0
+    }
+}

@@ -1,0 +1,41 @@
+//! Reads how many parameters the functions have whose calls are recorded.
+
+use super::{Probe, Resolution};
+use crate::planner::Follow;
+
+impl Resolution {
+    /// Reads the debug information of recorded functions, and of their libraries' debug files. The caller must do this
+    /// before it installs the probes, because this may take a second, and nothing reads the rings meanwhile. Libraries
+    /// that are loaded later are different: their thread waits for the probes, so these are installed first.
+    pub fn read_parameters(&self) {
+        let all = self.probes.iter().chain(&self.ifuncs);
+        let is_recorded = |probe: &&Probe| probe.follow == Follow::Record && probe.offset == 0;
+        for probe in all.filter(is_recorded) {
+            probe.object.parameter_registers(&probe.function);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tiptoe_sys::host::procfs::Process;
+
+    use super::*;
+    use crate::module::Cache;
+    use crate::resolve::resolve;
+
+    /// The first calls of each function were lost, because nothing read the rings while debug files were read.
+    #[test]
+    fn parameters_were_read_after_the_install() {
+        let own = Process::current();
+        let maps = own.maps().expect("our own maps");
+        let modules = Cache::default().modules(own, &maps).expect("our own files");
+        let specs = ["uprobe:libc.so.6:getppid".to_owned()];
+        let has_read = |entries| {
+            let found = resolve(&specs, entries, own, &modules, false).expect("it is there");
+            found.probes[0].object.has_read_parameters()
+        };
+        assert!(!has_read(Follow::No));
+        assert!(has_read(Follow::Record));
+    }
+}

@@ -131,14 +131,20 @@ impl Thread<'_> {
             self.takes(if faster.is_none() { lock } else { 0 });
         }
         if let Some((entry, weight)) = entry {
-            let parts = Parts {
+            let mut parts = Parts {
                 until: ended.now,
                 release: ended.release,
                 faster,
                 charge: &|key, ticks| entry.held_by(key, ns(ticks), weight),
             };
-            let hand_overs = InOrder::new(hand_overs);
-            charge_parts(parts, hand_overs, ended.since, wait.holder());
+            // Most waits have one holder.
+            match hand_overs.is_empty() {
+                true => parts.add(wait.holder(), ended.since),
+                false => {
+                    let hand_overs = InOrder::new(hand_overs);
+                    charge_parts(parts, hand_overs, ended.since, wait.holder());
+                }
+            }
         }
     }
 

@@ -170,6 +170,12 @@ impl<'a> History<'a> {
 }
 
 impl Newest<'_> {
+    /// Returns whether the lock's family had no hand-over since the mark.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
     /// Returns whether some of these hand-overs were overwritten, after the last was returned. A lock of the same
     /// family may make this true for another.
     pub fn is_cut(&self) -> bool {

@@ -56,8 +56,9 @@ fn fit(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
                     .try_for_each(|item| fit(of, item, &format!("{path}[]")))?;
                 true
             }
-            "minimum" => value.as_f64() >= of.as_f64(),
-            "maximum" => value.as_f64() <= of.as_f64(),
+            // As the standard says, these hold for numbers alone.
+            "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
+            "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
             "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,
             other => panic!("the schema has the keyword `{other}`, which this checker lacks"),
         };

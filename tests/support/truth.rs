@@ -194,7 +194,7 @@ mod tests {
     const ENDS: &str = r#""returns": 4, "left": 3, "inside": 0, "only_counted": 0"#;
 
     fn check(event: &str) {
-        let report = Report::parse(&format!(r#"{{"events": [{{{event}}}]}}"#));
+        let report = Report::of_events(&format!("[{{{event}}}]"));
         report.assert_returns(&Truth::parse(OUTPUT), Room::Enough);
     }
 

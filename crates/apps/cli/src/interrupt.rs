@@ -119,8 +119,8 @@ pub fn unsaid(notes: NotesTo) -> Option<Note> {
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in background jobs of a shell's script. The signal must stay ignored, for the
-/// command too.
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in background jobs of a shell's script.
+/// The signal must stay ignored, for the command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))

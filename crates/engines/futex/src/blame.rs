@@ -180,7 +180,7 @@ impl Thread<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn releases(&self, call: &Call, taken: u64, clock: impl FnOnce() -> u64) {
-        // A rwlock's futexes are behind its first word.
+        // A rwlock's futexes follow its first word.
         let words = ((call.address >> 2) as u32).wrapping_sub((taken >> 32) as u32);
         if words > 3 {
             return;

@@ -2,7 +2,7 @@
 //!
 //! A lock that is released while threads sleep wakes one of them. That thread finds out who has the lock now: itself,
 //! or a thread that was faster. So the hand-overs during any wait are all recorded by the threads that woke up
-//! meanwhile, and only these write here; a sleep costs far more.
+//! during it, and only these write here; a sleep costs far more.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place by one addition, and stores its words there one by
 //! one, with their checksum. A reader skips a place whose checksum does not match: another thread is writing there, or

@@ -114,7 +114,8 @@ fn model_overwritten_hand_overs_are_skipped() {
     });
 }
 
-/// A reader that misses a hand-over which has been overwritten must find that out, also if that happens meanwhile.
+/// A reader that misses a hand-over which has been overwritten must find that out, also if it was overwritten during the
+/// reading.
 fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let words = leak(WIDTH);

@@ -4,7 +4,7 @@
 //! layouts cannot change, because public headers compile them into programs. Other locks (semaphores, locks of Rust or
 //! of libc's own) record none.
 //!
-//! The word is the program's: it may contain anything, so whoever reads it must not take it for a thread unchecked.
+//! The word is the program's: it may contain anything, so a reader must check that it can be a thread.
 
 use tiptoe_wire::futex::frames::owner;
 use tiptoe_wire::futex::history::{HOLDER, NOBODY, READERS};

@@ -187,7 +187,7 @@ fn hand_overs_of_another_lock_hid_the_holder() {
 fn a_holder_that_was_not_seen_is_unknown() {
     let (own, shared) = (slab_of(2), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    // The lock was changing hands, and nobody says who released it.
+    // The lock was changing hands, and no wake was recorded.
     thread.begins(&call(WAIT, 5), MUTEX, || 100, |_| 0);
     thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
@@ -332,7 +332,7 @@ fn readers_are_summed_up() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     for readers in [3, 0, 5, 4] {
-        // In a rwlock: no writer, and so many readers.
+        // The rwlock has no writer, and this number of readers.
         let load = |at: u64| if at == 0x1000 { readers << 3 } else { 0 };
         let lock = || Some(OwnedLock::RwlockItself);
         thread.begins(&call(WAIT, 5), lock, || 100, load);

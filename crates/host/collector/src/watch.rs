@@ -203,7 +203,7 @@ fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> 
             .budget
             .share()
             .map(|share| (share * window_ns) as u64),
-        form: Form::Wide,
+        form: Form::Cpus,
         all_slots: request.all_slots,
     }
 }

@@ -190,12 +190,12 @@ impl CountSource for ByCgroup {
         let tree = self.cgroups.tree();
         let gone: Vec<u64> = tree
             .iter()
-            .filter_map(|(id, node)| node.is_gone.then_some(id))
+            .filter_map(|(id, node)| node.is_removed.then_some(id))
             .collect();
         if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
             return Ok(());
         }
-        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
+        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_removed);
         let heir = |id: u64| tree.line(id).find(is_there).unwrap_or(tree.root());
         let heirs: BTreeMap<u64, u64> = gone.iter().map(|id| (*id, heir(*id))).collect();
         for (id, cpus) in self.cgroups.forget(&gone)? {
@@ -222,7 +222,7 @@ impl ByCgroup {
         per_cpu: bool,
     ) {
         let name = cgroup.map(|id| name(self.cgroups.tree(), id));
-        let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_gone(id));
+        let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_removed(id));
         for (event, column) in self.columns.iter().enumerate() {
             let counts = |did: &CpuCounts| column.counts(did, elapsed_ns);
             let places: Vec<_> = sum

@@ -73,7 +73,7 @@ impl Tracee {
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
             let pid = self.target.process.pid();
-            Error::new(match link.is_gone() {
+            Error::new(match link.has_lost_target() {
                 true => format!("process {pid} ended, or ran another program"),
                 false => format!("the agent in process {pid} did not start in time"),
             })

@@ -5,7 +5,7 @@
 //! written: only sites that need none are patched. If one write does not suffice, all threads are
 //! stopped.
 
-use tiptoe_attach::inject::{HookedCall, Masks, Unready};
+use tiptoe_attach::inject::{HookedCall, MaskFailure, Masks};
 use tiptoe_attach::link::Link;
 
 use super::arm::{addresses_of, patch, write_trampolines};
@@ -104,12 +104,14 @@ pub(super) fn put_on(
     }
 }
 
-fn cannot_stop(why: Unready) -> Error {
+fn cannot_stop(why: MaskFailure) -> Error {
     Error::new(match why {
-        Unready::Moving => {
+        MaskFailure::NotStopped => {
             "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die \
              at a trap byte"
         }
-        Unready::Storage => "a thread runs on thread-local storage that is not its C library's",
+        MaskFailure::ForeignBlock => {
+            "a thread runs on thread-local storage that is not its C library's"
+        }
     })
 }

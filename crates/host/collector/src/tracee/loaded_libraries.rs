@@ -91,7 +91,7 @@ impl Tracee {
         };
         if self.left.get().is_none() && link.data().state() == State::Serving {
             let done = self.serve_changes(&link, plan, cache, &mut news);
-            let failed = done.err().filter(|_| !link.is_gone());
+            let failed = done.err().filter(|_| !link.has_lost_target());
             let note = failed.map(|error| FunctionNote::NotProbed {
                 why: error.to_string(),
             });

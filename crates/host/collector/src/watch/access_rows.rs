@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_session::{Accesses, Stack, Value};
 
 use super::begin::Target;
@@ -19,12 +19,12 @@ type Key<'r> = (u32, u64, bool, u32, &'r str);
 /// The parts of one row.
 #[derive(Default)]
 struct Sum<'r> {
-    rows: Vec<&'r WatchRow>,
+    rows: Vec<&'r WatchHits>,
 }
 
 /// Returns the rows, those with the most accesses first.
 pub(super) fn rows(
-    found: &[WatchRow],
+    found: &[WatchHits],
     places: &[WatchedVariable],
     target: &Target,
     clock: RunClock,
@@ -55,7 +55,7 @@ impl Sum<'_> {
         clock: RunClock,
     ) -> Accesses {
         let (_, ip, in_kernel, tid, comm) = key;
-        let sum = |of: fn(&WatchRow) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
+        let sum = |of: fn(&WatchHits) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
         let first = self.rows.iter().map(|row| row.first_ns).min();
         let last = self.rows.iter().max_by_key(|row| row.last_ns);
         let since = |at: Option<u64>| at.map_or(0, |at| clock.until(at).as_nanos() as u64);
@@ -79,7 +79,7 @@ impl Sum<'_> {
             changed: sum(|row| row.changed),
             racy: match only {
                 Some(_) => 0,
-                None => sum(|row| row.read_behind),
+                None => sum(|row| row.read_from_memory),
             },
             first_ns: since(first),
             last_ns: since(last.map(|row| row.last_ns)),
@@ -111,7 +111,7 @@ impl Sum<'_> {
     fn only_hit(&self, place: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;
-        if row.count != 1 || row.read_behind != 1 || row.key.in_kernel {
+        if row.count != 1 || row.read_from_memory != 1 || row.key.in_kernel {
             return None;
         }
         let store = learn::store(target.module(end.wrapping_sub(1))?, end)?;

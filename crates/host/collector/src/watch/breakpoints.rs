@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
-use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchRow, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchHits, Watchpoint, Window};
 use tiptoe_session::{EndCause, Placement, Reservations};
 
 use super::begin::Target;
@@ -87,7 +87,7 @@ pub(super) trait Breakpoints {
 pub(super) struct BreakpointReport {
     pub(super) via: Via,
     pub(super) form: Placement,
-    pub(super) rows: Vec<WatchRow>,
+    pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
     /// The numbers of hits that are not counted: lost ones, and those of threads that blocked the
     /// signal; then of gaps without an agent, and of traps without a cause.

@@ -17,28 +17,28 @@ impl Run<'_> {
         }
         let hits = self.form.take_accesses();
         for hit in &hits {
-            self.target.know(hit.row.ip);
-            let known = (hit.row.variable, hit.row.ip);
-            if let Some(place) = self.places.get(hit.row.variable as usize)
+            self.target.know(hit.key.ip);
+            let known = (hit.key.variable, hit.key.ip);
+            if let Some(place) = self.places.get(hit.key.variable as usize)
                 && !self.named.contains_key(&known)
             {
-                let name = place.instruction(&self.target, hit.row.ip);
+                let name = place.instruction(&self.target, hit.key.ip);
                 self.named.insert(known, name);
             }
         }
         let accesses = hits.iter().filter_map(|hit| {
-            let place = self.places.get(hit.row.variable as usize)?;
-            let at = self.named.get(&(hit.row.variable, hit.row.ip))?;
+            let place = self.places.get(hit.key.variable as usize)?;
+            let at = self.named.get(&(hit.key.variable, hit.key.ip))?;
             Some(Access {
                 at_ns: clock.until(hit.time_ns).as_nanos() as u64,
                 tid: hit.tid,
-                comm: &hit.row.comm,
+                comm: &hit.key.comm,
                 variable: place.name(),
                 at,
-                in_kernel: hit.row.in_kernel,
+                in_kernel: hit.key.in_kernel,
                 old: place.old_value(hit.old),
                 new: place.value(hit.new),
-                racy: hit.is_read_behind,
+                racy: hit.is_read_from_memory,
             })
         });
         let mut accesses: Vec<Access> = accesses.collect();

@@ -80,7 +80,7 @@ pub(super) fn open(
                     "{shared} other {processes} {have} the same addresses"
                 ))
             } else {
-                match in_form(Form::Wide) {
+                match in_form(Form::Cpus) {
                     Ok(kernel) => return Ok((Box::new(CpuBreakpoints(Some(kernel))), None)),
                     Err(error @ KernelError::NoHitLimit) => Some(error.to_string()),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {

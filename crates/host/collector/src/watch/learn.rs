@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use tiptoe_event::Store;
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_patch::store_before;
 
 use super::begin::Target;
@@ -75,7 +75,7 @@ impl LearnedCode {
         &mut self,
         set: &mut Watchpoints,
         target: &mut Target,
-        row: &WatchRow,
+        row: &WatchHits,
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.add_rule(set, target, *last, 1)?,

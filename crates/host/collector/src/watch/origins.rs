@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_symbol::Origin;
 
 use super::begin::Target;
@@ -14,7 +14,7 @@ pub(super) struct InstructionOrigins(HashMap<u64, Origin>);
 impl InstructionOrigins {
     /// Looks the rows' addresses up, all those of a file together.
     pub(super) fn of(
-        found: &[WatchRow],
+        found: &[WatchHits],
         places: &[WatchedVariable],
         target: &Target,
     ) -> InstructionOrigins {

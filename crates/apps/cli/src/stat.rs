@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
+use tiptoe_collector::{Observer, RequestTarget, RunOptions, StatRequest, StatWhom};
 use tiptoe_report::{IntervalTable, Options};
 use tiptoe_session::{Call, Count, Counts, Interval, Note};
 
@@ -290,7 +290,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         command,
         per_cpu: args.per_cpu,
         repeat: args.repeat.unwrap_or(1),
-        course: Course {
+        options: RunOptions {
             delay: None,
             duration: args.duration,
             interval: interval.or(args.interval),

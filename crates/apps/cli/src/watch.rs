@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{Course, WatchRequest};
+use tiptoe_collector::{RunOptions, WatchRequest};
 
 use crate::args::Common;
 use crate::failure::Failure;
@@ -194,12 +194,12 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         rotate: args.rotate,
         stats: args.stats,
         budget: common.budget,
-        course: Course {
+        options: RunOptions {
             duration: common.duration,
             stop,
             hand_on,
             ready,
-            ..Course::default()
+            ..RunOptions::default()
         },
     };
     let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;

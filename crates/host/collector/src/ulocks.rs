@@ -23,7 +23,7 @@ mod proxies;
 mod refused;
 #[cfg(test)]
 mod tests;
-mod totals;
+mod wait_totals;
 
 use blame::Holders;
 pub use by::ByLock;
@@ -32,7 +32,7 @@ pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
-pub use totals::WaitTotals;
+pub use wait_totals::WaitTotals;
 
 /// The scope of waits that the kernel reported.
 const UNKNOWN_SCOPE: &str = "(scope not known)";

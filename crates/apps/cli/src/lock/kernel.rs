@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Budget, Course, LockBy, LockRequest, RequestTarget, WaitSelection};
+use tiptoe_collector::{Budget, LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
@@ -50,7 +50,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         },
         target,
         by: args.by.map(by).transpose()?,
-        course: Course {
+        options: RunOptions {
             delay: common.delay,
             duration: common.duration,
             interval: common.interval,

@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn found() -> Vec<WaitSums> {
+    fn kernel_rows() -> Vec<WaitSums> {
         vec![
             row(WRITE | MMAP, 7, &[0x1004, 0x2004], 100),
             row(WRITE | MMAP, 7, &[0x1008, 0x2008], 300),
@@ -249,7 +249,7 @@ mod tests {
             let (callers, total) = (wait.callers.join(","), wait.total_ns);
             format!("{} {key} {callsite}({places}) {callers} {total}", wait.kind)
         };
-        let rows = rows(&found(), by, &symbols, &names);
+        let rows = rows(&kernel_rows(), by, &symbols, &names);
         let lines: Vec<String> = rows.iter().map(line).collect();
         assert_eq!(lines, expected, "{by:?}");
         let max = rows[0].histogram.max_ns;

@@ -55,11 +55,11 @@ struct Column {
     is_tracepoint: bool,
     /// Whether the event may be rotated with others, and then counts for only part of the time.
     takes_turns: bool,
-    from: From,
+    source: ColumnSource,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum From {
+enum ColumnSource {
     Field(Field),
     Event(usize),
     Nothing,
@@ -108,7 +108,7 @@ impl ByCgroup {
     pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
         let names = self.columns.iter().map(|one| one.event.as_str());
         let mut columns = self.columns.iter();
-        let is_nothing = columns.all(|one| matches!(one.from, From::Nothing));
+        let is_nothing = columns.all(|one| matches!(one.source, ColumnSource::Nothing));
         is_nothing.then(|| names.collect())
     }
 }
@@ -174,7 +174,7 @@ impl CountSource for ByCgroup {
 
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         let (checks, times) = self.cgroups.checks()?;
-        let reads = |one: &Column| matches!(one.from, From::Event(_));
+        let reads = |one: &Column| matches!(one.source, ColumnSource::Event(_));
         let mut notes = check_notes(&checks, self.columns.iter().any(reads));
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
@@ -241,7 +241,7 @@ impl ByCgroup {
                 is_removed,
                 unit: column.unit.clone(),
                 scale: column.scale,
-                is_supported: !matches!(column.from, From::Nothing),
+                is_supported: !matches!(column.source, ColumnSource::Nothing),
                 is_tracepoint: column.is_tracepoint,
                 places: match cpu {
                     Some(cpu) => places.get(cpu).copied().into_iter().collect(),
@@ -261,13 +261,13 @@ impl ByCgroup {
 
 impl Column {
     fn counts(&self, did: &CpuCounts, elapsed_ns: u64) -> Counts {
-        let event = match self.from {
-            From::Event(number) => did.events.get(number).copied().unwrap_or_default(),
-            From::Field(field) => Counts {
+        let event = match self.source {
+            ColumnSource::Event(number) => did.events.get(number).copied().unwrap_or_default(),
+            ColumnSource::Field(field) => Counts {
                 count: field(did),
                 ..Counts::default()
             },
-            From::Nothing => Counts::default(),
+            ColumnSource::Nothing => Counts::default(),
         };
         match self.takes_turns {
             true => event,
@@ -292,7 +292,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
             scale: 1.0,
             is_tracepoint: false,
             takes_turns: false,
-            from: From::Field(field),
+            source: ColumnSource::Field(field),
         }),
         None => {
             let ((resolved, _), number) = read.next()?;
@@ -302,7 +302,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
                 scale: resolved.scale,
                 is_tracepoint: resolved.is_tracepoint(),
                 takes_turns,
-                from: number.map_or(From::Nothing, From::Event),
+                source: number.map_or(ColumnSource::Nothing, ColumnSource::Event),
             })
         }
     };

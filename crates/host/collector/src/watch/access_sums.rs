@@ -16,7 +16,7 @@ use tiptoe_sys::host::perf;
 use tiptoe_wire::hits::{Hit, RecordedHit};
 
 use super::begin::Target;
-use super::learn;
+use super::learned_code;
 use super::variable_value::VariableValue;
 
 /// The most rows, and the most values in each.
@@ -168,7 +168,7 @@ impl Sums {
     fn values(
         &mut self,
         (index, point): (usize, &Watchpoint),
-        (hit, behind): (&Hit, &Snapshot),
+        (hit, after): (&Hit, &Snapshot),
         memory: Option<u64>,
         target: &Target,
     ) -> Values {
@@ -189,11 +189,11 @@ impl Sums {
         let ip = hit.ip;
         let store = self.stores.entry(ip).or_insert_with(|| {
             let module = target.module(ip.wrapping_sub(1))?;
-            learn::store(module, ip)
+            learned_code::store(module, ip)
         });
         let (address, len) = (point.at.address, point.at.len);
         let known = store.map_or(AccessValues::default(), |store| {
-            store.values_from_registers(&behind.registers, behind.flags, address, len)
+            store.values_from_registers(&after.registers, after.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
         let new = known.new.or(memory);

@@ -18,7 +18,11 @@ pub(super) trait Breakpoints {
     fn allowance(&mut self) -> Option<u64>;
 
     /// Supplies what is needed before the first hit.
-    fn foresee(&mut self, target: &Target, places: &[WatchedVariable]) -> Result<(), Error>;
+    fn supply_initial_rules(
+        &mut self,
+        target: &Target,
+        variables: &[WatchedVariable],
+    ) -> Result<(), Error>;
 
     /// Starts to count.
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;

@@ -19,25 +19,25 @@ impl Run<'_> {
         for hit in &hits {
             self.target.know(hit.key.ip);
             let known = (hit.key.variable, hit.key.ip);
-            if let Some(place) = self.places.get(hit.key.variable as usize)
+            if let Some(variable) = self.variables.get(hit.key.variable as usize)
                 && !self.named.contains_key(&known)
             {
-                let name = place.instruction(&self.target, hit.key.ip);
+                let name = variable.instruction(&self.target, hit.key.ip);
                 self.named.insert(known, name);
             }
         }
         let accesses = hits.iter().filter_map(|hit| {
-            let place = self.places.get(hit.key.variable as usize)?;
+            let variable = self.variables.get(hit.key.variable as usize)?;
             let at = self.named.get(&(hit.key.variable, hit.key.ip))?;
             Some(Access {
                 at_ns: clock.until(hit.time_ns).as_nanos() as u64,
                 tid: hit.tid,
                 comm: &hit.key.comm,
-                variable: place.name(),
+                variable: variable.name(),
                 at,
                 in_kernel: hit.key.in_kernel,
-                old: place.old_value(hit.old),
-                new: place.value(hit.new),
+                old: variable.old_value(hit.old),
+                new: variable.value(hit.new),
                 racy: hit.is_read_from_memory,
             })
         });

@@ -258,7 +258,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         (Form::Fields(_) | Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
         (_, ready_line) => ready_line,
     };
-    let about = RunDescription {
+    let description = RunDescription {
         whom: match &whom {
             StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
             StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
@@ -269,7 +269,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         duration: args.duration,
         is_for_programs: form != Form::Text,
     };
-    status::begin(about, &shape, &output);
+    status::begin(description, &shape, &output);
     let ready = ready::ready(args.ready_fd, ready_line)?;
     let options = Options {
         all_notes: args.all_notes,

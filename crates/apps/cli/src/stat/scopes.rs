@@ -54,14 +54,14 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     counters::groups(&events)?;
     let (notes, comments_to) = (output.notes_to(&target), output.comments_to(&target));
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    let about = RunDescription {
+    let description = RunDescription {
         whom: ready::whom(&target),
         noun: "scope",
         delay: None,
         duration: args.duration,
         is_for_programs: form != Form::Text,
     };
-    status::begin(about, &target, &output);
+    status::begin(description, &target, &output);
     let ready_line = match (&form, ReadyLine::for_output(&output, &target, args.json)) {
         (Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
         (_, ready_line) => ready_line,

@@ -93,13 +93,13 @@ impl Tracee {
     /// Counts at this site from now on. If the slot counted before, its row continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
-        let row = SlotKey::of(&probe);
+        let key = SlotKey::of(&probe);
         let before = self.sites.iter().position(|site| site.slot == slot);
-        if let Some(index) = before.filter(|_| self.later.probe_slots.slot(&row) == Some(slot)) {
+        if let Some(index) = before.filter(|_| self.later.probe_slots.slot(&key) == Some(slot)) {
             self.sites[index] = plan.site;
             return;
         }
-        self.later.probe_slots.insert(row, slot);
+        self.later.probe_slots.insert(key, slot);
         let source = Source::Agent {
             slot,
             trap: plan.strategy == Strategy::Trap,

@@ -17,7 +17,7 @@ mod layout;
 #[path = "../../crates/host/kernel/src/cgroups/names.rs"]
 #[expect(dead_code, reason = "nothing is walked here")]
 mod names;
-use layout::News;
+use layout::CgroupChange;
 use names::Tree;
 
 fuzz_target!(|input: &[u8]| {
@@ -41,14 +41,14 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
-    let news = News::read(bytes);
+    let news = CgroupChange::read(bytes);
     let word = |at: usize| {
         let word = bytes.get(at..at + 8)?;
         Some(u64::from_ne_bytes(word.try_into().ok()?))
     };
     let is_message = |what: u64, of: u64| word(0) == Some(what) && word(8) == Some(of);
     match news {
-        Some(News::Made(id, path)) => {
+        Some(CgroupChange::Created(id, path)) => {
             assert!(is_message(1, id) && !path.contains('\0'));
             let text = bytes[16..]
                 .split(|byte| *byte == 0)
@@ -58,12 +58,12 @@ fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
             tree.add(id, &path);
             list.add(id, &path);
         }
-        Some(News::Gone(id)) => {
+        Some(CgroupChange::Removed(id)) => {
             assert!(is_message(3, id));
             tree.remove(id);
             list.gone(|other, _| other == id);
         }
-        Some(News::Moved) => assert_eq!(word(0), Some(2)),
+        Some(CgroupChange::Moved) => assert_eq!(word(0), Some(2)),
         None => assert!(bytes.len() < 16 || !matches!(word(0), Some(1..=3))),
     }
 }
@@ -87,7 +87,7 @@ impl PathList {
             .0
             .iter_mut()
             .filter(|(id, (path, _))| is_it(**id, path));
-        it.for_each(|(_, (_, is_gone))| *is_gone = true);
+        it.for_each(|(_, (_, is_removed))| *is_removed = true);
     }
 
     fn forget(&mut self, id: u64) {
@@ -97,7 +97,7 @@ impl PathList {
     fn compare(&self, tree: &Tree) {
         let all = tree
             .iter()
-            .map(|(id, node)| (id, (node.path.clone(), node.is_gone)));
+            .map(|(id, node)| (id, (node.path.clone(), node.is_removed)));
         assert!(all.eq(self.0.iter().map(|(id, it)| (*id, it.clone()))));
         for id in self.0.keys().copied().chain([u64::MAX]) {
             assert!(tree.line(id).take(tree.len() + 2).count() <= tree.len() + 1);

@@ -21,7 +21,7 @@ const SECRETS: [&str; 6] = [
 ];
 
 /// Makes an empty folder that every user may write to.
-fn place(name: &str) -> PathBuf {
+fn public_folder(name: &str) -> PathBuf {
     let place = std::env::temp_dir().join(format!("tiptoe-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a temporary folder");
     let anybody = std::fs::Permissions::from_mode(0o777);
@@ -56,7 +56,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn it_writes_what_its_output_lists() {
-    let place = place("bug");
+    let place = public_folder("bug");
     let run = |words: &[&str]| {
         let mut tiptoe = command();
         tiptoe.arg("bug").args(words).current_dir(&place);
@@ -95,7 +95,7 @@ fn it_writes_what_its_output_lists() {
 /// Files that are already in the folder would be sent with the report.
 #[test]
 fn an_existing_folder_is_refused_and_stays_as_it_is() {
-    let place = place("bug-exists");
+    let place = public_folder("bug-exists");
     std::fs::write(place.join("mine"), "").expect("a file");
     let refused = |folder: &Path, why: &str| {
         let output = command().arg("bug").arg(folder).output().expect("it runs");
@@ -140,7 +140,7 @@ fn nothing_secret_is_written() {
     let Some(cgroup) = cgroup() else {
         return skipped("a foreign tracer", "cgroup version 2 is not mounted");
     };
-    let place = place("bug-secrets");
+    let place = public_folder("bug-secrets");
     let program = place.join("secret-program");
     std::fs::copy(target("tracer"), &program).expect("a copy");
     // This is another tracer, which doctor lists.

@@ -33,7 +33,7 @@ fn doctor(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
+fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
     let rows = report["checks"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["name"] == name);
     row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
@@ -43,7 +43,7 @@ fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
 /// has a command.
 fn is_whole(report: &Value) {
     for name in ROWS {
-        let row = row(report, name);
+        let row = find_row(report, name);
         if row["state"] != "ok" {
             assert!(
                 row["limits"]
@@ -184,7 +184,7 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
         "{output:?}"
     );
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(row(&report, "tracefs")["state"], "ok", "{report:#}");
+    assert_eq!(find_row(&report, "tracefs")["state"], "ok", "{report:#}");
     let nobody = user.with(&[]);
     let words: Vec<&str> = std::iter::once(nobody.get_program())
         .chain(nobody.get_args())
@@ -211,7 +211,7 @@ fn the_fix_for_missing_rights_works() {
     is_whole(&report);
     assert_eq!(report["uid"], 65534);
     for name in ["capabilities", "BPF programs", "kernel uprobes, process"] {
-        let fix = row(&report, name)["fix"].as_str().expect("a command");
+        let fix = find_row(&report, name)["fix"].as_str().expect("a command");
         assert!(
             fix.contains("chmod 0750") && fix.contains("setcap cap_bpf,"),
             "{name}: {fix}"
@@ -227,10 +227,10 @@ fn the_fix_for_missing_rights_works() {
         "perf_event_paranoid",
     ] {
         assert_eq!(
-            row(&report, name)["state"],
+            find_row(&report, name)["state"],
             "ok",
             "{:#}",
-            row(&report, name)
+            find_row(&report, name)
         );
     }
 }
@@ -260,7 +260,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     ];
     for (state, tiptoe) in whose {
         let report = doctor(&mut tiptoe());
-        let row = row(&report, "other users' processes");
+        let row = find_row(&report, "other users' processes");
         assert_eq!(row["state"], state, "{row:#}");
         let pid = program.pid().to_string();
         let options = ["--via", "agent", "--duration", "10ms", "-p", &pid];

@@ -167,7 +167,7 @@ fn foreign_probes_are_put_on_top_of_ours() {
 /// the first instruction, both count.
 #[test]
 fn foreign_probes_are_there_before_ours() {
-    const BEHIND: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
+    const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
     const WHY: &str = "its code in memory differs from its file: another tool patched it";
     let Some(load) = Load::start("under_ours") else {
         return;
@@ -181,9 +181,9 @@ fn foreign_probes_are_there_before_ours() {
         let ours = load.probe().with(&["--duration", "0.01", "--via", via]);
         let run = ours.attach_and_wait(&load.pids());
         let report = run.good();
-        assert_eq!(report.via("agent"), BEHIND.len(), "{:#}", report.value);
+        assert_eq!(report.via("agent"), LATER_SITES.len(), "{:#}", report.value);
         match via {
-            "agent" => assert_eq!(report.refusals()[WHY], FIRSTS.len() - BEHIND.len()),
+            "agent" => assert_eq!(report.refusals()[WHY], FIRSTS.len() - LATER_SITES.len()),
             _ => assert!(report.value["notes"].to_string().contains(WHY)),
         }
         load.wait_for(&before);

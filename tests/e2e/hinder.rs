@@ -88,7 +88,7 @@ fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
     assert!(output.status.success());
     let report = Report::parse(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(
-        watch::row(&report, "seldom")["count"],
+        watch::find_row(&report, "seldom")["count"],
         20,
         "{:#}",
         report.value["watch"]

@@ -13,11 +13,11 @@ const FUNCTIONS: &[&str] = &["add", "choose"];
 /// Attaches to `program` under a limit. The kernel must count, and the report must contain `words`.
 fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
     let waiting = Waiting::through(limit, program, &["2", "1000"]);
-    let before = held(waiting.pid);
+    let before = open_resources(waiting.pid);
     let twice = Probe::new(functions).with(&["--duration", "0.1"]);
     says(twice.attach_and_wait(&[waiting.pid]).good(), words);
     assert_eq!(
-        held(waiting.pid),
+        open_resources(waiting.pid),
         before,
         "the attempt must release what it took"
     );
@@ -34,7 +34,7 @@ fn says(report: &Report, words: &str) {
 
 /// Returns the number of a process's descriptors, and whether tiptoe's segments are mapped. The
 /// agent's image is not checked, because it stays.
-fn held(pid: u32) -> (usize, bool) {
+fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     // Trampolines stay, as the agent's image does.

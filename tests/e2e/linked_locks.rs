@@ -21,7 +21,7 @@ fn traced(options: &[&str]) -> Run {
     probe.run(&rust_target(SERVER), &[&requests, "traced"])
 }
 
-fn row<'a>(report: &'a Report, lock: &str, kind: &str, mode: Option<&str>) -> &'a Value {
+fn find_row<'a>(report: &'a Report, lock: &str, kind: &str, mode: Option<&str>) -> &'a Value {
     let is_it = |row: &&Value| {
         row["lock"].as_str().is_some_and(|name| name.contains(lock))
             && row["type"] == kind
@@ -83,7 +83,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
         if own("count") == 0 {
             continue;
         }
-        let row = row(report, lock, kind, mode);
+        let row = find_row(report, lock, kind, mode);
         let told = |what: &str| row[what].as_u64().unwrap_or(0);
         assert_eq!(told("slept"), own("count"), "{row:#}");
         assert_eq!(told("episodes"), own("count"), "{row:#}");
@@ -98,7 +98,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
 fn the_holder_of_a_named_lock_is_reported() {
     let run = traced(&[]);
     let report = run.good();
-    let row = row(report, "journal", "mutex", None);
+    let row = find_row(report, "journal", "mutex", None);
     let blame = row["blame"].as_array().expect("a waker of each wait");
     assert!(!blame.is_empty(), "{row:#}");
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{
     Expected, Probe, Process, Report, command, installed, is_root, scaled, skipped, target,
 };
@@ -124,7 +124,7 @@ fn its_calls_are_timed() {
         };
         let truth: String = run.expected().0.iter().map(told).collect();
         run.good()
-            .assert_returns(&Truth::parse(&truth), Room::Enough);
+            .assert_returns(&Truth::parse(&truth), ReturnComparison::Enough);
     }
 }
 

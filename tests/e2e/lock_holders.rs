@@ -35,7 +35,7 @@ const TYPES: [&str; 5] = [
 ];
 
 /// Nanoseconds of waiting by the function that held the lock.
-type Held = BTreeMap<String, u64>;
+type WaitNsByHolder = BTreeMap<String, u64>;
 
 /// Returns the function of a call site, `PROGRAM:FUNCTION+0xOFFSET`.
 fn function(site: &str) -> &str {
@@ -62,7 +62,7 @@ fn role(holder: &Value) -> String {
 
 /// Runs a scenario for some milliseconds. Returns who held the lock: by the report, and by the program. `None` if the
 /// program's addresses left no room for a patch.
-fn held(scenario: &str, kind: &str, ms: u64) -> Option<[Held; 2]> {
+fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolder; 2]> {
     let program = target("holders");
     let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);
     let report = run.good();
@@ -70,7 +70,7 @@ fn held(scenario: &str, kind: &str, ms: u64) -> Option<[Held; 2]> {
         skipped(&format!("{scenario} {kind}"), &format!("{refused:?}"));
         return None;
     }
-    let mut told = Held::new();
+    let mut told = WaitNsByHolder::new();
     let all = rows(report);
     let slept = |row: &&Value| row["idle"] == false && row["total_ns"] != 0;
     for row in all.iter().filter(slept) {
@@ -84,7 +84,7 @@ fn held(scenario: &str, kind: &str, ms: u64) -> Option<[Held; 2]> {
     Some([told, run.expected().0])
 }
 
-fn longest(held: &Held) -> &str {
+fn longest(held: &WaitNsByHolder) -> &str {
     let longest = held.iter().max_by_key(|(_, ns)| **ns);
     longest.expect("a holder").0
 }
@@ -103,7 +103,7 @@ fn the_longest_holder_is_named_first() {
     for (scenario, kind) in all().filter(|(scenario, kind)| {
         quickly.contains(scenario) && matches!(*kind, "normal" | "inheriting")
     }) {
-        let Some([told, own]) = held(scenario, kind, 200) else {
+        let Some([told, own]) = measure_holders(scenario, kind, 200) else {
             continue;
         };
         assert_eq!(
@@ -119,10 +119,10 @@ fn the_longest_holder_is_named_first() {
 #[ignore = "nightly: asserts shares of time"]
 fn each_holder_has_its_share() {
     for (scenario, kind) in all() {
-        let Some([told, own]) = held(scenario, kind, 1000) else {
+        let Some([told, own]) = measure_holders(scenario, kind, 1000) else {
             continue;
         };
-        let share = |held: &Held, role: &str| {
+        let share = |held: &WaitNsByHolder, role: &str| {
             let all: u64 = held.values().sum();
             let ns = held.get(role).copied().unwrap_or(0);
             100.0 * ns as f64 / all as f64

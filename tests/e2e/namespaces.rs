@@ -51,7 +51,7 @@ fn contained(kind: &str) -> (Waiting, PathBuf) {
     (Waiting::start(&mut command, &program), root)
 }
 
-fn is_apart(waiting: &Waiting, root: &Path) {
+fn assert_other_namespaces(waiting: &Waiting, root: &Path) {
     let own = |name: &str| std::fs::read_link(name).expect("it lives");
     let program = own(&format!("/proc/{}/exe", waiting.pid));
     assert!(
@@ -70,7 +70,7 @@ fn a_container_is_counted_in_process() {
         return skipped("a container", "needs root");
     }
     let (waiting, root) = contained("whole");
-    is_apart(&waiting, &root);
+    assert_other_namespaces(&waiting, &root);
     let report = waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
     assert_eq!(report.via("agent"), FUNCTIONS.len(), "{:#}", report.value);
     let _ = std::fs::remove_dir(root);
@@ -83,7 +83,7 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
         return skipped("a container", "needs root");
     }
     let (waiting, root) = contained("bare");
-    is_apart(&waiting, &root);
+    assert_other_namespaces(&waiting, &root);
     let report = waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
     assert_eq!(report.via("kernel"), FUNCTIONS.len(), "{:#}", report.value);
     assert!(

@@ -76,8 +76,8 @@ struct Both<'a> {
     ours: Accounting<'a, Alone>,
     threads: Vec<Idle>,
     cpus: u32,
-    held: Vec<(Request, Breakpoint)>,
-    asked: u64,
+    granted: Vec<(Request, Breakpoint)>,
+    request_count: u64,
     seed: u64,
 }
 
@@ -98,13 +98,13 @@ impl Both<'_> {
             1 => (Access::Any, Kind::Data),
             _ => (Access::Write, Kind::Data),
         };
-        self.asked += 1;
-        (Request::new(target, kind, self.asked), access)
+        self.request_count += 1;
+        (Request::new(target, kind, self.request_count), access)
     }
 
     fn step(&mut self, random: &mut Random) {
-        if random.below(3) == 0 && !self.held.is_empty() {
-            let (request, breakpoint) = self.held.swap_remove(random.below(self.held.len()));
+        if random.below(3) == 0 && !self.granted.is_empty() {
+            let (request, breakpoint) = self.granted.swap_remove(random.below(self.granted.len()));
             drop(breakpoint);
             self.ours.release(&request).expect("held");
             return;
@@ -124,10 +124,10 @@ impl Both<'_> {
             theirs = Breakpoint::open(thread, cpu, access);
         }
         match (ours, theirs) {
-            (Ok(()), Ok(breakpoint)) => self.held.push((request, breakpoint)),
+            (Ok(()), Ok(breakpoint)) => self.granted.push((request, breakpoint)),
             (Err(Error::NoSlot(_)), Err(error)) if error.raw_os_error() == Some(ENOSPC) => {}
             (ours, theirs) => {
-                let held: Vec<_> = self.held.iter().map(|(held, _)| held).collect();
+                let held: Vec<_> = self.granted.iter().map(|(held, _)| held).collect();
                 panic!(
                     "sequence {}, {request:?}: ours {ours:?}, the kernel's {theirs:?}, held: {held:#?}",
                     self.seed
@@ -198,8 +198,8 @@ fn every_answer_is_the_kernels() {
         ours: Accounting::new(geometry, &words, &Alone).expect("enough words"),
         threads,
         cpus: cpus.min(3),
-        held: Vec::new(),
-        asked: 0,
+        granted: Vec::new(),
+        request_count: 0,
         seed: 0,
     };
     let sequences = scaled(200_000);
@@ -207,7 +207,7 @@ fn every_answer_is_the_kernels() {
         both.seed = seed;
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..STEPS).for_each(|_| both.step(&mut random));
-        for (request, breakpoint) in std::mem::take(&mut both.held) {
+        for (request, breakpoint) in std::mem::take(&mut both.granted) {
             drop(breakpoint);
             both.ours.release(&request).expect("held");
         }
@@ -215,6 +215,6 @@ fn every_answer_is_the_kernels() {
     }
     println!(
         "{sequences} sequences, {} requests, {registers:?}",
-        both.asked
+        both.request_count
     );
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, symbols, target, target_with};
 
 use crate::returns_unwind::everything;
@@ -37,10 +37,10 @@ impl Ask {
         }
     }
 
-    pub fn compare(self, report: &Report, truth: &Truth, room: Room) {
+    pub fn compare(self, report: &Report, truth: &Truth, comparison: ReturnComparison) {
         match self {
             Ask::Entries => report.assert_exact(&truth.entries()),
-            Ask::Latency | Ask::Returns => report.assert_returns(truth, room),
+            Ask::Latency | Ask::Returns => report.assert_returns(truth, comparison),
         }
     }
 }
@@ -55,19 +55,19 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 /// Runs the program under tiptoe with every request: the same output, and every number exact.
-pub fn started(program: &Path, arguments: &[&str], room: Room) {
+pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
     let truth = Truth::parse(&text(&alone.stdout));
     for ask in ENDS {
         let run = ask.probe(&truth.names()).run(program, arguments);
         assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?}");
-        ask.compare(run.good(), &truth, room);
+        ask.compare(run.good(), &truth, comparison);
     }
 }
 
 /// Attaches with every request to the waiting program.
-pub fn attached(program: &Path, arguments: &[&str], room: Room) {
+pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     let truth = Truth::parse(&text(&alone.stdout));
     for ask in ENDS {
@@ -79,24 +79,24 @@ pub fn attached(program: &Path, arguments: &[&str], room: Room) {
         let (output, status) = process.finish();
         assert!(status.success(), "{ask:?}: {status}");
         assert_eq!(output, text(&alone.stdout), "{ask:?}");
-        ask.compare(&tracer.finish(), &truth, room);
+        ask.compare(&tracer.finish(), &truth, comparison);
     }
 }
 
 /// Checks the program started and attached to.
 pub fn check(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
-    started(program, arguments, Room::Enough);
-    attached(program, arguments, Room::Enough);
+    started(program, arguments, ReturnComparison::Enough);
+    attached(program, arguments, ReturnComparison::Enough);
 }
 
 pub fn modes(program: &Path, modes: &[&str]) {
     for mode in modes {
         println!("{} {mode}", program.display());
-        started(program, &[mode], Room::Enough);
+        started(program, &[mode], ReturnComparison::Enough);
     }
     for mode in sampled(modes) {
-        attached(program, &[mode], Room::Enough);
+        attached(program, &[mode], ReturnComparison::Enough);
     }
 }
 
@@ -196,7 +196,11 @@ fn calls_from_generated_code_are_only_counted() {
 #[ignore = "nightly: all modes of many programs"]
 fn programs_of_every_shape() {
     let hot = ["4", &scaled(1_000_000).to_string()].map(str::to_owned);
-    started(&target("hot"), &[&hot[0], &hot[1]], Room::Enough);
+    started(
+        &target("hot"),
+        &[&hot[0], &hot[1]],
+        ReturnComparison::Enough,
+    );
     for name in [
         "shapes",
         "registers",
@@ -208,16 +212,20 @@ fn programs_of_every_shape() {
         "exec",
     ] {
         println!("{name}");
-        started(&target(name), &["1000"], Room::Enough);
+        started(&target(name), &["1000"], ReturnComparison::Enough);
     }
-    started(&target("churn"), &["20000"], Room::Enough);
+    started(&target("churn"), &["20000"], ReturnComparison::Enough);
 }
 
 #[test]
 fn children_end_for_themselves() {
     for mode in ["fork", "_Fork", "clone", "vfork", "posix_spawn"] {
         println!("{mode}");
-        started(&target("children"), &[mode, "1000"], Room::Enough);
+        started(
+            &target("children"),
+            &[mode, "1000"],
+            ReturnComparison::Enough,
+        );
     }
 }
 
@@ -234,7 +242,7 @@ fn signals_stay_the_programs() {
         "deadly",
     ] {
         println!("{mode}");
-        started(&target("signals"), &[mode], Room::Enough);
+        started(&target("signals"), &[mode], ReturnComparison::Enough);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tiptoe_tests::truth::{Room, Truth, without_truth};
+use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
 use tiptoe_tests::{Probe, Process, Report, Run, Site, scaled, target, target_with};
 
 use crate::returns::{Ask, ENDS, alone, attached, check, modes, sites, started, text};
@@ -61,7 +61,7 @@ fn rest(run: &Run) -> String {
 fn signal_handlers_run_probed_functions_at_any_instant() {
     for mode in ["returns", "altstack"] {
         storm(mode, |ask, report, truth| {
-            ask.compare(report, truth, Room::Enough)
+            ask.compare(report, truth, ReturnComparison::Enough)
         });
     }
 }
@@ -94,8 +94,8 @@ fn sibling_calls() {
 #[test]
 #[ignore = "nightly: a million calls"]
 fn a_million_sibling_calls() {
-    started(&target("ret_tail"), &["cycle"], Room::Bounded);
-    attached(&target("ret_tail"), &["cycle"], Room::Bounded);
+    started(&target("ret_tail"), &["cycle"], ReturnComparison::Bounded);
+    attached(&target("ret_tail"), &["cycle"], ReturnComparison::Bounded);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn processes_fork_and_spawn_inside() {
 #[test]
 fn processes_end_inside() {
     modes(&target("ret_ends"), &["exit", "_exit", "others"]);
-    started(&target("ret_ends"), &["exec"], Room::Enough);
+    started(&target("ret_ends"), &["exec"], ReturnComparison::Enough);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
         .filter(|(_, calls)| calls.returns.is_some() && calls.entries > 0);
     let told = Truth(told.collect());
     if !told.0.is_empty() {
-        report.assert_returns(&told, Room::Enough);
+        report.assert_returns(&told, ReturnComparison::Enough);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tiptoe_tests::truth::{Room, Truth, without_truth};
+use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
 use tiptoe_tests::{Probe, Report, sampled, target, target_with};
 
 use crate::returns::{Ask, ENDS, EVERY, alone, check, modes, started, text};
@@ -74,8 +74,8 @@ fn exceptions_in_other_builds() {
     ];
     for flags in builds {
         println!("{flags:?}");
-        started(&thrower(flags), &["fibers"], Room::Enough);
-        started(&thrower(flags), &["through_c"], Room::Enough);
+        started(&thrower(flags), &["fibers"], ReturnComparison::Enough);
+        started(&thrower(flags), &["through_c"], ReturnComparison::Enough);
     }
 }
 
@@ -92,7 +92,7 @@ fn an_exception_that_nobody_catches() {
         ask.compare(
             &run.report.expect("a report all the same"),
             &truth,
-            Room::Enough,
+            ReturnComparison::Enough,
         );
     }
 }
@@ -138,7 +138,7 @@ fn cancellation_at_any_instant() {
             let names: Vec<&str> = truth.names().into_iter().chain(["busy_one"]).collect();
             let run = ask.probe(&names).run(&program, &["storm"]);
             assert_eq!(text(&run.stdout), text(&alone.stdout), "{name} {ask:?}");
-            ask.compare(run.good(), &truth, Room::Enough);
+            ask.compare(run.good(), &truth, ReturnComparison::Enough);
             every_end_is_known(run.good(), "busy_one", ask);
         }
     }
@@ -185,7 +185,7 @@ fn a_profilers_samples_are_whole() {
                 assert_eq!(without_truth(&output), words, "{mode} {ask:?} {names:?}");
                 let report = run.good();
                 if names == some {
-                    ask.compare(report, &Truth::parse(&output), Room::Enough);
+                    ask.compare(report, &Truth::parse(&output), ReturnComparison::Enough);
                 }
             }
         }

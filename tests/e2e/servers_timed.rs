@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, target};
 
 /// The time within which a server must answer a client.
@@ -174,7 +174,7 @@ fn a_server_whose_threads_throw() {
     assert!(answers == expected, "other answers than without tracing");
     assert_eq!(String::from_utf8_lossy(&run.stdout), alone);
     let (report, truth) = (run.good(), Truth::parse(&alone));
-    report.assert_returns(&truth, Room::Enough);
+    report.assert_returns(&truth, ReturnComparison::Enough);
     every_end_is_known(report);
     let rounds = 8 * scaled(20_000).max(44);
     assert_eq!(report.number("answers", "returns"), rounds);

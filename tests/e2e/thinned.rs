@@ -27,7 +27,7 @@ fn watched(budget: &str) -> (Report, Expected, Option<[u64; 2]>) {
     (ours.finish(), expected, counts)
 }
 
-fn row<'a>(report: &'a Report, lock: &str) -> &'a Value {
+fn find_row<'a>(report: &'a Report, lock: &str) -> &'a Value {
     let lock = format!("turns:{lock}");
     let row = rows(report).iter().find(|row| row["lock"] == *lock);
     row.unwrap_or_else(|| panic!("{lock}: {:#?}", rows(report)))
@@ -65,7 +65,7 @@ fn waits_beyond_the_budget_are_counted_and_estimated() {
     check_counts(&report, counts);
     assert_eq!(report.value["budget"], 0.002);
     for lock in ["even", "odd"] {
-        let row = row(&report, lock);
+        let row = find_row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
         assert!(0 < timed && timed < slept, "{row:#}");
         assert!(stood(row) > 0 && number(row, "total_ns") > 0, "{row:#}");
@@ -78,7 +78,7 @@ fn waits_beyond_the_budget_are_counted_and_estimated() {
 fn estimates_are_near() {
     let (report, own, _) = watched("0.2%");
     for lock in ["even", "odd"] {
-        let row = row(&report, lock);
+        let row = find_row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
         // Sampling must cover both locks, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
@@ -90,7 +90,7 @@ fn estimates_are_near() {
         assert!(told > own / 4 && told < 4 * own, "{told} of {own}: {row:#}");
     }
     // Long waits must be reported whether or not they were sampled, with weight 1.
-    let (told, own) = (row(&report, "even"), own.0["even"]);
+    let (told, own) = (find_row(&report, "even"), own.0["even"]);
     let [told, max] = [
         number(told, "total_ns"),
         number(&told["histogram"], "max_ns"),
@@ -105,7 +105,7 @@ fn without_a_budget_all_waits_are_timed() {
     check_counts(&report, counts);
     assert!(rows(&report).iter().all(|row| row.get("timed").is_none()));
     for lock in ["even", "odd"] {
-        let row = row(&report, lock);
+        let row = find_row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
         // The program's own clock is read before each call and after it.
@@ -118,7 +118,7 @@ fn without_a_budget_all_waits_are_timed() {
 fn without_a_budget_the_times_are_whole() {
     let (report, own, _) = watched("off");
     for lock in ["even", "odd"] {
-        let (told, own) = (number(row(&report, lock), "total_ns"), own.0[lock]);
+        let (told, own) = (number(find_row(&report, lock), "total_ns"), own.0[lock]);
         assert!(told <= own && told > own / 3, "{told} of {own}");
     }
 }

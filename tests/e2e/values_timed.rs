@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, installed, skipped, target};
 
 const FUNCTIONS: [&str; 4] = ["works", "sinks", "many", "moves"];
@@ -16,7 +16,7 @@ fn probe(argument: &str) -> Probe {
 fn by(argument: &str) -> Report {
     let run = probe(argument).run(&target("timed_values"), &[]);
     let truth = Truth::parse(&String::from_utf8_lossy(&run.stdout));
-    run.good().assert_returns(&truth, Room::Enough);
+    run.good().assert_returns(&truth, ReturnComparison::Enough);
     run.good().clone()
 }
 
@@ -173,7 +173,7 @@ fn a_running_program_is_timed_by_value_again_and_again() {
         let (output, status) = process.finish();
         assert!(status.success(), "{status}");
         let report = second.finish();
-        report.assert_returns(&Truth::parse(&output), Room::Enough);
+        report.assert_returns(&Truth::parse(&output), ReturnComparison::Enough);
         check(&report);
     }
 }

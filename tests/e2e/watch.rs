@@ -51,7 +51,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
 }
 
 /// Returns the only row of this function.
-pub(crate) fn row<'r>(report: &'r Report, function: &str) -> &'r Value {
+pub(crate) fn find_row<'r>(report: &'r Report, function: &str) -> &'r Value {
     let at = format!("watched:{function}+");
     let starts = |row: &&Value| row["at"].as_str().is_some_and(|text| text.starts_with(&at));
     let mut found = rows(report).iter().filter(starts);
@@ -101,7 +101,7 @@ pub(crate) fn is_whole(report: &Report) {
 /// Returns the row of the one thread in `watched corrupt` that stores a wrong value.
 pub(crate) fn culprit(report: &Report) -> &Value {
     is_whole(report);
-    let culprit = row(report, "scribble");
+    let culprit = find_row(report, "scribble");
     assert_eq!(culprit["count"], 1);
     assert_eq!(
         (&culprit["last_old"], &culprit["last_new"]),
@@ -147,7 +147,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     is_whole(report);
     let total = said(&run, "total");
     assert_eq!(hits(report, 0), total);
-    let add = row(report, "add");
+    let add = find_row(report, "add");
     assert_eq!(add["count"], total);
     assert_eq!(add["changed"], total);
     assert!(add["tid"].is_null(), "{add:#}");
@@ -162,7 +162,7 @@ fn each_racing_store_has_its_own_value() {
     let report = run.good();
     is_whole(report);
     for (function, value) in [("store_one", "1"), ("store_two", "2")] {
-        let row = row(report, function);
+        let row = find_row(report, function);
         assert_eq!(row["count"], rounds, "{row:#}");
         assert_eq!(row["racy"], 0, "{row:#}");
         assert_eq!(values(row), [(value, rounds)], "{row:#}");
@@ -175,7 +175,7 @@ fn values_are_printed_by_their_types() {
     let run = run(&["stats.level", "mode", "stats.state"], "values", 1);
     let report = run.good();
     is_whole(report);
-    let level = row(report, "set_level");
+    let level = find_row(report, "set_level");
     assert_eq!(values(level), [("-5", 3), ("7", 1)]);
     assert_eq!(level["changed"], 2, "{level:#}");
     // Each stack has its own caller.
@@ -183,7 +183,7 @@ fn values_are_printed_by_their_types() {
         let caller = stack["callers"][0].as_str().expect("a caller");
         assert!(caller.starts_with("watched:values+"), "{level:#}");
     }
-    let mode = row(report, "values");
+    let mode = find_row(report, "values");
     assert_eq!(
         (&mode["last_old"], &mode["last_new"]),
         (&"IDLE".into(), &"BUSY".into())
@@ -203,7 +203,7 @@ fn conditions_choose() {
         "values",
         1,
     );
-    let level = row(one.good(), "set_level");
+    let level = find_row(one.good(), "set_level");
     assert_eq!(values(level), [("-5", 1)]);
     assert_eq!(hits(one.good(), 0), 4);
     let none = run(&["stats.level", "--when", "new > 100"], "values", 1);
@@ -249,7 +249,7 @@ fn lines_are_in_order() {
 fn code_that_is_run() {
     let Some(_turn) = turn() else { return };
     let run = run(&["set_level:x"], "values", 1);
-    let row = row(run.good(), "set_level");
+    let row = find_row(run.good(), "set_level");
     let at = row["at"].as_str().expect("a place");
     assert!(at.starts_with("watched:set_level+0x0 (watched.c:"), "{at}");
     assert_eq!((&row["count"], &row["changed"]), (&4.into(), &0.into()));
@@ -293,7 +293,10 @@ fn a_hot_variable_is_sampled_evenly() {
     let report = run.good();
     let seen = hits(report, 0);
     assert!(said(&run, "hits") > 100 * seen, "it has gone on");
-    let share = row(report, "seldom")["count"].as_u64().expect("a count") as f64 / seen as f64;
+    let share = find_row(report, "seldom")["count"]
+        .as_u64()
+        .expect("a count") as f64
+        / seen as f64;
     let deviation = (0.1 * 0.9 / seen as f64).sqrt();
     assert!((share - 0.1).abs() < 4.0 * deviation, "{share} of {seen}");
 }

@@ -11,7 +11,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Process, Ready, Report, Run, command, is_root, scaled, skipped, target};
 
-use crate::watch::{check_hot, culprit, hits, is_whole, row, rows, said, turn, watch};
+use crate::watch::{check_hot, culprit, find_row, hits, is_whole, rows, said, turn, watch};
 
 const BY_AGENT: [&str; 2] = ["--via", "agent"];
 
@@ -91,7 +91,7 @@ fn a_user_without_rights_watches_his_own_programs() {
     is_whole(report);
     let total = said(&run, "total");
     assert_eq!(hits(report, 0), total);
-    let add = row(report, "add");
+    let add = find_row(report, "add");
     assert_eq!(
         (&add["count"], &add["changed"]),
         (&total.into(), &total.into())
@@ -135,7 +135,7 @@ fn each_racing_store_has_its_own_value() {
     let report = run.good();
     is_whole(report);
     for (function, value) in [("store_one", "1"), ("store_two", "2")] {
-        let row = row(report, function);
+        let row = find_row(report, function);
         assert_eq!((&row["count"], &row["racy"]), (&rounds.into(), &0.into()));
         let values = &row["values"];
         assert_eq!(
@@ -151,14 +151,14 @@ fn conditions_types_and_code() {
     let Some(_turn) = turn() else { return };
     let when = ["stats.level", "--when", "new == -5 && old != new"];
     let chosen = run(&when, "values", 1);
-    let level = row(chosen.good(), "set_level");
+    let level = find_row(chosen.good(), "set_level");
     assert_eq!(
         (&level["count"], &level["last_new"]),
         (&1.into(), &"-5".into())
     );
     assert_eq!(hits(chosen.good(), 0), 4);
     let code = run(&["set_level:x"], "values", 1);
-    let row = row(code.good(), "set_level");
+    let row = find_row(code.good(), "set_level");
     assert_eq!((&row["count"], &row["changed"]), (&4.into(), &0.into()));
 }
 
@@ -273,7 +273,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
         let (found, strays) = (hits(&report, 0), strays(&report));
         let watch = &report.value["watch"];
         assert!((total - strays..=total).contains(&found), "{watch:#}");
-        assert_eq!(row(&report, "add")["count"], found);
+        assert_eq!(find_row(&report, "add")["count"], found);
     }
 }
 

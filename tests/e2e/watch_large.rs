@@ -32,7 +32,7 @@ const STRING: usize = 48;
 const NAMES: [&str; 5] = ["large", "large_t", "hits", "long", "unit.cc"];
 
 /// Returns the number of one of these strings.
-fn place(name: &str) -> usize {
+fn string_number(name: &str) -> usize {
     let found = NAMES.iter().position(|known| *known == name);
     found.expect("it is listed")
 }
@@ -110,7 +110,7 @@ fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> V
     unit.extend((abbreviations as u32).to_le_bytes());
     unit.push(8);
     unit.push(1);
-    unit.extend(name(place("unit.cc")));
+    unit.extend(name(string_number("unit.cc")));
     unit.extend((lines as u32).to_le_bytes());
     unit.extend(code.map(u64::to_le_bytes).as_flattened());
     unit.extend(entries);
@@ -128,14 +128,14 @@ fn variable(address: u64) -> Vec<u8> {
     let last = 2 + KINDS;
     let (of_struct, of_long) = (ENTRIES, ENTRIES + 6 + 10 + 1);
     let mut entries = vec![last];
-    entries.extend(name(place("large_t")));
+    entries.extend(name(string_number("large_t")));
     entries.extend([8, last + 1]);
-    entries.extend(name(place("hits")));
+    entries.extend(name(string_number("hits")));
     entries.extend(of_long.to_le_bytes());
     entries.extend([0, 0, last + 2]);
-    entries.extend(name(place("long")));
+    entries.extend(name(string_number("long")));
     entries.extend([8, 5, last + 3]);
-    entries.extend(name(place("large")));
+    entries.extend(name(string_number("large")));
     entries.extend(of_struct.to_le_bytes());
     entries.extend([9, 3]);
     entries.extend(address.to_le_bytes());

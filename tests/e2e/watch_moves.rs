@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tiptoe_tests::{Process, Ready, Report, command, target};
 
 use crate::bounds::measured;
-use crate::watch::{hits, row, turn, watch};
+use crate::watch::{find_row, hits, turn, watch};
 
 #[test]
 fn a_variable_behind_a_pointer_is_followed() {
@@ -30,7 +30,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         let report = Report::parse(rest.lines().next_back().expect("a report"));
         // The allocator stores to an object when it is freed.
         assert_eq!(
-            row(&report, "moved")["count"],
+            find_row(&report, "moved")["count"],
             300,
             "{via}: {:#}",
             report.value
@@ -58,7 +58,7 @@ fn a_variable_behind_a_null_pointer_was_refused() {
         let (rest, status) = watch.finish();
         assert!(status.success(), "{via}: {status}");
         let report = Report::parse(rest.lines().next_back().expect("a report"));
-        let stores = row(&report, "set_late")["count"].clone();
+        let stores = find_row(&report, "set_late")["count"].clone();
         assert_eq!(stores, 100, "{via}: {:#}", report.value);
         assert_eq!(report.value["watch"]["variables"][0]["at_least"], true);
         let notes = report.value["notes"].to_string();
@@ -147,7 +147,7 @@ fn a_freed_object_is_reported() {
         assert!(program.finish().1.success());
         let report = watched.finish();
         assert_eq!(
-            row(&report, "touch")["count"],
+            find_row(&report, "touch")["count"],
             8,
             "{via}: {:#}",
             report.value

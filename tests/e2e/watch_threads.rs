@@ -8,7 +8,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
 
-use crate::watch::{check_hot, heard, hits, is_whole, row, rows, said, turn, watch};
+use crate::watch::{check_hot, find_row, heard, hits, is_whole, rows, said, turn, watch};
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
@@ -48,7 +48,7 @@ fn check_living(options: &[&str]) {
     let report = watched.finish();
     is_whole(&report);
     assert_eq!(hits(&report, 0), total);
-    let add = row(&report, "add");
+    let add = find_row(&report, "add");
     assert_eq!(
         (&add["count"], &add["changed"]),
         (&total.into(), &total.into())
@@ -257,7 +257,7 @@ fn the_variable_of_one_thread() {
     program.go();
     let report = watched.finish();
     assert_eq!(hits(&report, 0), 10);
-    let own = row(&report, "write_own");
+    let own = find_row(&report, "write_own");
     assert_eq!(
         (&own["comm"], &own["last_new"]),
         (&"second".into(), &"10".into())

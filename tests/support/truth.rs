@@ -30,7 +30,7 @@ pub struct Calls {
 
 /// The way in which a report's returns are compared with the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum ReturnComparison {
     /// Every call is timed.
     Enough,
     /// Calls beyond the followed ones may be only counted. The end of such a call is reported as a
@@ -135,25 +135,25 @@ impl Report {
     /// Asserts that entries, returns, left frames and running calls equal the target's numbers, and
     /// that every entry has one of these ends. The count must be that of all ends, or of the returns.
     /// Only an event of entries may have times.
-    pub fn assert_returns(&self, truth: &Truth, room: Room) {
+    pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");
         for name in truth.names() {
-            self.compare(name, &truth.0[name], room, &mut wrong);
+            self.compare(name, &truth.0[name], comparison, &mut wrong);
         }
         assert!(wrong.is_empty(), "{wrong}{:#}", self.value);
     }
 
-    fn compare(&self, name: &str, calls: &Calls, room: Room, wrong: &mut String) {
+    fn compare(&self, name: &str, calls: &Calls, comparison: ReturnComparison, wrong: &mut String) {
         let [count, returns, left, inside, counted] =
             ["count", "returns", "left", "inside", "only_counted"]
                 .map(|key| self.number(name, key));
         let timed = self
             .event(name)
             .is_some_and(|event| event.get("histogram").is_some());
-        let counted_returns = match room {
-            Room::Enough => returns,
-            Room::Bounded => returns + counted,
+        let counted_returns = match comparison {
+            ReturnComparison::Enough => returns,
+            ReturnComparison::Bounded => returns + counted,
         };
         // Calls that are running when the program ends are reported as left.
         let left_at_the_end = calls.left.map(|left| left + calls.inside.unwrap_or(0));
@@ -169,7 +169,11 @@ impl Report {
                 Some(u64::from(!self.counts_returns(name))),
                 u64::from(timed),
             ),
-            ("only_counted", (room == Room::Enough).then_some(0), counted),
+            (
+                "only_counted",
+                (comparison == ReturnComparison::Enough).then_some(0),
+                counted,
+            ),
         ];
         for (what, expected, reported) in rows {
             if expected.is_some_and(|expected| expected != reported) {
@@ -195,7 +199,7 @@ mod tests {
 
     fn check(event: &str) {
         let report = Report::of_events(&format!("[{{{event}}}]"));
-        report.assert_returns(&Truth::parse(OUTPUT), Room::Enough);
+        report.assert_returns(&Truth::parse(OUTPUT), ReturnComparison::Enough);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-# regs_behind(callee, in, out): calls a callee that fills every register from `in` (rsi), and stores all of them as
+# regs_after(callee, in, out): calls a callee that fills every register from `in` (rsi), and stores all of them as
 # they are after its return. Layout of both: 16 words, 16 vectors of 32 bytes, 8 x87 values of 16 bytes.
         .text
         .macro each op
@@ -136,7 +136,7 @@
         each store_sse
         .endm
 
-        behind regs_behind_sse, store_all_sse
-        behind regs_behind_avx, store_all_avx
-        behind regs_behind_x87, store_all_x87
+        behind regs_after_sse, store_all_sse
+        behind regs_after_avx, store_all_avx
+        behind regs_after_x87, store_all_x87
         .section .note.GNU-stack, "", @progbits

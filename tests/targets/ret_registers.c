@@ -7,17 +7,17 @@
 #include <pthread.h>
 
 struct state { uint64_t general[16]; uint64_t vectors[16][4]; uint64_t x87[8][2]; };
-typedef void behind(void (*callee)(void), const struct state *in, struct state *out);
-behind regs_behind_sse, regs_behind_avx, regs_behind_x87;
+typedef void register_check(void (*callee)(void), const struct state *in, struct state *out);
+register_check regs_after_sse, regs_after_avx, regs_after_x87;
 void fill_sse(void), fill_avx(void), fill_x87(void), fill_through(void), fill_jump(void);
 
 enum { RSP = 7 };
-static const struct { const char *name; void (*callee)(void); behind *call; int words, x87; } callees[] = {
-    {"fill_avx", fill_avx, regs_behind_avx, 4, 0},
-    {"fill_x87", fill_x87, regs_behind_x87, 0, 1},
-    {"fill_through", fill_through, regs_behind_sse, 2, 0},
-    {"fill_jump", fill_jump, regs_behind_sse, 2, 0},
-    {"fill_sse", fill_sse, regs_behind_sse, 2, 0},
+static const struct { const char *name; void (*callee)(void); register_check *call; int words, x87; } callees[] = {
+    {"fill_avx", fill_avx, regs_after_avx, 4, 0},
+    {"fill_x87", fill_x87, regs_after_x87, 0, 1},
+    {"fill_through", fill_through, regs_after_sse, 2, 0},
+    {"fill_jump", fill_jump, regs_after_sse, 2, 0},
+    {"fill_sse", fill_sse, regs_after_sse, 2, 0},
 };
 enum { CALLEES = sizeof callees / sizeof callees[0] };
 static uint64_t calls;

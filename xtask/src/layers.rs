@@ -6,7 +6,7 @@ const MARK: &str = "<!-- layers: read by xtask -->";
 
 /// One row: what a crate is, and which crates it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LayerRow {
+pub struct CrateLayer {
     /// 0 is the lowest.
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
@@ -19,7 +19,7 @@ pub struct LayerRow {
     pub forbids_unsafe: bool,
 }
 
-impl LayerRow {
+impl CrateLayer {
     /// Returns the last part of the folder: `wire`.
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
@@ -39,17 +39,17 @@ impl LayerRow {
 }
 
 /// Parses the table of the page. Fails with the first bad line.
-pub fn table(page: &str) -> Result<Vec<LayerRow>, String> {
+pub fn table(page: &str) -> Result<Vec<CrateLayer>, String> {
     let (_, after) = page.split_once(MARK).ok_or(format!("no line `{MARK}`"))?;
     let rows = after
         .lines()
         .skip_while(|line| !line.starts_with('|'))
         .take_while(|line| line.starts_with('|'));
-    rows.skip(2).map(row).collect()
+    rows.skip(2).map(parse_row).collect()
 }
 
 /// Parses a line such as `| 1 | `core/wire` | … | event | yes | yes |`.
-fn row(line: &str) -> Result<LayerRow, String> {
+fn parse_row(line: &str) -> Result<CrateLayer, String> {
     let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
     let [layer, folder, _holds, may_use, no_std, is_unsafe] = cells[..] else {
         return Err(format!("not six cells: {line}"));
@@ -58,7 +58,7 @@ fn row(line: &str) -> Result<LayerRow, String> {
         .split(',')
         .map(str::trim)
         .filter(|name| *name != "none");
-    Ok(LayerRow {
+    Ok(CrateLayer {
         layer: layer.parse().map_err(|_| format!("no layer: {line}"))?,
         folder: folder.trim_matches('`').to_owned(),
         may_use: may_use.map(str::to_owned).collect(),
@@ -68,7 +68,7 @@ fn row(line: &str) -> Result<LayerRow, String> {
 }
 
 /// Returns the crates of the table that do not exist, and the packages under `crates/` without a row.
-pub fn missing(rows: &[LayerRow], packages: &[Package]) -> Vec<String> {
+pub fn missing(rows: &[CrateLayer], packages: &[Package]) -> Vec<String> {
     let unbuilt = rows
         .iter()
         .filter(|row| {
@@ -91,7 +91,7 @@ pub fn missing(rows: &[LayerRow], packages: &[Package]) -> Vec<String> {
 }
 
 /// Returns the edges that the table does not allow.
-pub fn wrong_edges(rows: &[LayerRow], packages: &[Package]) -> Vec<String> {
+pub fn wrong_edges(rows: &[CrateLayer], packages: &[Package]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (row, package) in with_package(rows, packages) {
         for used in package
@@ -108,7 +108,7 @@ pub fn wrong_edges(rows: &[LayerRow], packages: &[Package]) -> Vec<String> {
 }
 
 /// Returns why `row` may not use `used`; `None` if it may.
-fn fault(row: &LayerRow, used: &LayerRow) -> Option<&'static str> {
+fn fault(row: &CrateLayer, used: &CrateLayer) -> Option<&'static str> {
     match used.name() {
         "cli" | "agent" => return Some("nothing depends on it"),
         "sys" | "collector" if row.name() == "report" => {
@@ -126,7 +126,7 @@ fn fault(row: &LayerRow, used: &LayerRow) -> Option<&'static str> {
 }
 
 /// Returns the rows that allow what the rules forbid, because the page itself may be wrong.
-pub fn wrong_rows(rows: &[LayerRow]) -> Vec<String> {
+pub fn wrong_rows(rows: &[CrateLayer]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {
         for name in &row.may_use {
@@ -141,7 +141,7 @@ pub fn wrong_rows(rows: &[LayerRow]) -> Vec<String> {
 }
 
 /// Returns the crates that use serde and are not in `allowed`.
-pub fn wrong_serde(rows: &[LayerRow], packages: &[Package], allowed: &[&str]) -> Vec<String> {
+pub fn wrong_serde(rows: &[CrateLayer], packages: &[Package], allowed: &[&str]) -> Vec<String> {
     with_package(rows, packages)
         .filter(|(row, package)| {
             package
@@ -156,9 +156,9 @@ pub fn wrong_serde(rows: &[LayerRow], packages: &[Package], allowed: &[&str]) ->
 
 /// Returns each row with its package.
 pub fn with_package<'a>(
-    rows: &'a [LayerRow],
+    rows: &'a [CrateLayer],
     packages: &'a [Package],
-) -> impl Iterator<Item = (&'a LayerRow, &'a Package)> {
+) -> impl Iterator<Item = (&'a CrateLayer, &'a Package)> {
     rows.iter().filter_map(|row| {
         Some((
             row,
@@ -169,6 +169,6 @@ pub fn with_package<'a>(
     })
 }
 
-fn by_package<'a>(rows: &'a [LayerRow], package: &str) -> Option<&'a LayerRow> {
+fn by_package<'a>(rows: &'a [CrateLayer], package: &str) -> Option<&'a CrateLayer> {
     rows.iter().find(|row| row.package() == package)
 }

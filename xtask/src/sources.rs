@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::layers::LayerRow;
+use crate::layers::CrateLayer;
 use crate::{read, root};
 
 /// Longer files do more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
 /// Returns the attributes that a row promises, but the crate's root file lacks.
-pub fn missing_attributes(rows: &[LayerRow]) -> Vec<String> {
+pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
     rows.iter()
         .flat_map(|row| {
             let text = door(row);
@@ -36,7 +36,7 @@ fn has(text: &str, attribute: &str) -> bool {
 }
 
 /// Returns the text of `src/lib.rs` or `src/main.rs`.
-fn door(row: &LayerRow) -> String {
+fn door(row: &CrateLayer) -> String {
     let folder = format!("crates/{}/src", row.folder);
     let library = format!("{folder}/lib.rs");
     let is_library = root().join(&library).exists();

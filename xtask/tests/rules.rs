@@ -5,7 +5,7 @@ mod skipped;
 
 use skipped::skipped;
 use xtask::dependencies::Dependencies;
-use xtask::layers::{self, LayerRow};
+use xtask::layers::{self, CrateLayer};
 use xtask::metadata::{self, Package};
 use xtask::{examples, headings, pages, pairs, read, sbom, schema, shared_object, sources, words};
 
@@ -19,7 +19,7 @@ const LONG_FILES: &[&str] = &[];
 const WRITE_TO_STDERR: &[&str] = &[
     // The only place for messages; it escapes them.
     "crates/apps/cli/src/terminal.rs",
-    // The same for `tiptoe-dev`, which no package contains.
+    // The only place for messages of `tiptoe-dev`, which no package contains.
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number, and writes nothing.
     "crates/core/sys/src/host/inherited_descriptors.rs",
@@ -39,7 +39,7 @@ const OPEN_A_TARGETS_FILES: &[&str] = &[
     "crates/core/sys/src/rights.rs",
 ];
 
-fn rows() -> Vec<LayerRow> {
+fn rows() -> Vec<CrateLayer> {
     layers::table(&read("ARCHITECTURE.md")).expect("ARCHITECTURE.md has its table")
 }
 

@@ -18,7 +18,7 @@ use tiptoe_report::Options;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
-use rows::{CheckRow, Instrument};
+use rows::{CheckResult, Instrument};
 use verdict::Verdict;
 
 use crate::failure::Failure;
@@ -61,7 +61,7 @@ struct DoctorReport {
     kernel: String,
     uid: u32,
     capabilities: Vec<&'static str>,
-    checks: Vec<CheckRow>,
+    checks: Vec<CheckResult>,
     foreign: Vec<OtherTracer>,
     unseen: ScanGaps,
 }

@@ -10,7 +10,7 @@ use tiptoe_session::{Access, Call, Interval, Note};
 
 use crate::failure::Failure;
 use crate::output::{self, NotesTo, Output};
-use crate::status::{self, Above};
+use crate::status::{self, AboveStatusLine};
 use crate::terminal;
 
 /// The observer that prints lines while the trace runs.
@@ -123,7 +123,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn interval(&mut self, interval: &Interval) {
         let written = self.line(interval).and_then(|line| match self.to_stdout {
-            true => Above(io::stdout()).write_all(line.as_bytes()),
+            true => AboveStatusLine(io::stdout()).write_all(line.as_bytes()),
             false => terminal::for_reports().write_all(line.as_bytes()),
         });
         self.calls.stop_if_lost(written);

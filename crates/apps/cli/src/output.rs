@@ -17,7 +17,7 @@ use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
 
 use crate::failure::Failure;
-use crate::status::{self, Above};
+use crate::status::{self, AboveStatusLine};
 use crate::terminal;
 
 const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
@@ -89,7 +89,7 @@ impl Output {
     /// Returns a writer for lines that precede the report.
     pub fn stream(&self) -> Result<Box<dyn Write>, Failure> {
         let (file, path) = match self {
-            Output::Stdout => return Ok(Box::new(Above(io::stdout()))),
+            Output::Stdout => return Ok(Box::new(AboveStatusLine(io::stdout()))),
             Output::Stderr => return Ok(Box::new(terminal::for_reports())),
             Output::Direct(file, path) => (file, path),
             Output::Whole(file, _) => return Ok(Box::new(GrowingFile(Rc::clone(file)))),

@@ -17,8 +17,8 @@ use crate::latency;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::processes;
-use crate::ready::{self, Talk};
-use crate::status::{self, About};
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
 use crate::terminal;
 
 const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
@@ -55,8 +55,15 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let output = open_output(&common, &target, has_values)?;
     let notes = output.notes_to(&target);
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(About::new(&target, "hit", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    status::begin(
+        RunDescription::new(&target, "hit", &common),
+        &target,
+        &output,
+    );
+    let ready = ready::ready(
+        common.ready_fd,
+        ReadyLine::for_output(&output, &target, common.json),
+    )?;
     let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: tiptoe_image::AGENT,
@@ -91,11 +98,11 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let above = common.budget.share().and_then(above);
     let more = above.into_iter().chain(interrupt::unsaid(notes));
     outcome.session.notes.extend(more);
-    let besides = Besides {
+    let extras = ReportExtras {
         record: args.record,
         histograms: args.timing.histograms,
     };
-    Ok(print_outcome(&outcome, output, &common, besides))
+    Ok(print_outcome(&outcome, output, &common, extras))
 }
 
 /// Fails if a spec can never be traced. Must run before the command is started.
@@ -161,7 +168,7 @@ pub fn open_output(
 
 /// What a text report has besides its tables.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Besides {
+pub struct ReportExtras {
     /// Whether lines of calls were printed before the report.
     pub record: bool,
     /// Whether histograms are drawn.
@@ -173,9 +180,9 @@ pub fn print_outcome(
     outcome: &Outcome,
     output: Output,
     common: &Common,
-    besides: Besides,
+    extras: ReportExtras,
 ) -> ExitCode {
-    let written = report(&outcome.session, output, common, besides);
+    let written = report(&outcome.session, output, common, extras);
     exit_code(outcome, written)
 }
 
@@ -184,9 +191,9 @@ pub fn report(
     session: &Session,
     output: Output,
     common: &Common,
-    besides: Besides,
+    extras: ReportExtras,
 ) -> Result<(), Failure> {
-    let report = rendered(session, &output, common, besides)?;
+    let report = rendered(session, &output, common, extras)?;
     output.write(&report)
 }
 
@@ -195,19 +202,19 @@ pub fn rendered(
     session: &Session,
     output: &Output,
     common: &Common,
-    besides: Besides,
+    extras: ReportExtras,
 ) -> Result<String, Failure> {
     Ok(match common.json {
         true => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         false => {
             let options = Options {
-                histograms: besides.histograms,
+                histograms: extras.histograms,
                 all_notes: common.all_notes,
                 ..output.options(common.top)
             };
             let report = tiptoe_report::text(session, &options);
-            if besides.record {
+            if extras.record {
                 format!("\n{report}")
             } else {
                 report

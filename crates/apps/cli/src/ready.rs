@@ -14,7 +14,7 @@ use crate::{status, terminal};
 
 /// The form of the line on stderr.
 #[derive(Clone, Copy, Debug)]
-pub enum Talk {
+pub enum ReadyLine {
     /// The line as it is.
     Plain,
     /// A comment, because a script may read fields from stderr.
@@ -23,20 +23,20 @@ pub enum Talk {
     Silent,
 }
 
-impl Talk {
+impl ReadyLine {
     /// Returns the form for a report in this output on a target.
-    pub fn beside(output: &Output, target: &RequestTarget, json: bool) -> Talk {
+    pub fn for_output(output: &Output, target: &RequestTarget, json: bool) -> ReadyLine {
         match output {
-            Output::Stderr if json => Talk::Silent,
-            _ if output.notes_to(target) == NotesTo::Report => Talk::Silent,
-            _ => Talk::Plain,
+            Output::Stderr if json => ReadyLine::Silent,
+            _ if output.notes_to(target) == NotesTo::Report => ReadyLine::Silent,
+            _ => ReadyLine::Plain,
         }
     }
 }
 
 /// Returns what the driver calls when counting has begun. Takes ownership of the descriptor `fd`,
 /// from which another program reads. Fails if `fd` was not inherited for writing.
-pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
+pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
     let taken = fd.map(|fd| {
         let failed = |error| {
             Failure::new(format!("--ready-fd {fd} cannot be written to: {error}"))
@@ -48,10 +48,10 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
     Ok(Ready::new(move |counted| {
         status::counting();
         let line = format!("counting: {}", names(counted));
-        match talk {
-            Talk::Plain => terminal::say(&line),
-            Talk::Comment => terminal::say(&format!("# {line}")),
-            Talk::Silent => {}
+        match ready_line {
+            ReadyLine::Plain => terminal::say(&line),
+            ReadyLine::Comment => terminal::say(&format!("# {line}")),
+            ReadyLine::Silent => {}
         }
         if let Some(mut waits) = waits {
             // If the write fails, no program waits any more.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{Course, Observer, RequestTarget, StatRequest, StatWhom};
+use tiptoe_collector::{Observer, RequestTarget, RunOptions, StatRequest, StatWhom};
 use tiptoe_report::{IntervalTable, Options};
 use tiptoe_session::{Call, Count, Counts, Interval, Note};
 
@@ -17,8 +17,8 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::LiveLines;
 use crate::output::Output;
-use crate::ready::{self, Talk};
-use crate::status::{self, About};
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
 use crate::{probe, processes, values};
 
 mod report;
@@ -254,11 +254,11 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let notes = output.notes_to(&shape);
     let (stop, hand_on) = interrupt::on_signals(&shape, notes)?;
-    let talk = match (&form, Talk::beside(&output, &shape, args.json)) {
-        (Form::Fields(_) | Form::Csv, Talk::Plain) => Talk::Comment,
-        (_, talk) => talk,
+    let ready_line = match (&form, ReadyLine::for_output(&output, &shape, args.json)) {
+        (Form::Fields(_) | Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
+        (_, ready_line) => ready_line,
     };
-    let about = About {
+    let description = RunDescription {
         whom: match &whom {
             StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
             StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
@@ -269,8 +269,8 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         duration: args.duration,
         is_for_programs: form != Form::Text,
     };
-    status::begin(about, &shape, &output);
-    let ready = ready::ready(args.ready_fd, talk)?;
+    status::begin(description, &shape, &output);
+    let ready = ready::ready(args.ready_fd, ready_line)?;
     let options = Options {
         all_notes: args.all_notes,
         ..output.options(args.top)
@@ -290,7 +290,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         command,
         per_cpu: args.per_cpu,
         repeat: args.repeat.unwrap_or(1),
-        course: Course {
+        options: RunOptions {
             delay: None,
             duration: args.duration,
             interval: interval.or(args.interval),

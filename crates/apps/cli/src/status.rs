@@ -55,7 +55,7 @@ struct Line {
 
 /// The run that the line describes.
 struct ShownRun {
-    about: About,
+    description: RunDescription,
     /// Whether the target writes to the same terminal.
     is_shared: bool,
     begun: Instant,
@@ -71,7 +71,7 @@ struct ShownRun {
 
 /// What the line says about a run.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct RunDescription {
     /// The target.
     pub whom: String,
     /// What is counted, in the singular.
@@ -84,10 +84,10 @@ pub struct About {
     pub is_for_programs: bool,
 }
 
-impl About {
+impl RunDescription {
     /// Reads the options of all instruments.
-    pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> About {
-        About {
+    pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
+        RunDescription {
             whom: ready::whom(target),
             noun,
             delay: common.delay,
@@ -101,7 +101,7 @@ impl About {
 ///
 /// A command that shares the terminal writes to it at any time, so the line ends before the command begins. If stdout
 /// is elsewhere, the command's output is assumed to go there, too.
-pub fn begin(about: About, target: &RequestTarget, output: &Output) {
+pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
     let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     let is_shared = matches!(target, RequestTarget::Command(_)) && stdout;
@@ -109,14 +109,14 @@ pub fn begin(about: About, target: &RequestTarget, output: &Output) {
         Output::Stdout => stdout,
         Output::Stderr => stderr,
         Output::Whole(..) | Output::Direct(..) => false,
-    } && about.is_for_programs;
+    } && description.is_for_programs;
     // With a delay, a command begins long before the counting.
-    if !stderr || is_dumb || is_data || is_shared && about.delay.is_some() {
+    if !stderr || is_dumb || is_data || is_shared && description.delay.is_some() {
         return;
     }
     let now = Instant::now();
     line().run = Some(ShownRun {
-        about,
+        description,
         is_shared,
         begun: now,
         counting: None,
@@ -216,7 +216,7 @@ pub fn give_up() {
 
 /// Calls `write`, which writes to the terminal, while the line is erased. `ends_line`: the next text begins on a new
 /// line.
-pub fn above<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
+pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     if !IS_ON.load(Relaxed) {
         return write();
     }
@@ -230,15 +230,15 @@ pub fn above<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
 }
 
 /// A writer to the terminal.
-pub struct Above<W>(pub W);
+pub struct AboveStatusLine<W>(pub W);
 
-impl<W: Write> Write for Above<W> {
+impl<W: Write> Write for AboveStatusLine<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        above(bytes.ends_with(b"\n"), || self.0.write(bytes))
+        with_line_erased(bytes.ends_with(b"\n"), || self.0.write(bytes))
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        above(bytes.ends_with(b"\n"), || {
+        with_line_erased(bytes.ends_with(b"\n"), || {
             self.0.write_all(bytes).and_then(|()| self.0.flush())
         })
     }
@@ -309,7 +309,7 @@ impl ShownRun {
     }
 
     fn status(&self, now: Instant) -> RunStatus<'_> {
-        let delayed = self.about.delay.and_then(|delay| {
+        let delayed = self.description.delay.and_then(|delay| {
             let left = delay.checked_sub(now.saturating_duration_since(self.begun));
             left.filter(|left| !left.is_zero())
         });
@@ -319,7 +319,7 @@ impl ShownRun {
                 let left = |duration: Duration| duration.saturating_sub(elapsed);
                 RunState::Counting {
                     elapsed,
-                    left: self.about.duration.map(left),
+                    left: self.description.duration.map(left),
                 }
             }
             (None, Some(left)) => RunState::Delayed { left },
@@ -328,9 +328,9 @@ impl ShownRun {
             },
         };
         RunStatus {
-            whom: &self.about.whom,
+            whom: &self.description.whom,
             state,
-            hits: self.hits.map(|count| (count, self.about.noun)),
+            hits: self.hits.map(|count| (count, self.description.noun)),
             cost: self.cost.as_ref(),
             counts: &self.counts,
         }

@@ -12,7 +12,7 @@ use tiptoe_report::Options;
 use tiptoe_sys::host::terminal::takes_a_line as takes;
 
 use crate::output;
-use crate::status::{self, Above};
+use crate::status::{self, AboveStatusLine};
 
 /// Prints one line, escaped, and wrapped on a narrower terminal.
 pub fn say(line: &str) {
@@ -23,12 +23,12 @@ pub fn say(line: &str) {
     };
     let line = tiptoe_report::message(line, &options) + "\n";
     // A failure to write to stderr can be reported nowhere.
-    let _ = status::above(true, || io::stderr().write_all(line.as_bytes()));
+    let _ = status::with_line_erased(true, || io::stderr().write_all(line.as_bytes()));
 }
 
 /// Returns a writer for a report and the lines before it, which must be printable.
 pub fn for_reports() -> impl Write + 'static {
-    Above(io::stderr())
+    AboveStatusLine(io::stderr())
 }
 
 /// Writes a text that is already printable, or that the terminal must obey.

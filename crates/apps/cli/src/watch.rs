@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{Course, WatchRequest};
+use tiptoe_collector::{RunOptions, WatchRequest};
 
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::Terminal;
-use crate::probe::{self, Besides};
-use crate::ready::{self, Talk};
-use crate::status::{self, About};
+use crate::probe::{self, ReportExtras};
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
 use crate::values;
 
 pub const WATCH_EXAMPLES: &str = "\
@@ -170,8 +170,15 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let output = probe::open_output(&common, &target, true)?;
     let notes = output.notes_to(&target);
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(About::new(&target, "hit", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    status::begin(
+        RunDescription::new(&target, "hit", &common),
+        &target,
+        &output,
+    );
+    let ready = ready::ready(
+        common.ready_fd,
+        ReadyLine::for_output(&output, &target, common.json),
+    )?;
     let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {
         agent: tiptoe_image::AGENT,
@@ -187,12 +194,12 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         rotate: args.rotate,
         stats: args.stats,
         budget: common.budget,
-        course: Course {
+        options: RunOptions {
             duration: common.duration,
             stop,
             hand_on,
             ready,
-            ..Course::default()
+            ..RunOptions::default()
         },
     };
     let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
@@ -201,6 +208,6 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         &outcome,
         output,
         &common,
-        Besides::default(),
+        ReportExtras::default(),
     ))
 }

@@ -21,7 +21,7 @@ fn printed(args: &[&str]) -> String {
 }
 
 /// Returns the value of a row.
-fn row<'a>(text: &'a str, name: &str) -> &'a str {
+fn find_row<'a>(text: &'a str, name: &str) -> &'a str {
     let mut rows = text.lines().filter_map(|line| line.strip_prefix(name));
     let value = rows.find(|rest| rest.starts_with(' '));
     value
@@ -55,10 +55,10 @@ fn the_verbose_version_names_what_is_inside() {
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
     );
-    assert!(row(&text, "target").contains("-linux-"), "{text}");
-    assert!(row(&text, "compiler").starts_with("rustc "), "{text}");
-    assert_eq!(row(&text, "features"), "none");
-    assert_eq!(row(&text, "agent"), identity(Path::new(AGENT)));
+    assert!(find_row(&text, "target").contains("-linux-"), "{text}");
+    assert!(find_row(&text, "compiler").starts_with("rustc "), "{text}");
+    assert_eq!(find_row(&text, "features"), "none");
+    assert_eq!(find_row(&text, "agent"), identity(Path::new(AGENT)));
 }
 
 /// Each BPF program is listed, and each listed one is in the command with these bytes.
@@ -74,7 +74,7 @@ fn the_listed_bpf_programs_are_those_inside() {
         let name = path.file_name().expect("a name").to_string_lossy();
         let name = name.trim_end_matches(".bpf.o");
         assert_eq!(
-            row(&text, &format!("BPF {name}")),
+            find_row(&text, &format!("BPF {name}")),
             identity(&path),
             "{text}"
         );
@@ -93,7 +93,10 @@ fn the_commit_is_that_of_the_sources() {
     let root = description::root();
     let commit = description::commit(OsStr::new("git"), &root);
     let text = printed(&["-Vv"]);
-    assert_eq!(row(&text, "commit"), commit.as_deref().unwrap_or("unknown"));
+    assert_eq!(
+        find_row(&text, "commit"),
+        commit.as_deref().unwrap_or("unknown")
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::{
-    Budget, By, ByLock, Course, LockRequest, Observer, Outcome, Request, RequestTarget,
+    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, RunOptions,
     WaitSelection, WatchRequest,
 };
 use tiptoe_event::{Filter, Via};
@@ -127,9 +127,9 @@ impl Tracing {
             watched,
             target: None,
             by: None,
-            course: Course::default(),
+            options: RunOptions::default(),
         };
-        let stop = Arc::clone(&request.course.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| {
             tiptoe_collector::locks(&request, silent)
         })
@@ -152,9 +152,9 @@ impl Tracing {
             via: Via::Auto,
             stats: false,
             budget,
-            course: Course::default(),
+            options: RunOptions::default(),
         };
-        let stop = Arc::clone(&request.course.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| {
             tiptoe_collector::watch(&request, silent)
         })

@@ -28,7 +28,7 @@ use crate::calls::{Call, Thread};
 use crate::entries::Entry;
 use crate::history::{HandOver, History, InOrder, Release};
 use crate::operation::End;
-use crate::owner::{self, Found, OwnedLock};
+use crate::owner::{self, LockState, OwnedLock};
 
 /// A timed wait that has ended.
 pub(crate) struct EndedWait {
@@ -37,7 +37,7 @@ pub(crate) struct EndedWait {
     pub(crate) now: u64,
     pub(crate) end: End,
     /// What was read of the holder at `now`.
-    pub(crate) found: Found,
+    pub(crate) lock_state: LockState,
     /// The wake that ended the wait.
     pub(crate) release: Release,
 }
@@ -111,7 +111,7 @@ impl Thread<'_> {
         // A thread that was faster has the lock, or readers have it with this one.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
-            (End::Woken, _) => match owner::holder(ended.found) {
+            (End::Woken, _) => match owner::holder(ended.lock_state) {
                 0 => me,
                 other => other,
             },
@@ -151,16 +151,16 @@ impl Thread<'_> {
     /// If the thread recorded itself as the lock's holder when it woke up, but waits for the lock
     /// again, records that another was faster.
     #[inline(always)]
-    pub(crate) fn waits_again(&self, call: &Call, found: Found, now: u64) {
+    pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {
-            self.waits_again_slow(call, found, now);
+            self.waits_again_slow(call, lock_state, now);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn waits_again_slow(&self, call: &Call, found: Found, now: u64) {
-        let Some(kind) = OwnedLock::decode((found >> owner::LOCK_SHIFT).into()) else {
+    fn waits_again_slow(&self, call: &Call, lock_state: LockState, now: u64) {
+        let Some(kind) = OwnedLock::decode((lock_state >> owner::LOCK_SHIFT).into()) else {
             return;
         };
         let lock = kind.address(call.address);
@@ -169,7 +169,7 @@ impl Thread<'_> {
         }
         let hand_over = HandOver {
             at: now,
-            holder: owner::holder(found),
+            holder: owner::holder(lock_state),
             ..HandOver::default()
         };
         self.history().push(lock, &hand_over);

@@ -16,7 +16,7 @@ use crate::gaps::{Beginning, Gaps};
 use crate::history::Release;
 use crate::holds::{Holds, LockOperation};
 use crate::operation::{End, Kind};
-use crate::owner::{self, Found, OwnedLock};
+use crate::owner::{self, LockState, OwnedLock};
 use crate::walk::Caller;
 
 /// The operation's bits in [`Activity::operation`].
@@ -77,8 +77,8 @@ impl Call {
 }
 
 impl Activity {
-    fn lock_state(&self) -> Found {
-        (self.operation >> LOCK_STATE_SHIFT & LOCK_STATE) as Found
+    fn lock_state(&self) -> LockState {
+        (self.operation >> LOCK_STATE_SHIFT & LOCK_STATE) as LockState
     }
 
     /// Returns who held the lock when the wait began, as [`crate::history`] records it.
@@ -152,17 +152,17 @@ impl<'a> Thread<'a> {
         }
         let number = self.own.count_own(head::WAITS as usize);
         let gaps = Gaps::new(self.own);
-        let (since, found, stands_for, seen, within) = match gaps.skip(number) {
+        let (since, lock_state, stands_for, seen, within) = match gaps.skip(number) {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
                 // The mark comes first: a hand-over from before it is older than the holder read below.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
-                let found = find();
+                let lock_state = find();
                 let seen = self.board.seen(call.address);
-                self.waits_again(call, found, now);
-                (now, found, gaps.stands_for(now), seen, mark)
+                self.waits_again(call, lock_state, now);
+                (now, lock_state, gaps.stands_for(now), seen, mark)
             }
         };
         let Caller { site, frame, .. } = call.caller;
@@ -173,9 +173,9 @@ impl<'a> Thread<'a> {
             via: call.via(),
             since,
             operation: u64::from(
-                call.operation & OPERATION | found >> owner::LOCK_SHIFT << LOCK_SHIFT,
+                call.operation & OPERATION | lock_state >> owner::LOCK_SHIFT << LOCK_SHIFT,
             ) | self.episode(call)
-                | (u64::from(found) & LOCK_STATE) << LOCK_STATE_SHIFT
+                | (u64::from(lock_state) & LOCK_STATE) << LOCK_STATE_SHIFT
                 | stands_for << STANDS_FOR_SHIFT,
             frame,
             seen,
@@ -304,7 +304,7 @@ impl<'a> Thread<'a> {
         cold_branch();
         let now = clock();
         let lock = wait.lock();
-        let found = match (lock, end) {
+        let lock_state = match (lock, end) {
             (Some(lock), End::Woken) if lock != OwnedLock::Inheriting => {
                 lock.find(wait.address, load)
             }
@@ -350,7 +350,7 @@ impl<'a> Thread<'a> {
                 since,
                 now,
                 end,
-                found,
+                lock_state,
                 release,
             };
             let entry = entry.as_ref().map(|entry| (entry, weight));

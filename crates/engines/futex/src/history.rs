@@ -60,7 +60,7 @@ pub struct Release {
 pub struct History<'a>(Words<'a>);
 
 /// Hand-overs of one lock, the last recorded ones first.
-pub struct Newest<'a> {
+pub struct HandOvers<'a> {
     words: Words<'a>,
     ring: usize,
     lock: u64,
@@ -80,7 +80,7 @@ const AHEAD: usize = 4;
 /// Hand-overs of one lock, newest first. A thread that is preempted after it read the clock records its hand-over late,
 /// so each is taken from the next [`AHEAD`].
 pub struct InOrder<'a> {
-    newest: Newest<'a>,
+    hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn ring(lock: u64) -> (usize, usize) {
     (ring, ring + 1 + family as usize)
 }
 
-fn place(ring: usize, number: u64) -> usize {
+fn record_word(ring: usize, number: u64) -> usize {
     let first = ring + 1 + FAMILIES as usize;
     first + (number % u64::from(COUNT)) as usize * WORDS as usize
 }
@@ -125,7 +125,7 @@ impl<'a> History<'a> {
         let number = count.fetch_add(1, Published);
         // Release: pairs with the Acquire in `is_cut` (edge B).
         fence(Published);
-        let place = place(ring, number);
+        let place = record_word(ring, number);
         let HandOver { at, release, .. } = *hand_over;
         let own = if hand_over.is_own { OWN } else { 0 };
         let who = u64::from(hand_over.holder) | u64::from(release.thread) << HOLDER | own;
@@ -146,7 +146,7 @@ impl<'a> History<'a> {
 
     /// Returns the hand-overs of a lock that are later than `after`, the last recorded ones first. The mark must be from
     /// before that time, or 0.
-    pub fn since(&self, lock: u64, mark: u64, after: u64) -> Newest<'a> {
+    pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);
         // Acquire: pairs with the Release in `push` (edge A).
         let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
@@ -156,7 +156,7 @@ impl<'a> History<'a> {
             0 => 0,
             _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
         };
-        Newest {
+        HandOvers {
             words: self.0,
             ring,
             lock,
@@ -169,7 +169,7 @@ impl<'a> History<'a> {
     }
 }
 
-impl Newest<'_> {
+impl HandOvers<'_> {
     /// Returns whether the lock's family had no hand-over since the mark.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -188,14 +188,14 @@ impl Newest<'_> {
 
 impl<'a> InOrder<'a> {
     /// Orders hand-overs by their time.
-    pub fn new(newest: Newest<'a>) -> Self {
+    pub fn new(hand_overs: HandOvers<'a>) -> Self {
         let ahead = [None; AHEAD];
-        InOrder { newest, ahead }
+        InOrder { hand_overs, ahead }
     }
 
-    /// Does what [`Newest::is_cut`] does.
+    /// Does what [`HandOvers::is_cut`] does.
     pub fn is_cut(&self) -> bool {
-        self.newest.is_cut()
+        self.hand_overs.is_cut()
     }
 }
 
@@ -204,7 +204,7 @@ impl Iterator for InOrder<'_> {
 
     fn next(&mut self) -> Option<HandOver> {
         for place in self.ahead.iter_mut().filter(|place| place.is_none()) {
-            *place = self.newest.next();
+            *place = self.hand_overs.next();
         }
         let places = self.ahead.iter_mut();
         let latest = places.max_by_key(|place| place.map(|hand_over| hand_over.at));
@@ -212,13 +212,13 @@ impl Iterator for InOrder<'_> {
     }
 }
 
-impl Iterator for Newest<'_> {
+impl Iterator for HandOvers<'_> {
     type Item = HandOver;
 
     fn next(&mut self) -> Option<HandOver> {
         while self.next > self.last {
             self.next -= 1;
-            let place = place(self.ring, self.next);
+            let place = record_word(self.ring, self.next);
             let get = |word: u32| self.words.load(place + word as usize);
             let [at, who, site] = [AT, WHO, SITE].map(get);
             if get(SUM) != sum(self.lock, self.next, [at, who, site]) || at <= self.after {

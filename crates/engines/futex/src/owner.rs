@@ -39,14 +39,14 @@ pub enum OwnedLock {
     RwlockItself = 4,
 }
 
-/// Bits of [`OwnedLock`] in [`Found`].
+/// Bits of [`OwnedLock`] in [`LockState`].
 pub(crate) const LOCK_SHIFT: u32 = HOLDER;
-/// Marks a thread in [`Found`]; without it the number is that of the readers.
+/// Marks a thread in [`LockState`]; without it the number is that of the readers.
 const IS_THREAD: u32 = 1 << (HOLDER - 1);
 
 /// What a wait found: the kind of lock in its upper bits, if it records a holder; below them the holder, or for a
 /// rwlock the number of threads that read.
-pub type Found = u32;
+pub type LockState = u32;
 
 impl OwnedLock {
     /// Returns the kind of lock for which a futex call waits, in a libc function with the owner bits
@@ -94,12 +94,12 @@ impl OwnedLock {
 
     /// Reads who holds the lock with this futex. `load` reads four bytes of the lock.
     #[inline(always)]
-    pub fn find(self, futex: u64, load: impl Fn(u64) -> u32) -> Found {
+    pub fn find(self, futex: u64, load: impl Fn(u64) -> u32) -> LockState {
         let thread = |id: u32| match id {
             0..=MOST_THREAD => IS_THREAD | id,
             _ => IS_THREAD,
         };
-        let found = match self {
+        let state = match self {
             OwnedLock::Mutex => thread(load(futex.wrapping_add(MUTEX_OWNER))),
             OwnedLock::Inheriting => thread(load(futex) & PI_OWNER),
             OwnedLock::Rwlock | OwnedLock::RwlockItself => {
@@ -110,23 +110,23 @@ impl OwnedLock {
                 }
             }
         };
-        found | (self as u32) << LOCK_SHIFT
+        state | (self as u32) << LOCK_SHIFT
     }
 }
 
 /// Returns the number of readers; 0 if a thread was found.
 #[inline(always)]
-pub(crate) fn readers(found: u32) -> u32 {
-    match found & IS_THREAD {
-        0 => found & MOST_THREAD,
+pub(crate) fn readers(state: u32) -> u32 {
+    match state & IS_THREAD {
+        0 => state & MOST_THREAD,
         _ => 0,
     }
 }
 
 /// Returns the holder as [`crate::history`] records it; 0 if unknown.
 #[inline]
-pub(crate) fn holder(found: u32) -> u32 {
-    match (found & IS_THREAD, found & MOST_THREAD) {
+pub(crate) fn holder(state: u32) -> u32 {
+    match (state & IS_THREAD, state & MOST_THREAD) {
         (0, 0) => 0,
         (0, _) => READERS,
         (_, id) => id,
@@ -170,13 +170,13 @@ mod tests {
             0x1008 => 77,
             _ => 0,
         };
-        let found = |lock: OwnedLock, futex| lock.find(futex, words) & ((1 << HOLDER) - 1);
-        let mutex = found(OwnedLock::Mutex, 0x1000);
+        let state = |lock: OwnedLock, futex| lock.find(futex, words) & ((1 << HOLDER) - 1);
+        let mutex = state(OwnedLock::Mutex, 0x1000);
         assert_eq!((holder(mutex), readers(mutex)), (77, 0));
-        let reads = found(OwnedLock::Rwlock, 0x1008);
+        let reads = state(OwnedLock::Rwlock, 0x1008);
         assert_eq!((holder(reads), readers(reads)), (READERS, 3));
-        assert_eq!(holder(found(OwnedLock::Inheriting, 0x1008)), 77);
-        assert_eq!(holder(found(OwnedLock::RwlockItself, 0x2000)), 0);
+        assert_eq!(holder(state(OwnedLock::Inheriting, 0x1008)), 77);
+        assert_eq!(holder(state(OwnedLock::RwlockItself, 0x2000)), 0);
         // What a program writes there may be no thread's id.
         let hostile = OwnedLock::Mutex.find(0, |_| u32::MAX) & ((1 << HOLDER) - 1);
         assert_eq!((holder(hostile), readers(hostile)), (0, 0));

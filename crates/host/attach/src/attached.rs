@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tiptoe_sys::host::Process;
 
+use crate::end_check;
 use crate::error::AttachError;
-use crate::gone;
 use crate::hold::{self, Hold};
 use crate::link::Link;
 use crate::phase::{has_exited, set_command};
@@ -172,7 +172,7 @@ impl Attached {
         let pid = self.process.pid();
         match self.is_command() {
             true => has_exited(pid),
-            false => gone(pid)(),
+            false => end_check(pid)(),
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
 
     fn wait_for_end_of(pid: u32) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !gone(pid)() {
+        while !end_check(pid)() {
             assert!(Instant::now() < deadline, "process {pid} still runs");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -45,7 +45,7 @@ pub use error::AttachError;
 
 /// Returns a function that checks whether a process has ended, as a zombie without other threads
 /// has.
-pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
+pub fn end_check(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,
         // Any other error says nothing about the process, such as too many open files.

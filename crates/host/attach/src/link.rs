@@ -59,7 +59,7 @@ pub struct Link {
     pub lock_slot: u32,
     /// As in the [`Terms`].
     pub scope_slot: u32,
-    gone: Box<dyn Fn() -> bool + Send + Sync>,
+    has_ended: Box<dyn Fn() -> bool + Send + Sync>,
     /// The agent's process, once the agent is in it.
     pulse: OnceLock<Pulse>,
     /// The request that the agent has not answered in time; no other may be sent before its answer.
@@ -69,14 +69,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// Maps both segments, writes the plan's header, and holds the owner word. `gone` must return
+    /// Maps both segments, writes the plan's header, and holds the owner word. `has_ended` must return
     /// whether the target has ended.
     pub fn new(
         data: OwnedFd,
         plan: OwnedFd,
         geometry: Geometry,
         terms: &Terms,
-        gone: Box<dyn Fn() -> bool + Send + Sync>,
+        has_ended: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> io::Result<Link> {
         let data = Segment::map(data, geometry.data_bytes())?;
         let plan = Segment::map(plan, Plan::FILE_BYTES)?;
@@ -88,7 +88,7 @@ impl Link {
             geometry,
             lock_slot: terms.lock_slot,
             scope_slot: terms.scope_slot,
-            gone,
+            has_ended,
             pulse: OnceLock::new(),
             unanswered: AtomicU64::new(0),
         };
@@ -132,9 +132,9 @@ impl Link {
     }
 
     /// Returns whether the target has ended, or runs another program.
-    pub fn is_gone(&self) -> bool {
-        let is_over = |pulse: &Pulse| pulse.is_over(&*self.gone);
-        (self.gone)() || self.pulse.get().is_some_and(is_over)
+    pub fn has_lost_target(&self) -> bool {
+        let is_over = |pulse: &Pulse| pulse.is_over(&*self.has_ended);
+        (self.has_ended)() || self.pulse.get().is_some_and(is_over)
     }
 
     /// Returns the agent's error if it refused to serve before its hello.
@@ -152,7 +152,7 @@ impl Link {
             if let Some(hello) = self.data().hello() {
                 return Some(hello);
             }
-            if self.refusal().is_some() || self.is_gone() || Instant::now() > deadline {
+            if self.refusal().is_some() || self.has_lost_target() || Instant::now() > deadline {
                 return None;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -168,7 +168,7 @@ impl Link {
         let wait = Wait::new(self);
         let mut pause = Duration::from_micros(20);
         while !self.is_answered(sequence, pause) {
-            if self.is_gone() {
+            if self.has_lost_target() {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
@@ -375,7 +375,13 @@ impl Link {
 
     /// Ignores a failed request if the target ended, because then nothing is left to do.
     fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
-        result.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
+        result.or_else(|error| {
+            if self.has_lost_target() {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })
     }
 
     /// Makes the agent restore the program, and waits until it sleeps. `last` runs once no trap byte
@@ -383,7 +389,10 @@ impl Link {
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
-            while !is_over(self.data().state()) && !self.is_gone() && Instant::now() < deadline {
+            while !is_over(self.data().state())
+                && !self.has_lost_target()
+                && Instant::now() < deadline
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };

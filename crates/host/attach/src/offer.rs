@@ -4,8 +4,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tiptoe_wire::{Geometry, Plan as PlanSegment, descriptors::seals};
 
+use crate::end_check;
 use crate::error::AttachError;
-use crate::gone;
 use crate::link::{Link, Terms};
 use crate::preload;
 use crate::resident::AgentFile;
@@ -35,7 +35,7 @@ impl Offer {
             .try_clone()
             .and_then(|data| Ok((data, self.plan.try_clone()?)));
         let linked = copies.and_then(|(data, plan)| {
-            let link = Link::new(data, plan, self.geometry, terms, gone(process))?;
+            let link = Link::new(data, plan, self.geometry, terms, end_check(process))?;
             preload::seal(self.plan.as_raw_fd(), seals::PLAN)?;
             preload::seal(self.data.as_raw_fd(), seals::DATA)?;
             Ok(link)

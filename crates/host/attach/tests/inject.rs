@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
 use tiptoe_attach::inject::{
-    Inject, InjectError, Injection, Masks, Resident, Unready, Words, inject,
+    Inject, InjectError, Injection, MaskFailure, Masks, Resident, Words, inject,
 };
 use tiptoe_sys::host::procfs::Process;
 

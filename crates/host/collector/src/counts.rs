@@ -35,7 +35,7 @@ const OTHERS: &str = "(other threads)";
 
 /// Slots whose words cannot simply be summed over threads.
 #[derive(Default)]
-pub struct Special {
+pub struct SlotKinds {
     /// The first slots of timed functions.
     pub timed: Vec<u32>,
     /// The first slots of an argument's values.
@@ -50,7 +50,7 @@ pub fn read(
     file: &File,
     geometry: Geometry,
     by: Option<By>,
-    special: &Special,
+    kinds: &SlotKinds,
 ) -> std::io::Result<Counts> {
     let mut counts = Counts {
         totals: vec![0; geometry.slots as usize],
@@ -59,18 +59,18 @@ pub fn read(
     let mut words = SlabWords::new(file, geometry, 0..geometry.slots);
     for (slab, owner) in slabs(file, geometry)? {
         words.read(slab)?;
-        words.add_timed(&mut counts.totals, &special.timed);
-        for slot in &special.valued {
+        words.add_timed(&mut counts.totals, &kinds.timed);
+        for slot in &kinds.valued {
             let kept = counts.values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
-        for slot in &special.timed_values {
+        for slot in &kinds.timed_values {
             let kept = counts.timed_values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
         if let Some(by) = by.filter(|by| matches!(by, By::Thread | By::Comm)) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
-            counts.add_part(key, &words, &special.timed);
+            counts.add_part(key, &words, &kinds.timed);
         }
     }
     for (slot, kept) in &counts.timed_values {

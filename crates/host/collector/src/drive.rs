@@ -38,7 +38,7 @@ const SHORTEST: Duration = Duration::from_micros(100);
 
 /// When a run counts, and what ends it.
 #[derive(Clone, Debug, Default)]
-pub struct Course {
+pub struct RunOptions {
     /// How long to wait before counting.
     pub delay: Option<Duration>,
     /// How long to count; if `None`, until the target ends or `stop` is set.
@@ -124,7 +124,7 @@ impl RunClock {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunEnd {
     pub(crate) clock: RunClock,
     /// For how long the instrument counted.
     pub(crate) elapsed: Duration,
@@ -136,22 +136,22 @@ pub(crate) struct Ran {
 /// CPU time to the session.
 pub(crate) fn drive(
     instrument: &mut dyn Instrument,
-    course: &Course,
+    options: &RunOptions,
     targets: &mut Targets,
     session: &mut Session,
     observer: &mut dyn Observer,
-) -> Result<Ran, Error> {
-    if let Some(time) = course.delay {
+) -> Result<RunEnd, Error> {
+    if let Some(time) = options.delay {
         // With a delay, the command begins before the counting.
         targets.release()?;
-        pause(time, &course.stop, targets);
+        pause(time, &options.stop, targets);
     }
     instrument.start(targets)?;
     targets.counted().for_each(Attached::mark);
     let (clock, started_at) = (RunClock::start(), SystemTime::now());
-    course.ready.notify(&targets.names());
+    options.ready.notify(&targets.names());
     targets.release()?;
-    let mut timers = Timers::new(course.interval, course.duration);
+    let mut timers = Timers::new(options.interval, options.duration);
     let mut ends = targets.ends();
     let has_ended = loop {
         // Must be checked before the poll, so that the last poll reads all of an ended command.
@@ -162,7 +162,7 @@ pub(crate) fn drive(
             observer,
         })?;
         let elapsed = clock.elapsed();
-        let is_stopped = is_set(&course.stop) || timers.is_over(elapsed);
+        let is_stopped = is_set(&options.stop) || timers.is_over(elapsed);
         let next = match next {
             Next::Within(time) if !is_stopped && !have_ended => time.min(LOOK),
             _ => break !is_stopped,
@@ -174,7 +174,7 @@ pub(crate) fn drive(
             instrument.report_progress(targets.cpu_ns(elapsed), observer)?;
         }
         // The observer may have set `stop`.
-        if !is_set(&course.stop) {
+        if !is_set(&options.stop) {
             let next = next.min(timers.pause(clock.elapsed()));
             ends.wait(next.max(SHORTEST));
         }
@@ -194,7 +194,7 @@ pub(crate) fn drive(
     session.duration_ns += elapsed.as_nanos() as u64;
     session.cpu_ns += targets.cpu_ns(elapsed);
     session.cpus = targets.cpus();
-    Ok(Ran {
+    Ok(RunEnd {
         clock,
         elapsed,
         has_ended,

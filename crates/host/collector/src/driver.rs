@@ -289,7 +289,7 @@ fn wait_for_agent(target: &Attached) -> Result<(), String> {
         if let Some(why) = link.refusal() {
             return Err(format!("the agent could not begin: {why}"));
         }
-        if link.is_gone() {
+        if link.has_lost_target() {
             return Err("it ended before that".to_owned());
         }
         if Instant::now() > deadline || is_past_preloading(target.process) {
@@ -313,7 +313,7 @@ fn is_past_preloading(process: Process) -> bool {
 /// Counts through the kernel in a running command, or in one that an agent holds which cannot
 /// serve.
 fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
-    if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::is_gone) {
+    if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::new("nothing was counted"));
     }
     let modules = Names::of(target.process, &mut Cache::default())?.modules;

@@ -45,7 +45,7 @@ mod words;
 pub use tiptoe_attach::phase::{Phase, end_command, has_no_command};
 pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
-pub use drive::Course;
+pub use drive::RunOptions;
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Progress, Request, RequestTarget};

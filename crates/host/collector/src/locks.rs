@@ -15,7 +15,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
 use crate::drive::{
-    Course, Instrument, Next, RunClock, Span, Targets, Turn, drive, outcome, session_target,
+    Instrument, Next, RunClock, RunOptions, Span, Targets, Turn, drive, outcome, session_target,
     wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
@@ -39,7 +39,7 @@ pub struct LockRequest {
     /// callers.
     pub by: Option<LockBy>,
     /// When to count.
-    pub course: Course,
+    pub options: RunOptions,
 }
 
 /// What rows are grouped by.
@@ -83,11 +83,11 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     let first = targets.counted().next();
     let command = first.map(|target| target.command.clone());
     let mut session = Session::new(command.unwrap_or_default());
-    let course = &request.course;
-    drive(&mut locks, course, &mut targets, &mut session, observer)?;
+    let options = &request.options;
+    drive(&mut locks, options, &mut targets, &mut session, observer)?;
     locks.section(&targets, &mut session)?;
     let (processes, notes) = (targets.iter_mut(), &mut session.notes);
-    let exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
+    let exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
     Ok(outcome(session, exit_status, &own))
 }
 

@@ -17,30 +17,30 @@ use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
-use crate::probe_slots::{ProbeRow, Rows};
+use crate::probe_slots::{ProbeSlots, SlotKey};
 use crate::resolve::Probe;
 
-mod apart;
 mod follow;
 mod holds;
 mod hooks;
 mod intercept;
 mod lock_sites;
+mod own_mappings;
 mod room;
 mod standard;
-mod unseen;
+mod unhooked_code;
 mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 pub use lock_sites::{Locks, name_of, owners};
 pub use standard::{Extent, standard_rows};
-pub use unseen::{blocks_signals, replaces_block, why_not};
+pub use unhooked_code::{blocks_signals, replaces_block, why_not};
 pub use wrappers::{is_of_libc, wrappers};
 
 /// Where a hook of a system call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookPlace {
+pub enum HookLocation {
     /// In the C library.
     Libc,
     /// In other code. The agent can do without this hook.
@@ -56,11 +56,11 @@ pub struct PlannedSite {
     /// them.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has it from an earlier session.
-    pub known: bool,
+    pub is_in_table: bool,
     /// The address after the system call that it hooks; 0 for none.
-    pub behind: u64,
+    pub after_syscall: u64,
     /// Where it is, if it hooks a system call.
-    pub place: HookPlace,
+    pub location: HookLocation,
     /// The agent's table has other sites at its address, any of which may be the current one.
     pub has_others: bool,
     /// The address of the return addresses that its trampoline keeps, or 0.
@@ -102,15 +102,15 @@ pub struct Plan {
 pub const BROKEN_OFF: &str = "attaching was broken off";
 
 /// The state of a process that the planner reads.
-pub struct Ground<'a> {
+pub struct ProcessState<'a> {
     pub maps: &'a [Mapping],
     /// Sites that the agent has, from earlier sessions and from this one.
-    pub known: &'a [Site],
+    pub agent_sites: &'a [Site],
     /// The address ranges at which the code of this session is mapped.
     pub mapped: Vec<Range<u64>>,
     /// The callers' arenas of this session.
     pub callers: &'a [CallerArena],
-    pub rows: &'a Rows,
+    pub probe_slots: &'a ProbeSlots,
     pub geometry: Geometry,
     /// The first slot that a probe may have.
     pub first_slot: u32,
@@ -131,9 +131,9 @@ pub struct Ground<'a> {
 
 struct Draft<'a> {
     planner: Planner,
-    ground: &'a Ground<'a>,
+    state: &'a ProcessState<'a>,
     /// The agent's sites by address, the latest last.
-    known: HashMap<u64, Vec<&'a Site>>,
+    sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
     /// The number of the next probe that follows calls; numbers are never reused.
     next_call: u32,
@@ -148,16 +148,16 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
 }
 
 /// Plans hooks in `modules`, and all probes.
-pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
+pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
-        planner: Planner::new(ground.abi, room::space(ground)),
-        ground,
-        known: by_address(ground.known),
-        next_slot: first_free_slot(ground.known).max(ground.first_slot),
-        next_call: known_calls(ground.known),
+        planner: Planner::new(state.abi, room::space(state)),
+        state,
+        sites_by_address: by_address(state.agent_sites),
+        next_slot: first_free_slot(state.agent_sites).max(state.first_slot),
+        next_call: known_calls(state.agent_sites),
     };
     let mut plan = Plan {
-        unwinders: ground.unwinders.to_vec(),
+        unwinders: state.unwinders.to_vec(),
         ..Plan::default()
     };
     for module in modules.iter().filter(|module| is_libc(module)) {
@@ -165,17 +165,17 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         plan.hooks.extend(hooks);
         plan.restorer = plan.restorer.or_else(|| restorer(module));
     }
-    for module in modules.iter().filter(unseen::makes_own_calls) {
+    for module in modules.iter().filter(unhooked_code::makes_own_calls) {
         draft.hooks_elsewhere(module, probes, &mut plan);
     }
     plan.hooks.extend(draft.changed(modules));
-    if ground.follows {
+    if state.follows {
         draft.interceptions(modules, true, &mut plan);
     }
-    if ground.locks {
+    if state.locks {
         draft.locks(modules, &mut plan.locks);
     }
-    if let Some(lock) = ground.hold {
+    if let Some(lock) = state.hold {
         draft.holds(modules, lock, &mut plan.locks);
     }
     attach_progress::begin(probes.len());
@@ -185,14 +185,14 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         false => draft.probe(probe),
     };
     plan.probes = probes.map(draw).collect();
-    if !ground.follows {
+    if !state.follows {
         // Must be after the probes, which need the room more.
         draft.interceptions(modules, false, &mut plan);
     }
     plan.ranges = draft.planner.new_ranges();
     plan.arenas = draft.planner.new_arenas();
     plan.callers = draft.planner.caller_arenas().to_vec();
-    let known = |arena: &&CallerArena| ground.callers.iter().any(|c| c.base == arena.base);
+    let known = |arena: &&CallerArena| state.callers.iter().any(|c| c.base == arena.base);
     let new = plan.callers.iter().filter(|arena| !known(arena));
     plan.new_callers = new.map(|arena| arena.base).collect();
     plan
@@ -208,11 +208,15 @@ impl Plan {
 
     /// Returns the ranges of code that get their own mappings before their sites are patched, for
     /// the sites that `will_be` selects.
-    pub fn apart(&self, maps: &[Mapping], will_be: impl Fn(&Site) -> bool) -> Vec<Range<u64>> {
+    pub fn ranges_of_own_mappings(
+        &self,
+        maps: &[Mapping],
+        will_be: impl Fn(&Site) -> bool,
+    ) -> Vec<Range<u64>> {
         let own = self.hooks.iter().chain(&self.locks.sites);
         let all = own.chain(self.probes.iter().flatten());
         let sites = all.map(|planned| &planned.site);
-        apart::ranges(maps, sites.filter(|site| will_be(site)))
+        own_mappings::ranges(maps, sites.filter(|site| will_be(site)))
     }
 }
 
@@ -251,7 +255,7 @@ pub fn is_runtime(module: &Module) -> bool {
 impl Draft<'_> {
     /// Plans the hook of the function that the loader calls when its list of libraries changes.
     fn changed(&mut self, modules: &[Module]) -> Option<PlannedSite> {
-        let address = self.ground.changed?;
+        let address = self.state.changed?;
         modules.iter().find_map(|module| {
             let mut functions = module.object.image.functions().iter();
             let is = |function: &&Function| function.address.wrapping_add(module.bias) == address;
@@ -265,22 +269,22 @@ impl Draft<'_> {
 
     /// Returns the sites that the agent has at an address, the latest first.
     fn known_at(&self, address: u64) -> impl Iterator<Item = &Site> {
-        let known = self.known.get(&address).into_iter().flatten();
+        let known = self.sites_by_address.get(&address).into_iter().flatten();
         known.rev().copied()
     }
 
     /// Returns the latest site at an address that is `wanted`. Because an attach reuses what any
     /// earlier one left, a process has no more trampolines than different ones were ever requested.
-    fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
+    fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
-        Some(again(site, has_others))
+        Some(reuse(site, has_others))
     }
 
-    /// As [`Draft::again_at`], but the site's original bytes must be unchanged, because another
+    /// As [`Draft::reusable_at`], but the site's original bytes must be unchanged, because another
     /// library may have been mapped there since.
-    fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
-        self.again_at(shape.site(), |site| {
+    fn reusable(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
+        self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
     }
@@ -310,17 +314,17 @@ impl Draft<'_> {
         }
         let whole = Hits {
             by: None,
-            ..self.ground.hits
+            ..self.state.hits
         };
         let body = |slot, number| match probe.follow {
             Follow::Values => Body::Count {
                 slot,
-                hits: self.ground.hits,
+                hits: self.state.hits,
             },
             Follow::No => Body::Count { slot, hits: whole },
             Follow::Record => Body::Record {
                 slot,
-                ring: self.ground.geometry.ring_offset() as u32,
+                ring: self.state.geometry.ring_offset() as u32,
                 hits: whole,
             },
             Follow::Gate => Body::Gate {
@@ -332,26 +336,26 @@ impl Draft<'_> {
                 probe: number,
                 timed: follow.is_timed(),
                 hits: match follow {
-                    Follow::TimedValues => self.ground.hits,
+                    Follow::TimedValues => self.state.hits,
                     _ => whole,
                 },
             },
         };
-        let own = self.ground.rows.slot(&ProbeRow::of(probe));
+        let own = self.state.probe_slots.slot(&SlotKey::of(probe));
         let fits = |known: &Site| match own {
             Some(slot) => known.slot == slot,
-            None => !self.ground.rows.has(known.slot),
+            None => !self.state.probe_slots.has(known.slot),
         };
         let same = |known: &Site| fits(known) && known.body == body_hash(&body(0, 0));
-        if let Some(known) = self.again(&shape, same) {
+        if let Some(known) = self.reusable(&shape, same) {
             return Ok(known);
         }
         let width = probe.follow.width();
         let of_its_size = |known: &Site| fits(known) && known.width() == width;
-        let of_its_size = self.again(&shape, of_its_size);
+        let of_its_size = self.reusable(&shape, of_its_size);
         let had = own.or(of_its_size.map(|known| known.site.slot));
         let slot = had.unwrap_or(self.next_slot);
-        if slot.saturating_add(width) > self.ground.geometry.slots {
+        if slot.saturating_add(width) > self.state.geometry.slots {
             return Err("there are no counters left for it".to_owned());
         }
         let body = body(slot, self.next_call);
@@ -372,7 +376,7 @@ fn restorer(libc: &Module) -> Option<u64> {
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
 }
 
-fn again(known: &Site, has_others: bool) -> PlannedSite {
+fn reuse(known: &Site, has_others: bool) -> PlannedSite {
     let strategy = match known.len {
         1 => Strategy::Trap,
         2 => Strategy::Short,
@@ -382,10 +386,10 @@ fn again(known: &Site, has_others: bool) -> PlannedSite {
         site: *known,
         strategy,
         writes: Vec::new(),
-        known: true,
+        is_in_table: true,
         callers: 0,
-        behind: 0,
-        place: HookPlace::Libc,
+        after_syscall: 0,
+        location: HookLocation::Libc,
         has_others,
         untimed: None,
     }
@@ -486,9 +490,9 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
         strategy: patch.strategy,
         callers: patch.callers,
         writes: writes(patch),
-        known: false,
-        behind: 0,
-        place: HookPlace::Libc,
+        is_in_table: false,
+        after_syscall: 0,
+        location: HookLocation::Libc,
         has_others: false,
         untimed: None,
     }

@@ -9,15 +9,15 @@ use crate::resolve::Probe;
 
 /// An address in a file, and what is recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProbeRow {
+pub struct SlotKey {
     file: FileKey,
     address: u64,
     follow: Follow,
 }
 
-impl ProbeRow {
-    pub fn of(probe: &Probe) -> ProbeRow {
-        ProbeRow {
+impl SlotKey {
+    pub fn of(probe: &Probe) -> SlotKey {
+        SlotKey {
             file: probe.object.key,
             address: probe.function.address + probe.offset,
             follow: probe.follow,
@@ -27,24 +27,24 @@ impl ProbeRow {
 
 /// The slots of a session.
 #[derive(Default)]
-pub struct Rows {
-    slots: HashMap<ProbeRow, u32>,
+pub struct ProbeSlots {
+    slots: HashMap<SlotKey, u32>,
     taken: HashSet<u32>,
 }
 
-impl Rows {
-    pub fn slot(&self, row: &ProbeRow) -> Option<u32> {
-        self.slots.get(row).copied()
+impl ProbeSlots {
+    pub fn slot(&self, key: &SlotKey) -> Option<u32> {
+        self.slots.get(key).copied()
     }
 
-    /// Returns whether a slot belongs to a row.
+    /// Returns whether a slot belongs to a key.
     pub fn has(&self, slot: u32) -> bool {
         self.taken.contains(&slot)
     }
 
-    /// Assigns a slot to a row; returns `true` if the row had none.
-    pub fn insert(&mut self, row: ProbeRow, slot: u32) -> bool {
+    /// Assigns a slot to a key; returns `true` if the key had none.
+    pub fn insert(&mut self, key: SlotKey, slot: u32) -> bool {
         self.taken.insert(slot);
-        self.slots.insert(row, slot).is_none()
+        self.slots.insert(key, slot).is_none()
     }
 }

@@ -14,15 +14,15 @@ use crate::request::{Budget, By, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, TRAP_WINDOW, Tracee};
 
-mod bystanders;
 mod gate_report;
 mod loading;
 mod lock_report;
+mod outside_findings;
 mod pace;
 mod progress;
 mod scope_report;
 
-use bystanders::Bystanders;
+use outside_findings::OutsideFindings;
 use pace::{Pace, TURN};
 use progress::RunPrices;
 
@@ -49,7 +49,7 @@ pub struct Run<'a> {
     last_interval_end: Duration,
     /// How often threads entered and left scopes.
     scope_visits: u64,
-    bystanders: Bystanders,
+    outside_findings: OutsideFindings,
     pace: Pace,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
             begin: None,
             last_interval_end: Duration::ZERO,
             scope_visits: 0,
-            bystanders: Bystanders::default(),
+            outside_findings: OutsideFindings::default(),
             pace: Pace::new(start),
         }
     }
@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
 
     /// Computes the cost of the last counts and adds it to the session.
     pub fn finish(&mut self, events: &Events) {
-        self.note_bystanders();
+        self.note_outside_findings();
         if !self.price_locks() {
             self.price_events(events);
         }

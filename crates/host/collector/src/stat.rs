@@ -13,7 +13,7 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
-    Course, Instrument, Next, RunClock, Span, Targets, Turn, drive, outcome, wait_for_end,
+    Instrument, Next, RunClock, RunOptions, Span, Targets, Turn, drive, outcome, wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome};
 
@@ -21,9 +21,9 @@ mod cgroups;
 mod choice;
 mod cost;
 mod count_sums;
+mod cpu_use;
 mod fallback;
 mod source;
-mod used;
 
 pub use cgroups::{is_at_switches, is_read};
 
@@ -31,7 +31,7 @@ pub use cgroups::{is_at_switches, is_read};
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
 use count_sums::{CountSource, Runs, Sums};
-use used::Meter;
+use cpu_use::Meter;
 
 /// The pause between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ pub struct StatRequest<'a> {
     /// How often to run the command.
     pub repeat: u32,
     /// When to count.
-    pub course: Course,
+    pub options: RunOptions,
 }
 
 /// What is counted.
@@ -74,18 +74,18 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         whom: whom(request),
         ..Stat::default()
     };
-    let course = &request.course;
+    let options = &request.options;
     let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
         let mut targets = targets(request)?;
         let mut counting = Counting::open(request, &targets, &mut session, &mut stat)?;
-        let ran = drive(&mut counting, course, &mut targets, &mut session, observer)?;
+        let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
         is_free = counting.source.is_free();
         let meter;
         (total, meter) = counting.section(&mut session)?;
         let (processes, notes) = (targets.iter_mut(), &mut session.notes);
-        exit_status = wait_for_end(processes, &course.hand_on, observer, notes);
+        exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
         let used = meter.used(&request.whom);
         if request.whom == StatWhom::Command {
             // The loop fetches the CPU time of running processes only.
@@ -95,7 +95,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         let has_ended = ran.has_ended && request.command.is_some();
         runs.add(&total, ran.elapsed, has_ended.then_some(used));
         // Relaxed: the flag orders no other data.
-        if course.stop.load(Ordering::Relaxed) {
+        if options.stop.load(Ordering::Relaxed) {
             break;
         }
     }

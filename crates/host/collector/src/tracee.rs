@@ -25,10 +25,10 @@ mod arm;
 mod broken_off;
 mod budget;
 mod calls;
-mod confined;
+mod confinement;
 mod contended_locks;
-mod described;
-mod ended;
+mod described_code;
+mod end_reason;
 mod enter;
 mod foreign;
 mod futexes;
@@ -37,17 +37,17 @@ mod install;
 mod kernel;
 mod loaded_libraries;
 mod meter;
-mod outside;
 mod patches;
 mod plan;
 mod process_kind;
 mod reads;
 mod records;
+mod restore_outside;
 mod scope_ports;
 mod seen_waits;
 mod space;
-mod thinned;
 mod throttle;
+mod wait_sampling;
 mod watches;
 
 pub use enter::{short_of_room, unpatchable};
@@ -118,12 +118,12 @@ pub struct Tracee {
     /// The signals that the agent owns, and where it records the threads that block them.
     masks: Option<Masks>,
     /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
-    quiet: Option<guards::Quiet>,
+    quiet: Option<guards::TrapFreeProcess>,
     /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<String>>,
     /// Why the agent was asked to leave, or left by itself.
     left: Cell<Option<LeaveReason>>,
-    confinement: confined::Confinement,
+    confinement: confinement::Confinement,
     /// The armed sites except hooks. Site N belongs to counter N.
     sites: Vec<Site>,
     /// The file of each of these sites.
@@ -137,7 +137,7 @@ pub struct Tracee {
     is_end_reported: Cell<bool>,
     call_budget: Option<budget::CallBudget>,
     /// Decides how many waits for locks are timed.
-    thinning: Option<thinned::Thinning>,
+    thinning: Option<wait_sampling::Thinning>,
     rings: RefCell<Option<records::Rings>>,
     watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
@@ -174,7 +174,7 @@ impl Tracee {
             quiet: None,
             unseen: OnceCell::new(),
             left: Cell::new(None),
-            confinement: confined::Confinement::of(process),
+            confinement: confinement::Confinement::of(process),
             sites: Vec::new(),
             files: Vec::new(),
             later: PlanState::default(),
@@ -323,7 +323,7 @@ impl Tracee {
         self.refused.extend(refused);
         self.notes.extend(notes);
         self.call_budget = budget::CallBudget::of(plan);
-        self.thinning = thinned::Thinning::of(plan);
+        self.thinning = wait_sampling::Thinning::of(plan);
         let before = Instant::now();
         self.open_rings(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_event::Histogram as Times;
-use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
+use tiptoe_kernel::futexes::{Calls, FutexCounts, FutexKey};
 use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
@@ -23,7 +23,7 @@ mod proxies;
 mod refused;
 #[cfg(test)]
 mod tests;
-mod totals;
+mod wait_totals;
 
 use blame::Holders;
 pub use by::ByLock;
@@ -32,7 +32,7 @@ pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
-pub use totals::WaitTotals;
+pub use wait_totals::WaitTotals;
 
 /// The scope of waits that the kernel reported.
 const UNKNOWN_SCOPE: &str = "(scope not known)";
@@ -97,7 +97,7 @@ impl Waits {
         }
     }
 
-    fn of(row: &FutexRow) -> Waits {
+    fn of(row: &FutexCounts) -> Waits {
         let wakers = row.wakers.iter();
         Waits {
             calls: row.calls,
@@ -245,7 +245,7 @@ impl WaitRecords {
     }
 
     /// Adds the kernel's counts.
-    pub fn add_in_kernel(&mut self, rows: &[FutexRow], calls: Calls, unfinished: u64) {
+    pub fn add_in_kernel(&mut self, rows: &[FutexCounts], calls: Calls, unfinished: u64) {
         self.all_waits = self.all_waits.saturating_add(calls.waits);
         self.all_wakes = self.all_wakes.saturating_add(calls.wakes);
         self.unfinished = self.unfinished.saturating_add(unfinished);

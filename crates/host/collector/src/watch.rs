@@ -13,7 +13,7 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch};
 
 use crate::drive::{
-    Course, Instrument, Next, Ran, RunClock, Targets, Turn, drive, outcome, session_target,
+    Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, drive, outcome, session_target,
     wait_for_end,
 };
 use crate::module::Cache;
@@ -27,17 +27,17 @@ mod breakpoints;
 mod condition;
 mod each;
 mod ends;
-mod foresee;
+mod foreign_hits;
 mod form;
 mod freed;
 mod holders;
+mod initial_rules;
 mod inside;
 mod kernel;
-mod learn;
+mod learned_code;
 mod moves;
 mod origins;
 mod shared;
-mod strangers;
 mod thread;
 mod turns;
 mod variable_value;
@@ -45,10 +45,10 @@ mod variables;
 
 use begin::Target;
 use breakpoints::Breakpoints;
+use foreign_hits::ForeignHits;
 use form::BreakpointRefusal;
 pub(crate) use holders::explain;
 use inside::InProcessWatch;
-use strangers::Strangers;
 use turns::{Registers, Turns};
 use variables::{RequestedVariable, WatchedVariable};
 
@@ -91,13 +91,13 @@ pub struct WatchRequest {
     /// The share of one CPU's time that hits may take.
     pub budget: Budget,
     /// When to count.
-    pub course: Course,
+    pub options: RunOptions,
 }
 
 struct Run<'a> {
     request: &'a WatchRequest,
     target: Target,
-    places: Vec<WatchedVariable>,
+    variables: Vec<WatchedVariable>,
     form: Box<dyn Breakpoints>,
     /// Why the watch is not on all CPUs.
     why: Option<String>,
@@ -106,7 +106,7 @@ struct Run<'a> {
     allowance: Option<Allowance>,
     /// When the window ends, since the start.
     window_end: Duration,
-    strangers: Strangers,
+    foreign_hits: ForeignHits,
     /// A bit for each variable whose events were disabled when the allowance was used up.
     rested: u64,
     notes: Vec<Note>,
@@ -126,7 +126,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         return Err(error);
     }
     let (processes, notes) = (at.iter_mut(), &mut session.notes);
-    let exit_status = wait_for_end(processes, &request.course.hand_on, observer, notes);
+    let exit_status = wait_for_end(processes, &request.options.hand_on, observer, notes);
     Ok(outcome(session, exit_status, &own))
 }
 
@@ -151,10 +151,10 @@ fn arm<'a>(
         traced: Some(tracee),
         ..Targets::default()
     };
-    let (places, turns) = find(request, variables, &target)?;
+    let (variables, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let form = InProcessWatch::open(&at, wanted, &points(&places), turns.serving())?;
-    let run = Run::new(request, target, places, Box::new(form), why, turns);
+    let form = InProcessWatch::open(&at, wanted, &points(&variables), turns.serving())?;
+    let run = Run::new(request, target, variables, Box::new(form), why, turns);
     Ok((run, at))
 }
 
@@ -166,11 +166,11 @@ fn arm_outside<'a>(
     let attached = begin::begin(&request.target)?;
     let target = Target::of(&attached, Cache::default())?;
     target.process.known_in_kernel().map_err(Error::from)?;
-    let (places, turns) = find(request, variables, &target)?;
+    let (variables, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let points = points(&places);
+    let points = points(&variables);
     let (form, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
-    let run = Run::new(request, target, places, form, why, turns);
+    let run = Run::new(request, target, variables, form, why, turns);
     Ok((run, Targets::of(vec![attached])))
 }
 
@@ -179,16 +179,16 @@ fn find(
     variables: &[RequestedVariable],
     target: &Target,
 ) -> Result<(Vec<WatchedVariable>, Turns), Error> {
-    let places = target.find(variables, request.thread.as_deref())?;
+    let variables = target.find(variables, request.thread.as_deref())?;
     if request.when.is_some() {
-        places.iter().try_for_each(WatchedVariable::comparable)?;
+        variables.iter().try_for_each(WatchedVariable::comparable)?;
     }
-    let turns = Turns::new(&places, request.rotate, request.all_slots)?;
-    Ok((places, turns))
+    let turns = Turns::new(&variables, request.rotate, request.all_slots)?;
+    Ok((variables, turns))
 }
 
-fn points(places: &[WatchedVariable]) -> Vec<Watchpoint> {
-    places.iter().map(WatchedVariable::watchpoint).collect()
+fn points(variables: &[WatchedVariable]) -> Vec<Watchpoint> {
+    variables.iter().map(WatchedVariable::watchpoint).collect()
 }
 
 fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> WatchWanted {
@@ -203,7 +203,7 @@ fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> 
             .budget
             .share()
             .map(|share| (share * window_ns) as u64),
-        form: Form::Wide,
+        form: Form::Cpus,
         all_slots: request.all_slots,
     }
 }
@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
     fn new(
         request: &'a WatchRequest,
         target: Target,
-        places: Vec<WatchedVariable>,
+        variables: Vec<WatchedVariable>,
         mut form: Box<dyn Breakpoints>,
         why: Option<String>,
         turns: Turns,
@@ -224,16 +224,16 @@ impl<'a> Run<'a> {
         });
         Run {
             request,
-            notes: shared::notes(&target, &places),
+            notes: shared::notes(&target, &variables),
             target,
-            places,
+            variables,
             form,
             why,
             turns,
             named: each::Places::new(),
             allowance,
             window_end: WINDOW,
-            strangers: Strangers::default(),
+            foreign_hits: ForeignHits::default(),
             rested: 0,
         }
     }
@@ -244,9 +244,10 @@ impl<'a> Run<'a> {
         session: &mut Session,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
-        self.form.foresee(&self.target, &self.places)?;
-        let course = &self.request.course;
-        let ran = drive(self, course, at, session, observer)?;
+        self.form
+            .supply_initial_rules(&self.target, &self.variables)?;
+        let options = &self.request.options;
+        let ran = drive(self, options, at, session, observer)?;
         self.report_accesses(ran.clock, observer);
         self.notes.extend(self.move_notes());
         self.section(&ran, at, session)
@@ -261,8 +262,8 @@ impl<'a> Run<'a> {
         let window = self.form.refresh(turn.at)?;
         self.note_window(window);
         if window.by_strangers {
-            self.strangers
-                .meet(self.request.via, &mut self.form, turn.observer);
+            self.foreign_hits
+                .handle_window(self.request.via, &mut self.form, turn.observer);
         }
         let switching = turn.clock.elapsed() - now;
         self.window_end = now + WINDOW.max(switching * SWITCHING);
@@ -278,19 +279,19 @@ impl<'a> Run<'a> {
     }
 
     /// Adds the counts to the session.
-    fn section(&mut self, ran: &Ran, at: &Targets, session: &mut Session) -> Result<(), Error> {
+    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
         let report = self.form.report(at)?;
         session.targets = at.counted().map(session_target).collect();
         let has_missed = report.missed != [0; 4];
         let mut variables = Vec::new();
-        for (index, place) in (0..).zip(&self.places) {
+        for (index, variable) in (0..).zip(&self.variables) {
             let hits = self.form.hits(index)?;
             let rested = has_missed || self.rested & 1 << index != 0;
             let watched = || self.turns.watched_ns(index as usize, ran.elapsed);
-            let watched = place.life.watched_ns().unwrap_or_else(watched);
-            let takes_turns = self.turns.are_needed() && !place.is_pinned();
+            let watched = variable.lifetime.watched_ns().unwrap_or_else(watched);
+            let takes_turns = self.turns.are_needed() && !variable.is_pinned();
             let partly = takes_turns.then_some(watched);
-            variables.push(place.variable(hits, rested, partly));
+            variables.push(variable.to_session(hits, rested, partly));
             let reading = Reading {
                 count: hits.wanted,
                 time_enabled_ns: session.duration_ns,
@@ -299,14 +300,16 @@ impl<'a> Run<'a> {
             };
             session
                 .events
-                .push(Event::new(place.event(), report.via, reading));
+                .push(Event::new(variable.event(), report.via, reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = access_rows::rows(&report.rows, &self.places, &self.target, ran.clock);
-        let places = self.places.iter();
-        let freed = places.clone().filter_map(|place| freed::note(place, &rows));
+        let rows = access_rows::rows(&report.rows, &self.variables, &self.target, ran.clock);
+        let watched = self.variables.iter();
+        let freed = watched
+            .clone()
+            .filter_map(|variable| freed::note(variable, &rows));
         self.notes.extend(freed);
-        let ended = places.filter_map(|place| ends::note(place, &rows, &self.target));
+        let ended = watched.filter_map(|variable| ends::note(variable, &rows, &self.target));
         self.notes.extend(ended);
         let by = if self.request.by_thread {
             "thread"
@@ -329,7 +332,7 @@ impl<'a> Run<'a> {
             drops: dropped(report.drops, report.missed),
         });
         session.notes.append(&mut self.notes);
-        session.notes.extend(self.strangers.note());
+        session.notes.extend(self.foreign_hits.note());
         Ok(())
     }
 
@@ -370,7 +373,7 @@ impl Instrument for Run<'_> {
             form: &mut *self.form,
             at: turn.at,
             target: &self.target,
-            places: &self.places,
+            variables: &self.variables,
             rested: &mut self.rested,
         };
         self.turns.rotate(now, &mut registers)?;
@@ -396,7 +399,7 @@ impl Instrument for Run<'_> {
 
     fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
         let (mut wanted, mut hits) = (0_u64, 0_u64);
-        for (index, _) in (0..).zip(&self.places) {
+        for (index, _) in (0..).zip(&self.variables) {
             let of_one = self.form.hits(index)?;
             wanted = wanted.saturating_add(of_one.wanted);
             hits = hits.saturating_add(of_one.all);

@@ -41,21 +41,21 @@ use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
 mod cgroups_layout;
+mod flush;
 mod follow;
 mod load;
 mod names;
-mod settle;
 
 pub use cgroups_layout::{Checks, CpuCounts, SwitchTimes, Times};
 pub use names::{Node, Tree};
 
-use cgroups_layout::{FIRST, IDLE, News, OTHERS};
+use cgroups_layout::{CgroupChange, FIRST, IDLE, OTHERS};
+use flush::{Flush, over_tasks};
 use follow::Follower;
 use load::{
-    ATTACHED, BORN, ENDED, ENDING, GONE, MADE, MIGRATED, SEEDED, SWITCHED, Shape, all_cpus,
+    ATTACHED, BORN, CREATED, ENDED, ENDING, MIGRATED, REMOVED, SEEDED, SWITCHED, Shape, all_cpus,
     give_slots, load, put_events,
 };
-use settle::{Settle, over_tasks};
 
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read the counts of cgroups";
@@ -91,7 +91,7 @@ pub struct Cgroups {
     /// Records which tasks begin to end.
     ending: Option<Link>,
     wanted: ExtraCounts,
-    settle: Arc<Settle>,
+    flush: Arc<Flush>,
     spare: usize,
     lines: MappedArray,
     counted: Option<MappedArray>,
@@ -185,7 +185,7 @@ impl Cgroups {
                 .then(counted)
                 .transpose()?,
             owners: mapped("owners", shape.slots as usize)?,
-            settle: Arc::new(Settle::of(&bpf)?),
+            flush: Arc::new(Flush::of(&bpf)?),
             bpf,
             how,
             cpus: all_cpus()?,
@@ -209,8 +209,8 @@ impl Cgroups {
     pub fn start(&mut self) -> Result<(), Error> {
         let ring = self.bpf.take_map("news").ok_or_else(|| no_part("news"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| bpf_refusal(LOAD, &error))?;
-        self.follower = Some(Follower::start(ring, self.settle.clone())?);
-        for place in [MADE, GONE] {
+        self.follower = Some(Follower::start(ring, self.flush.clone())?);
+        for place in [CREATED, REMOVED] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
         // Cgroups made or removed before the programs were attached were not reported.
@@ -238,7 +238,7 @@ impl Cgroups {
         let begun = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "begun")?);
         let set = begun.and_then(|mut begun| begun.set(0, monotonic_ns(), 0));
         set.map_err(|error| bpf_refusal(LOAD, &error))?;
-        self.settle.now()
+        self.flush.now()
     }
 
     fn start_at_switches(&mut self) -> Result<(), Error> {
@@ -253,9 +253,9 @@ impl Cgroups {
             }
             _ => return Err(no_part(SEEDED)),
         }
-        self.settle.now()?;
+        self.flush.now()?;
         self.links.push(attach(&mut self.bpf, ATTACHED)?);
-        self.settle.now()
+        self.flush.now()
     }
 
     /// Records a slot's sums as its cgroup's start, and returns them.
@@ -277,7 +277,7 @@ impl Cgroups {
         let before = system_switches();
         // Tasks that end from here on must not be waited for.
         self.ending = None;
-        self.unended = self.settle.last()?;
+        self.unended = self.flush.last()?;
         if self.how == CountingMode::ByTasks {
             self.check(before);
         }
@@ -304,7 +304,7 @@ impl Cgroups {
     /// Returns all counts since the start.
     pub fn read(&mut self) -> Result<Vec<TaskCounts>, Error> {
         if !self.links.is_empty() {
-            self.settle.now()?;
+            self.flush.now()?;
         }
         let mut did = vec![(CountOwner::Idle, IDLE), (CountOwner::Others, OTHERS)];
         for slot in FIRST..self.shape.slots {
@@ -367,7 +367,7 @@ impl Cgroups {
     /// Returns what went wrong, and the programs' own time.
     pub fn checks(&self) -> Result<(Checks, Times), Error> {
         let (mut checks, mut times) = Default::default();
-        if !self.settle.add(&mut checks, &mut times) {
+        if !self.flush.add(&mut checks, &mut times) {
             let failed = |error| bpf_refusal(READ, &error);
             let states =
                 Array::<_, [u64; cgroups_layout::CPU]>::try_from(map(&self.bpf, "states")?);
@@ -389,18 +389,18 @@ impl Cgroups {
         let Some(follower) = &self.follower else {
             return;
         };
-        let news: Vec<(Instant, News)> = follower.news().collect();
-        self.note(news);
+        let changes: Vec<(Instant, CgroupChange)> = follower.changes().collect();
+        self.note(changes);
     }
 
-    fn note(&mut self, news: Vec<(Instant, News)>) {
-        for (at, news) in news {
-            match news {
+    fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
+        for (at, change) in changes {
+            match change {
                 // The kernel's paths start at the system's root; if ours is another, only a walk finds paths.
-                News::Made(..) if !self.tree.is_whole() => {}
-                News::Made(id, path) => self.tree.add_since(id, &path, at),
-                News::Gone(id) => self.tree.remove(id),
-                News::Moved => {}
+                CgroupChange::Created(..) if !self.tree.is_whole() => {}
+                CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
+                CgroupChange::Removed(id) => self.tree.remove(id),
+                CgroupChange::Moved => {}
             }
         }
     }

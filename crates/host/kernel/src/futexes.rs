@@ -27,7 +27,7 @@ use crate::refusal::bpf_refusal;
 mod call_tests;
 mod futex_layout;
 
-pub use futex_layout::{FutexDrops, FutexKey, FutexRow, Waker};
+pub use futex_layout::{FutexCounts, FutexDrops, FutexKey, Waker};
 
 use futex_layout::{FutexKeyWords, FutexRowWords, Thread};
 
@@ -175,12 +175,12 @@ impl Futexes {
     }
 
     /// Returns the counts.
-    pub fn read(&self) -> Result<Vec<FutexRow>, Error> {
+    pub fn read(&self) -> Result<Vec<FutexCounts>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let rows = HashMap::<_, FutexKeyWords, FutexRowWords>::try_from(map(&self.bpf, "rows")?)
             .map_err(failed)?;
         rows.iter()
-            .map(|row| row.map(|(key, row)| futex_layout::row(key, &row)))
+            .map(|row| row.map(|(key, row)| futex_layout::decode_row(key, &row)))
             .collect::<Result<_, _>>()
             .map_err(failed)
     }

@@ -193,8 +193,8 @@ pub enum Optimised {
 /// Returns which no-operation this kernel replaces with a call. The first call arms a uprobe in this process, for
 /// milliseconds. Without permission it returns [`Optimised::Nop5`], whose refusals are the safe ones.
 pub fn optimised() -> Optimised {
-    static FOUND: OnceLock<Optimised> = OnceLock::new();
-    *FOUND.get_or_init(|| match takes_nop10() {
+    static OPTIMISED: OnceLock<Optimised> = OnceLock::new();
+    *OPTIMISED.get_or_init(|| match takes_nop10() {
         Some(true) => Optimised::Nop10,
         _ => Optimised::Nop5,
     })

@@ -37,7 +37,7 @@ pub const MOST_EVENTS: usize = 8;
 /// As in `bpf/scopes_layout.h`.
 type Sums = [u64; 1 + MOST_EVENTS];
 /// When a thread stopped running, and in which node.
-type Away = [u64; 2];
+type SwitchedOut = [u64; 2];
 
 /// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +198,8 @@ impl Scopes {
             }
             nodes.push(charged);
         }
-        let away = HashMap::<_, u32, Away>::try_from(map(&self.bpf, "away")?).map_err(failed)?;
+        let away =
+            HashMap::<_, u32, SwitchedOut>::try_from(map(&self.bpf, "away")?).map_err(failed)?;
         for [since, node] in away.iter().flatten().map(|(_, away)| away) {
             let charged = usize::try_from(node).ok();
             let charged = charged.and_then(|node| nodes.get_mut(node));

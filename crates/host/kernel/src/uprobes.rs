@@ -62,7 +62,7 @@ pub enum CountedThreads {
 /// Probes that count, until dropped.
 #[derive(Debug)]
 pub struct UprobeSet {
-    means: Means,
+    owner: ProbeOwner,
     probes: Vec<KernelProbe>,
     refused: Vec<RefusedProbe>,
     opened: Instant,
@@ -98,7 +98,7 @@ impl DisarmedTime {
 }
 
 #[derive(Debug)]
-enum Means {
+enum ProbeOwner {
     Process(ProcessProbes),
     Threads(ThreadProbes),
 }
@@ -129,22 +129,22 @@ impl UprobeSet {
                 return Err(Error::Io { what, source });
             }
         };
-        let (means, refused) = ProcessProbes::open(counters, process, probes)?;
+        let (owner, refused) = ProcessProbes::open(counters, process, probes)?;
         match are_unsupported(&refused, probes.len()) {
             true => Self::open_threads(&process.threads()?, probes),
-            false => Ok(Self::new(Means::Process(means), probes, refused)),
+            false => Ok(Self::new(ProbeOwner::Process(owner), probes, refused)),
         }
     }
 
     /// Counts these probes in these threads only, with a perf event each.
     pub fn open_threads(threads: &[u32], probes: &[KernelProbe]) -> Result<Self, Error> {
-        let (means, refused) = ThreadProbes::open(threads, probes)?;
-        Ok(Self::new(Means::Threads(means), probes, refused))
+        let (owner, refused) = ThreadProbes::open(threads, probes)?;
+        Ok(Self::new(ProbeOwner::Threads(owner), probes, refused))
     }
 
-    fn new(means: Means, probes: &[KernelProbe], refused: Vec<RefusedProbe>) -> Self {
+    fn new(owner: ProbeOwner, probes: &[KernelProbe], refused: Vec<RefusedProbe>) -> Self {
         Self {
-            means,
+            owner,
             probes: probes.to_vec(),
             refused,
             opened: Instant::now(),
@@ -159,9 +159,9 @@ impl UprobeSet {
     /// share a link do not count for about 15 ms; their readings show that.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
-        let others = match &mut self.means {
-            Means::Process(probes) => probes.close(&self.probes, places, &mut self.closing),
-            Means::Threads(probes) => {
+        let others = match &mut self.owner {
+            ProbeOwner::Process(probes) => probes.close(&self.probes, places, &mut self.closing),
+            ProbeOwner::Threads(probes) => {
                 probes.close(places, &mut self.closing);
                 Vec::new()
             }
@@ -181,9 +181,9 @@ impl UprobeSet {
 
     /// Arms a closed probe. Returns whether it is armed; not if the process has ended.
     pub fn open_again(&mut self, place: usize) -> bool {
-        let done = match (&mut self.means, self.process) {
-            (Means::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
-            (Means::Threads(probes), Some(process)) => {
+        let done = match (&mut self.owner, self.process) {
+            (ProbeOwner::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
+            (ProbeOwner::Threads(probes), Some(process)) => {
                 let alive = process.threads().unwrap_or_default();
                 probes.open_again(&self.probes, place, &alive)
             }
@@ -197,24 +197,24 @@ impl UprobeSet {
 
     /// Disarms all probes, in the background; counts stay.
     pub fn close_all(&mut self) {
-        match &mut self.means {
-            Means::Process(probes) => probes.close_all(&mut self.closing),
-            Means::Threads(probes) => probes.close_all(&mut self.closing),
+        match &mut self.owner {
+            ProbeOwner::Process(probes) => probes.close_all(&mut self.closing),
+            ProbeOwner::Threads(probes) => probes.close_all(&mut self.closing),
         }
     }
 
     fn is_open(&self, place: usize) -> bool {
-        match &self.means {
-            Means::Process(probes) => probes.is_open(place),
-            Means::Threads(_) => true,
+        match &self.owner {
+            ProbeOwner::Process(probes) => probes.is_open(place),
+            ProbeOwner::Threads(_) => true,
         }
     }
 
     /// Returns the counts, in the order of the probes.
     pub fn counts(&self) -> Result<Vec<u64>, Error> {
-        let counts = match &self.means {
-            Means::Process(probes) => probes.read(),
-            Means::Threads(probes) => probes.read(),
+        let counts = match &self.owner {
+            ProbeOwner::Process(probes) => probes.read(),
+            ProbeOwner::Threads(probes) => probes.read(),
         };
         counts.map_err(|source| Error::Io {
             what: "read the counts of kernel uprobes".into(),
@@ -244,9 +244,9 @@ impl UprobeSet {
 
     /// Returns the threads whose hits are counted.
     pub fn who(&self) -> CountedThreads {
-        match &self.means {
-            Means::Process(_) => CountedThreads::Process,
-            Means::Threads(probes) => CountedThreads::Threads(probes.threads().to_vec()),
+        match &self.owner {
+            ProbeOwner::Process(_) => CountedThreads::Process,
+            ProbeOwner::Threads(probes) => CountedThreads::Threads(probes.threads().to_vec()),
         }
     }
 

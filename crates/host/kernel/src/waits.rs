@@ -71,7 +71,7 @@ pub struct WaitsWanted {
 
 /// A row of waits.
 #[derive(Clone, Debug)]
-pub struct WaitRow {
+pub struct WaitSums {
     /// The waits in this row.
     pub key: RowKey,
     /// The kernel's stack at the begin, innermost first; empty if not stored.
@@ -145,7 +145,7 @@ impl Waits {
     }
 
     /// Returns the counts.
-    pub fn read(&self) -> Result<Vec<WaitRow>, Error> {
+    pub fn read(&self) -> Result<Vec<WaitSums>, Error> {
         let failed = |error| bpf_refusal("read the waits", &error);
         let stacks = StackTraceMap::try_from(map(&self.bpf, "stacks")?).map_err(failed)?;
         let mut known: Stacks<u32, Vec<u64>> = Stacks::new();
@@ -163,7 +163,7 @@ impl Waits {
         for row in self.rows()?.iter() {
             let (key, row) = row.map_err(failed)?;
             let (key, stack) = layout::key(key);
-            rows.push(WaitRow {
+            rows.push(WaitSums {
                 key,
                 stack: stack.map(&mut frames).unwrap_or_default(),
                 waited: layout::waited(&row),

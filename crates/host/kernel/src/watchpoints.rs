@@ -29,13 +29,13 @@ use crate::Error;
 use crate::cpus::online_cpus;
 use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 
-mod before;
 mod births;
-mod each;
 mod hit;
 mod model;
+mod old_values;
 mod opener;
 mod shared;
+mod single_hits;
 mod slots;
 mod strangers;
 mod tasks;
@@ -51,16 +51,16 @@ pub use tasks::Attached;
 
 pub use model::{
     Access, Condition, Drops, Form, Hits, MOST_CONDITIONS, MOST_VARIABLES, Operand, Operator,
-    Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
+    Snapshot, StoredValue, WatchHits, WatchKey, WatchWanted, Watchpoint, Window,
 };
 
-use before::Memory;
-use each::HitRing;
+use old_values::Memory;
+use single_hits::HitRing;
 use slots::{Slots, Watch};
 use tasks::Tasks;
 use watch_layout::{Counts, Variable, WatchCpuWords, WatchKeyWords, WatchRowWords};
 use watch_program::{EXEC, failed, load, not_passed, opener};
-use wide::Wide;
+use wide::CpuEvents;
 
 /// Cells of the window's map: hits, limit, whether hits count, and whether events are throttled.
 const HITS: u32 = 0;
@@ -92,7 +92,7 @@ pub struct Watchpoints {
 #[derive(Debug)]
 enum Events {
     None,
-    Wide(Wide),
+    Cpus(CpuEvents),
     Tasks(Tasks, ThrottleState),
 }
 
@@ -101,7 +101,7 @@ impl Events {
     fn reach_cpus(&self) -> std::io::Result<()> {
         match self {
             Events::None => Ok(()),
-            Events::Wide(wide) => wide.reach_cpus(),
+            Events::Cpus(wide) => wide.reach_cpus(),
             Events::Tasks(tasks, _) => tasks.reach_cpus(),
         }
     }
@@ -121,7 +121,7 @@ struct ThrottleState {
 struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,
-    wide: Option<Wide>,
+    wide: Option<CpuEvents>,
 }
 
 fn prepare(
@@ -132,7 +132,7 @@ fn prepare(
     // Before all slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
-        Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
+        Form::Cpus => Some(CpuEvents::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };
     Ok(Preparation {
@@ -152,12 +152,12 @@ impl Watchpoints {
         serving: &[usize],
     ) -> Result<Self, Error> {
         // Before anything is loaded: an older kernel may refuse the program, which would hide this reason.
-        if wanted.form == Form::Wide && !is_linux(6, 10) {
+        if wanted.form == Form::Cpus && !is_linux(6, 10) {
             return Err(Error::NoHitLimit);
         }
         let process = Process::new(wanted.pid)?;
         let threads = match wanted.form {
-            Form::Wide => 0,
+            Form::Cpus => 0,
             Form::Tasks => process.threads()?.len() as u32,
         };
         let cpus = online_cpus()?.into_iter().max().unwrap_or(0) + 1;
@@ -201,7 +201,7 @@ impl Watchpoints {
         set.events = match prepared.wide {
             Some(wide) => {
                 wide.run(opener)?;
-                Events::Wide(wide)
+                Events::Cpus(wide)
             }
             None => {
                 let tasks = Tasks::attach(process, opener, &set.slots, served)?;
@@ -264,24 +264,24 @@ impl Watchpoints {
         let (left, _) = self.serving[slot];
         let from = Watch::of(left, self.kinds[left]);
         let to = Watch::new(index, &watchpoint.at);
-        if let Events::Wide(wide) = &self.events {
+        if let Events::Cpus(wide) = &self.events {
             self.slots.move_wide(from, to)?;
             wide.pause(slot)?;
         }
         let window = self.window()?;
-        before::begin_gap(&mut self.bpf, &[index as u32])?;
+        old_values::begin_gap(&mut self.bpf, &[index as u32])?;
         self.insert_variable(index, watchpoint, slot as u32)?;
         self.serving[slot] = (index, watchpoint.at);
         match &mut self.events {
             Events::None => {}
-            Events::Wide(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
+            Events::Cpus(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
             Events::Tasks(tasks, rest) => {
                 let (in_kernel, is_on) = (self.sees_kernel, !rest.is_resting);
                 tasks.serve(slot, (to, watchpoint.at), &self.slots, in_kernel, is_on)?;
             }
         }
         let served = [(index as u32, watchpoint.at)];
-        before::end_gap(&mut self.bpf, &self.memory, &served, || {
+        old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
             self.events.reach_cpus()
         })?;
         Ok(window)
@@ -301,7 +301,7 @@ impl Watchpoints {
     pub fn attached(&self) -> Option<Attached> {
         match &self.events {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
-            Events::None | Events::Wide(_) => None,
+            Events::None | Events::Cpus(_) => None,
         }
     }
 
@@ -320,11 +320,11 @@ impl Watchpoints {
         self.execs = Some(attach(&mut self.bpf, EXEC)?);
         self.set_window(HITS, 0)?;
         self.set_window(IS_ON, 1)?;
-        if let Events::Wide(wide) = &self.events {
+        if let Events::Cpus(wide) = &self.events {
             wide.start(self.allowance.is_some())?;
         }
         let served = self.served();
-        before::end_gap(&mut self.bpf, &self.memory, &served, || {
+        old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
             self.events.reach_cpus()
         })
     }
@@ -337,7 +337,7 @@ impl Watchpoints {
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
-            before::begin_gap(&mut self.bpf, &variables)?;
+            old_values::begin_gap(&mut self.bpf, &variables)?;
             self.set_window(IS_RESTING, 0)?;
         }
         let window = self.window()?;
@@ -346,7 +346,7 @@ impl Watchpoints {
         }
         match &mut self.events {
             Events::None => {}
-            Events::Wide(wide) => wide.refresh()?,
+            Events::Cpus(wide) => wide.refresh()?,
             Events::Tasks(tasks, rest) => {
                 rest.rested = 0;
                 if std::mem::take(&mut rest.is_resting) {
@@ -355,7 +355,7 @@ impl Watchpoints {
             }
         }
         if did_rest {
-            before::end_gap(&mut self.bpf, &self.memory, &served, || {
+            old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
                 self.events.reach_cpus()
             })?;
         }
@@ -379,7 +379,7 @@ impl Watchpoints {
                 }
                 Ok(rest.is_resting)
             }
-            Events::None | Events::Wide(_) => Ok(false),
+            Events::None | Events::Cpus(_) => Ok(false),
         }
     }
 
@@ -398,7 +398,7 @@ impl Watchpoints {
         let rests: Vec<_> = rests.collect::<Result<_, _>>().map_err(failed)?;
         let rested = match &mut self.events {
             Events::None => 0,
-            Events::Wide(wide) => {
+            Events::Cpus(wide) => {
                 wide.note_rests(|slot, cpu| rests[slot].get(cpu).copied().unwrap_or(0));
                 let slots = 0..rests.len();
                 slots.fold(0, |bits, slot| {
@@ -457,12 +457,12 @@ impl Watchpoints {
     }
 
     /// Returns the rows.
-    pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
+    pub fn read(&self) -> Result<Vec<WatchHits>, Error> {
         let rows = HashMap::<_, WatchKeyWords, WatchRowWords>::try_from(map(&self.bpf, "rows")?)
             .map_err(failed)?;
         let rows = rows
             .iter()
-            .map(|row| row.map(|(key, row)| watch_layout::row(key, &row)));
+            .map(|row| row.map(|(key, row)| watch_layout::decode_row(key, &row)));
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use skipped::skipped;
 use tiptoe_kernel::watchpoints::{
-    Condition, Form, Operand, Operator, WatchRow, WatchWanted, Watchpoint,
+    Condition, Form, Operand, Operator, WatchHits, WatchWanted, Watchpoint,
 };
 use tiptoe_kernel::{Error, Watchpoints};
 use tiptoe_sys::host::perf::{Access, Breakpoint};
@@ -29,7 +29,7 @@ fn turn() -> File {
 }
 
 /// Returns the rows of threads' stores, one after the other: `STORES` times 7, and once their number.
-fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watchpoints)> {
+fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchHits>, Watchpoints)> {
     // Leaked, because the events still exist when this returns.
     let variable: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
     let mut wanted = WatchWanted {
@@ -39,7 +39,7 @@ fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watch
         one_by_one: false,
         conditions: Vec::new(),
         allowed_ns: None,
-        form: Form::Wide,
+        form: Form::Cpus,
         all_slots: false,
     };
     change(&mut wanted);

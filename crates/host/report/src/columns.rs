@@ -6,7 +6,7 @@
 use textwrap::core::display_width;
 use textwrap::{WordSplitter, WrapAlgorithm};
 
-use crate::style::{Tone, plain};
+use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
 /// A space inside a name: no line ends here while the name fits on one line. [`Options::wrapped`] prints a space.
@@ -23,12 +23,12 @@ const HINT: &str = "hint: ";
 const COMMANDS: [&str; 2] = ["tiptoe ", "sudo "];
 
 /// The beginnings of sentences below which further lines are indented.
-const LABELS: [(&str, Option<Tone>); 6] = [
-    ("warning: ", Some(Tone::Warning)),
-    ("note: ", Some(Tone::Warning)),
+const LABELS: [(&str, Option<TextRole>); 6] = [
+    ("warning: ", Some(TextRole::Warning)),
+    ("note: ", Some(TextRole::Warning)),
     (HINT, None),
-    ("error: ", Some(Tone::Error)),
-    ("deadlock: ", Some(Tone::Error)),
+    ("error: ", Some(TextRole::Error)),
+    ("deadlock: ", Some(TextRole::Error)),
     ("cost of tracing: ", None),
 ];
 
@@ -120,7 +120,7 @@ impl Options {
     /// Returns a sentence as lines that fit the terminal.
     pub(crate) fn sentence(&self, text: &str) -> Vec<String> {
         let label = LABELS.iter().find(|(label, _)| text.starts_with(label));
-        let (label, tone) = label.copied().unwrap_or_default();
+        let (label, role) = label.copied().unwrap_or_default();
         let text = text.strip_prefix(label).unwrap_or(text);
         // A hint that is a command is not broken either.
         let is_command = COMMANDS.iter().any(|program| text.starts_with(program));
@@ -130,7 +130,7 @@ impl Options {
         if label == HINT && is_command && is_long {
             return vec![label.trim_end().to_owned(), spaces(INDENT) + text];
         }
-        self.wrapped(&self.toned(tone, label), text)
+        self.wrapped(&self.styled(role, label), text)
     }
 }
 

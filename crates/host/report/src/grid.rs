@@ -9,7 +9,7 @@ use tiptoe_event::{Kind, single_colon};
 
 use crate::columns::{columns, joined, left, right, shortened};
 use crate::number::counted;
-use crate::style::Tone;
+use crate::style::TextRole;
 use crate::{Options, printable};
 
 /// The indent of lines below a row.
@@ -137,7 +137,7 @@ impl Grid {
             Some(name) => left(&self.name, name + 2) + self.tail,
             None => self.name.clone(),
         };
-        let mut lines = vec![options.toned(Tone::Heading, &options.fit(&heading))];
+        let mut lines = vec![options.styled(TextRole::Heading, &options.fit(&heading))];
         for row in &self.rows {
             match row {
                 GridRow::Sum(number, of) => {

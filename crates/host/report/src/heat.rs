@@ -7,7 +7,7 @@ use tiptoe_session::Histogram;
 use crate::Options;
 use crate::histogram::edge_ns;
 use crate::number::time;
-use crate::style::Tone;
+use crate::style::TextRole;
 
 /// The heading of the column of heat lines.
 pub(crate) const HEAT: &str = "heat";
@@ -60,8 +60,8 @@ impl HeatScale {
         options: &Options,
     ) -> String {
         let line = scale.zip(row).map(|(scale, row)| scale.line(row));
-        let toned = |block: char| options.toned(tone(block), &block.to_string());
-        line.unwrap_or_default().chars().map(toned).collect()
+        let styled = |block: char| options.styled(role(block), &block.to_string());
+        line.unwrap_or_default().chars().map(styled).collect()
     }
 
     fn line(self, row: &Histogram) -> String {
@@ -100,10 +100,10 @@ fn block(count: u64, most: u64) -> char {
     LEVELS.get(eighths).copied().unwrap_or(' ')
 }
 
-fn tone(block: char) -> Option<Tone> {
+fn role(block: char) -> Option<TextRole> {
     match LEVELS.iter().position(|level| *level == block) {
-        Some(1 | 2) => Some(Tone::Dim),
-        Some(8) => Some(Tone::Hot),
+        Some(1 | 2) => Some(TextRole::Dim),
+        Some(8) => Some(TextRole::Hot),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use tiptoe_session::{Histogram, Session};
 use crate::columns::right;
 use crate::latency::worst_first;
 use crate::number::{grouped, share, time};
-use crate::style::Tone;
+use crate::style::TextRole;
 use crate::{Options, event_name};
 
 /// The most rows of one histogram, which with its heading must fit on a screen.
@@ -58,7 +58,7 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     let heading = options.sentence(name);
     let heading = heading
         .iter()
-        .map(|line| options.toned(Tone::Heading, line));
+        .map(|line| options.styled(TextRole::Heading, line));
     let lines = rows.iter().map(|row| line(row, most, total, options));
     heading.chain(lines).collect()
 }
@@ -105,7 +105,7 @@ fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {
     let width = options.width.unwrap_or(WIDTH).min(WIDTH);
     let bar = bar(row.count, most, width.saturating_sub(LABELS));
     let share = right(&visible_share(row.count, total), 6);
-    let share = options.toned(Tone::of_share(row.count, total), &share);
+    let share = options.styled(TextRole::of_share(row.count, total), &share);
     let count = grouped(row.count);
     options.fit(&format!("  {times:<16}  {count:>13}  {share}  {bar}"))
 }

@@ -50,7 +50,7 @@ pub use stat::{
     stat_csv, stat_fields,
 };
 pub use status::{RunState, RunStatus, status_line};
-pub use style::Tone;
+pub use style::TextRole;
 pub use text::text;
 pub use watch::{access, access_json};
 
@@ -151,7 +151,7 @@ mod tests {
             color: true,
             ..Options::default()
         };
-        let head = options.toned(style::Tone::Heading, "head");
+        let head = options.styled(style::TextRole::Heading, "head");
         let text = format!("{head}\na\u{1b}]0;x\u{7}b\u{202e}\tc\n");
         let shown = format!("{head}\na\\x1b]0;x\\x07b\\u{{202e}}\\tc\n");
         assert_eq!(printable_lines(&text), shown);

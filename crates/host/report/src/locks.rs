@@ -216,11 +216,11 @@ fn readers(lock: &Lock) -> Option<Below> {
 
 /// Returns the line on the lock's holders, or if they are unknown on the call sites that woke the waiters.
 fn blame(lock: &Lock, options: &Options) -> Option<Below> {
-    held(lock, options).or_else(|| woken(lock, options))
+    holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }
 
 /// Returns the line on the holders of the lock, by their share of the waiting time.
-fn held(lock: &Lock, options: &Options) -> Option<Below> {
+fn holders_line(lock: &Lock, options: &Options) -> Option<Below> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
     let all = times.fold(unknown, u64::saturating_add);
@@ -250,7 +250,7 @@ fn holder_name(holder: &Holder) -> String {
 }
 
 /// Returns the line on the call sites that ended the waits, by their share of the waiting time.
-fn woken(lock: &Lock, options: &Options) -> Option<Below> {
+fn wakers_line(lock: &Lock, options: &Options) -> Option<Below> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);

@@ -6,7 +6,7 @@ use tiptoe_session::Refusal;
 
 use crate::columns::whole;
 use crate::number::grouped;
-use crate::style::Tone;
+use crate::style::TextRole;
 use crate::{Options, printable};
 
 /// The number of events that are named for each reason.
@@ -24,13 +24,13 @@ pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
     let heading = format!("not traced: {}", grouped(refusals.len() as u64));
     let rows = reasons
         .iter()
-        .flat_map(|(reason, events)| row(reason, events, options));
-    std::iter::once(options.toned(Tone::Warning, &heading))
+        .flat_map(|(reason, events)| refusal_lines(reason, events, options));
+    std::iter::once(options.styled(TextRole::Warning, &heading))
         .chain(rows)
         .collect()
 }
 
-fn row(reason: &str, events: &[&str], options: &Options) -> Vec<String> {
+fn refusal_lines(reason: &str, events: &[&str], options: &Options) -> Vec<String> {
     let examples: Vec<String> = events.iter().take(EXAMPLES).map(|e| whole(e)).collect();
     let more = match events.len() - examples.len() {
         0 => String::new(),

@@ -4,7 +4,7 @@ use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
 use crate::columns::{columns, joined, left, right, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
-use crate::style::Tone;
+use crate::style::TextRole;
 use crate::{Options, cost, grid, notes, printable, printable_json};
 
 mod csv;
@@ -162,20 +162,20 @@ fn rows(counts: &[Count], shared: &Shared, layout: &Layout) -> String {
             .wrapped(indent, &format!("{}:", whole(&cgroup)));
         lines.join("\n") + "\n"
     });
-    let rows = counts.iter().map(|count| row(count, shared, layout));
+    let rows = counts.iter().map(|count| count_line(count, shared, layout));
     heading.into_iter().chain(rows).collect()
 }
 
 /// Returns a row. If it is too wide, the text from the name on is wrapped, and further lines begin below the name.
-fn row(count: &Count, shared: &Shared, layout: &Layout) -> String {
+fn count_line(count: &Count, shared: &Shared, layout: &Layout) -> String {
     let cpu = count
         .cpu
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
     let width = VALUE.saturating_sub(cpu.len());
     let (value, unit) = shown(count, |value| grouped(value.round() as u64), hundredths);
     let is_counted = count.state == CountState::Counted;
-    let tone = (!is_counted).then_some(Tone::Warning);
-    let value = layout.options.toned(tone, &right(&value, width));
+    let role = (!is_counted).then_some(TextRole::Warning);
+    let value = layout.options.styled(role, &right(&value, width));
     let head = format!("{}{cpu}{value} {unit:<4} ", layout.at);
     let name = left(&whole(&count.event), layout.name) + " ";
     let cgroup = shared.cgroup(count).filter(|_| !layout.has_headings);

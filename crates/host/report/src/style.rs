@@ -14,7 +14,7 @@ const DIM: f64 = 0.01;
 
 /// What a part of a text means to its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub enum TextRole {
     /// The names of columns or of parts of a text.
     Heading,
     /// Something is not as expected, or works only in part.
@@ -31,34 +31,34 @@ pub enum Tone {
     Dim,
 }
 
-impl Tone {
-    const ALL: [Tone; 7] = [
-        Tone::Heading,
-        Tone::Warning,
-        Tone::Error,
-        Tone::Good,
-        Tone::Hint,
-        Tone::Hot,
-        Tone::Dim,
+impl TextRole {
+    const ALL: [TextRole; 7] = [
+        TextRole::Heading,
+        TextRole::Warning,
+        TextRole::Error,
+        TextRole::Good,
+        TextRole::Hint,
+        TextRole::Hot,
+        TextRole::Dim,
     ];
 
     const fn style(self) -> Style {
         match self {
-            Tone::Heading => Style::new().bold(),
-            Tone::Warning => AnsiColor::Yellow.on_default(),
-            Tone::Error => AnsiColor::Red.on_default().bold(),
-            Tone::Good => AnsiColor::Green.on_default(),
-            Tone::Hint => AnsiColor::Cyan.on_default(),
-            Tone::Hot => AnsiColor::Red.on_default(),
-            Tone::Dim => Style::new().dimmed(),
+            TextRole::Heading => Style::new().bold(),
+            TextRole::Warning => AnsiColor::Yellow.on_default(),
+            TextRole::Error => AnsiColor::Red.on_default().bold(),
+            TextRole::Good => AnsiColor::Green.on_default(),
+            TextRole::Hint => AnsiColor::Cyan.on_default(),
+            TextRole::Hot => AnsiColor::Red.on_default(),
+            TextRole::Dim => Style::new().dimmed(),
         }
     }
 
-    /// Returns the tone of a part of a whole.
-    pub(crate) fn of_share(part: u64, whole: u64) -> Option<Tone> {
+    /// Returns the role of a part of a whole.
+    pub(crate) fn of_share(part: u64, whole: u64) -> Option<TextRole> {
         match part as f64 / whole as f64 {
-            share if share >= HOT => Some(Tone::Hot),
-            share if share < DIM => Some(Tone::Dim),
+            share if share >= HOT => Some(TextRole::Hot),
+            share if share < DIM => Some(TextRole::Dim),
             _ => None,
         }
     }
@@ -66,10 +66,10 @@ impl Tone {
 
 impl Options {
     /// Returns the text, coloured with [`Options::color`].
-    pub fn toned(&self, tone: impl Into<Option<Tone>>, text: &str) -> String {
-        match tone.into().filter(|_| self.color) {
-            Some(tone) => {
-                let style = tone.style();
+    pub fn styled(&self, role: impl Into<Option<TextRole>>, text: &str) -> String {
+        match role.into().filter(|_| self.color) {
+            Some(role) => {
+                let style = role.style();
                 format!("{style}{text}{style:#}")
             }
             None => text.to_owned(),
@@ -78,12 +78,12 @@ impl Options {
 
     /// Formats a part of a whole in percent.
     pub(crate) fn share(&self, part: u64, whole: u64) -> String {
-        self.toned(Tone::of_share(part, whole), &share(part, whole))
+        self.styled(TextRole::of_share(part, whole), &share(part, whole))
     }
 }
 
 fn sequences() -> Vec<String> {
-    let styles = Tone::ALL.map(|tone| tone.style().render().to_string());
+    let styles = TextRole::ALL.map(|role| role.style().render().to_string());
     let reset = Reset.render().to_string();
     styles.into_iter().chain([reset]).collect()
 }
@@ -126,8 +126,8 @@ mod tests {
             color: true,
             ..Options::default()
         };
-        for tone in Tone::ALL {
-            let styled = options.toned(tone, "x");
+        for role in TextRole::ALL {
+            let styled = options.styled(role, "x");
             assert_ne!(styled, "x");
             assert_eq!(printable_line(&styled), styled);
             assert_eq!(plain(&styled), "x");
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn much_is_hot_and_little_is_dim() {
-        let tones = [0, 9, 10, 199, 200, 1000].map(|part| Tone::of_share(part, 1000));
-        let (dim, hot) = (Some(Tone::Dim), Some(Tone::Hot));
+        let tones = [0, 9, 10, 199, 200, 1000].map(|part| TextRole::of_share(part, 1000));
+        let (dim, hot) = (Some(TextRole::Dim), Some(TextRole::Hot));
         assert_eq!(tones, [dim, dim, None, None, hot, hot]);
-        assert_eq!(Tone::of_share(0, 0), None);
+        assert_eq!(TextRole::of_share(0, 0), None);
     }
 }

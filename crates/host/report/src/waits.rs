@@ -31,8 +31,8 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
     for wait in shown {
         let key = wait.key.as_deref().filter(|_| !tail.is_empty());
         let (name, tail) = match key {
-            Some(key) => (printable(key), place(wait)),
-            None => (place(wait), String::new()),
+            Some(key) => (printable(key), callsite_text(wait)),
+            None => (callsite_text(wait), String::new()),
         };
         grid.add_row(Cells {
             cells: cells(wait, heat, options),
@@ -80,7 +80,7 @@ fn mode(wait: &Wait) -> String {
 }
 
 /// Returns the call site with the most waiting time, and the number of the others.
-fn place(wait: &Wait) -> String {
+fn callsite_text(wait: &Wait) -> String {
     let Some(callsite) = &wait.callsite else {
         return "(not known)".to_owned();
     };
@@ -99,7 +99,10 @@ fn callers(wait: &Wait) -> Option<Below> {
 /// Returns the histograms of the rows, those with the most time first.
 pub(crate) fn histograms(waits: &Waits, options: &Options) -> Vec<Vec<String>> {
     let name = |wait: &Wait| {
-        let whose = wait.key.as_deref().map_or_else(|| place(wait), printable);
+        let whose = wait
+            .key
+            .as_deref()
+            .map_or_else(|| callsite_text(wait), printable);
         let mode = match mode(wait) {
             mode if mode == "-" => String::new(),
             mode => format!(" ({mode})"),

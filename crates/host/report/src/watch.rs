@@ -72,7 +72,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
         };
         grid.add_row(Cells {
             cells: numbers(row).into_iter().chain([thread]).collect(),
-            name: place(row),
+            name: instruction_text(row),
             below: below(row),
             ..Cells::default()
         });
@@ -136,7 +136,7 @@ fn thread(row: &Accesses) -> String {
     }
 }
 
-fn place(row: &Accesses) -> String {
+fn instruction_text(row: &Accesses) -> String {
     let at = printable(&row.at);
     match row.in_kernel {
         true => format!("system call of {at}"),

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use serde::Serialize;
 
-use super::rows::CheckRow;
+use super::rows::CheckResult;
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -38,7 +38,7 @@ impl Serialize for Fix {
 
 /// Prints and runs each command once, up to the first that fails. Fails if there are commands and
 /// the user is not root.
-pub fn run(rows: &[CheckRow], uid: u32) -> Result<ExitCode, Failure> {
+pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
     let mut commands: Vec<&[&str]> = Vec::new();
     for row in rows {
         if let Some(Fix::Command(words)) = row.fix

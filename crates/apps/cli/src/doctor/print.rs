@@ -3,17 +3,17 @@
 
 use std::fmt::Write;
 
-use tiptoe_report::{Options, Tone};
+use tiptoe_report::{Options, TextRole};
 
 use super::fix::Fix;
-use super::rows::{CheckRow, State};
+use super::rows::{CheckResult, State};
 use super::{DoctorReport, ScanGaps};
 
 /// The most columns of a line, other than of a command.
 const WIDTH: usize = 80;
 /// The width of a check's result. Longer results are clipped in the table; those of missing things are printed whole
 /// below it.
-const FOUND: usize = WIDTH - 33;
+const RESULT_WIDTH: usize = WIDTH - 33;
 
 /// Returns the report, coloured with [`Options::color`].
 pub fn text(report: &DoctorReport, options: &Options) -> String {
@@ -28,13 +28,13 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
 }
 
 fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
-    let mut text = options.toned(Tone::Good, can);
+    let mut text = options.styled(TextRole::Good, can);
     let not = not
         .iter()
         .flat_map(|not| wrapped(not, WIDTH - can.len() - 2));
     for (at, line) in not.enumerate() {
         text += if at == 0 { "; " } else { "\n" };
-        text += &options.toned(Tone::Warning, &line);
+        text += &options.styled(TextRole::Warning, &line);
     }
     text
 }
@@ -66,28 +66,28 @@ fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
     writeln!(out, "{rights}\n")
 }
 
-fn table(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::Result {
+fn table(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let heading = format!("{:<24} {:<5} FOUND", "CHECK", "STATE");
-    writeln!(out, "  {}", options.toned(Tone::Heading, &heading))?;
+    writeln!(out, "  {}", options.styled(TextRole::Heading, &heading))?;
     for row in rows {
-        let (state, tone) = state(row.state);
-        let state = options.toned(tone, &format!("{state:<5}"));
-        let (name, found) = (row.name, clip(&row.found, FOUND));
+        let (state, role) = state(row.state);
+        let state = options.styled(role, &format!("{state:<5}"));
+        let (name, found) = (row.name, clip(&row.found, RESULT_WIDTH));
         writeln!(out, "  {name:<24} {state} {found}")?;
     }
     Ok(())
 }
 
-fn state(state: State) -> (&'static str, Tone) {
+fn state(state: State) -> (&'static str, TextRole) {
     match state {
-        State::Ok => ("ok", Tone::Good),
-        State::Part => ("part", Tone::Warning),
-        State::No => ("NO", Tone::Error),
+        State::Ok => ("ok", TextRole::Good),
+        State::Part => ("part", TextRole::Warning),
+        State::No => ("NO", TextRole::Error),
     }
 }
 
 /// Writes what is missing, grouped by what enables it: one command often enables several things.
-fn missing(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::Result {
+fn missing(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
         if !commands.contains(&fix) {
@@ -98,10 +98,10 @@ fn missing(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::
         return writeln!(
             out,
             "\n{}\n",
-            options.toned(Tone::Good, "Nothing is missing")
+            options.styled(TextRole::Good, "Nothing is missing")
         );
     }
-    let heading = options.toned(Tone::Heading, "WHAT IS MISSING, AND WHAT ENABLES IT");
+    let heading = options.styled(TextRole::Heading, "WHAT IS MISSING, AND WHAT ENABLES IT");
     writeln!(out, "\n{heading}")?;
     for command in commands {
         for row in rows.iter().filter(|row| row.fix.as_ref() == Some(command)) {
@@ -112,14 +112,14 @@ fn missing(out: &mut String, rows: &[CheckRow], options: &Options) -> std::fmt::
                 writeln!(out, "    {:<6} {}", limit.instrument.name(), limit.effect)?;
             }
         }
-        let command = options.toned(Tone::Hint, &format!("=> {command}"));
+        let command = options.styled(TextRole::Hint, &format!("=> {command}"));
         writeln!(out, "  {command}\n")?;
     }
     Ok(())
 }
 
 fn others(out: &mut String, report: &DoctorReport, options: &Options) -> std::fmt::Result {
-    let heading = options.toned(Tone::Heading, "OTHER TRACERS ON THIS MACHINE");
+    let heading = options.styled(TextRole::Heading, "OTHER TRACERS ON THIS MACHINE");
     writeln!(out, "{heading}")?;
     if report.foreign.is_empty() {
         writeln!(out, "  none that this user can see")?;
@@ -209,8 +209,8 @@ mod tests {
         assert!(coloured.contains("\x1b[32mok   \x1b[0m"), "{coloured}");
     }
 
-    fn check(name: &'static str, state: State, found: &str) -> CheckRow {
-        CheckRow {
+    fn check(name: &'static str, state: State, found: &str) -> CheckResult {
+        CheckResult {
             name,
             state,
             found: found.into(),
@@ -219,10 +219,10 @@ mod tests {
         }
     }
 
-    fn lacking(row: CheckRow, limits: &[(Instrument, &'static str)], fix: &Fix) -> CheckRow {
+    fn lacking(row: CheckResult, limits: &[(Instrument, &'static str)], fix: &Fix) -> CheckResult {
         let limits = limits.iter();
         let limits = limits.map(|&(instrument, effect)| Limit { instrument, effect });
-        CheckRow {
+        CheckResult {
             limits: limits.collect(),
             fix: Some(fix.clone()),
             ..row

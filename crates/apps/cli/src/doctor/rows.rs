@@ -45,7 +45,7 @@ pub struct Limit {
 
 /// One line of the table, and what enables the missing thing.
 #[derive(Clone, Debug, Serialize)]
-pub struct CheckRow {
+pub struct CheckResult {
     pub name: &'static str,
     pub state: State,
     pub found: String,
@@ -70,7 +70,7 @@ impl Instrument {
     }
 }
 
-impl CheckRow {
+impl CheckResult {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self {
             name,
@@ -114,7 +114,7 @@ impl CheckRow {
 }
 
 /// Returns the whole table, the most important rows first.
-pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckRow> {
+pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckResult> {
     let grant = Grant { root: uid == 0 };
     vec![
         membarrier(can),
@@ -166,33 +166,33 @@ impl Grant {
     }
 }
 
-fn membarrier(can: &Capabilities) -> CheckRow {
+fn membarrier(can: &Capabilities) -> CheckResult {
     let name = "membarrier SYNC_CORE";
     match can.membarrier_sync_core {
-        Ok(()) => CheckRow::ok(name, "running code can be patched"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "running code can be patched"),
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Probe, "no in-process probes, only --via kernel")
             .fix("a kernel of 4.16 or later with CONFIG_MEMBARRIER"),
     }
 }
 
-fn ptrace_scope(can: &Capabilities, grant: Grant) -> CheckRow {
+fn ptrace_scope(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "ptrace scope";
     let only_children = "-p works only with --via kernel; `-- CMD` works";
     let free = can.effective.has(Cap::SysPtrace);
     match can.ptrace_scope {
-        None => CheckRow::ok(name, "no restriction (no Yama)"),
-        Some(0) => CheckRow::ok(name, "0: no restriction"),
+        None => CheckResult::ok(name, "no restriction (no Yama)"),
+        Some(0) => CheckResult::ok(name, "0: no restriction"),
         Some(scope @ 1..=2) if free => {
-            CheckRow::ok(name, format!("{scope}, overruled by cap_sys_ptrace"))
+            CheckResult::ok(name, format!("{scope}, overruled by cap_sys_ptrace"))
         }
-        Some(1) => CheckRow::ok(name, "1: own children only")
+        Some(1) => CheckResult::ok(name, "1: own children only")
             .part(Instrument::Probe, only_children)
             .root_may(&["sysctl", "kernel.yama.ptrace_scope=0"]),
-        Some(2) => CheckRow::ok(name, "2: only with cap_sys_ptrace")
+        Some(2) => CheckResult::ok(name, "2: only with cap_sys_ptrace")
             .no(Instrument::Probe, only_children)
             .fix(grant.command()),
-        Some(scope) => CheckRow::ok(
+        Some(scope) => CheckResult::ok(
             name,
             format!("{scope}: no process may attach until the next boot"),
         )
@@ -201,7 +201,7 @@ fn ptrace_scope(can: &Capabilities, grant: Grant) -> CheckRow {
     }
 }
 
-fn capabilities(can: &Capabilities, grant: Grant) -> CheckRow {
+fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "capabilities";
     let wanted = [
         Cap::SysPtrace,
@@ -214,10 +214,10 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckRow {
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
     if missing.is_empty() {
-        return CheckRow::ok(name, "all that tracing needs");
+        return CheckResult::ok(name, "all that tracing needs");
     }
     let missing: Vec<_> = missing.into_iter().map(Cap::name).collect();
-    CheckRow::ok(name, format!("without {}", missing.join(" ")))
+    CheckResult::ok(name, format!("without {}", missing.join(" ")))
         .part(
             Instrument::Probe,
             "in process, own programs only; no --via kernel",
@@ -228,15 +228,15 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckRow {
         .fix(grant.command())
 }
 
-fn other_users(can: &Capabilities, grant: Grant) -> CheckRow {
+fn other_users(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "other users' processes";
     if !can.effective.has(Cap::SysPtrace) {
-        return CheckRow::ok(name, "own processes only")
+        return CheckResult::ok(name, "own processes only")
             .part(Instrument::Probe, "-p attaches to your own processes")
             .fix(grant.command());
     }
     if !can.in_first_user_namespace {
-        return CheckRow::ok(name, "only those of this user namespace")
+        return CheckResult::ok(name, "only those of this user namespace")
             .part(
                 Instrument::Probe,
                 "-p attaches to those of this user namespace",
@@ -244,41 +244,41 @@ fn other_users(can: &Capabilities, grant: Grant) -> CheckRow {
             .fix("run tiptoe outside the user namespace (of the container)");
     }
     if !can.effective.has(Cap::DacOverride) {
-        return CheckRow::ok(name, "by the kernel alone (without cap_dac_override)")
+        return CheckResult::ok(name, "by the kernel alone (without cap_dac_override)")
             .part(Instrument::Probe, "in process, your own processes only")
             .fix(match grant.root {
                 true => "start the container with --cap-add=DAC_OVERRIDE",
                 false => "sudo tiptoe",
             });
     }
-    CheckRow::ok(name, "cap_sys_ptrace and cap_dac_override")
+    CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override")
 }
 
-fn process_memory(can: &Capabilities, grant: Grant) -> CheckRow {
+fn process_memory(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "process_vm_readv";
     match can.process_vm_readv {
-        Ok(()) => CheckRow::ok(name, "memory of other processes can be read"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "memory of other processes can be read"),
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Probe, "no attaching to a running process")
             .fix(grant.or(e, "a kernel with CONFIG_CROSS_MEMORY_ATTACH")),
     }
 }
 
-fn memfd(can: &Capabilities) -> CheckRow {
+fn memfd(can: &Capabilities) -> CheckResult {
     let name = "executable memfd";
     match can.executable_memfd {
-        Ok(()) => CheckRow::ok(name, "the agent can enter a process"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "the agent can enter a process"),
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Probe, "no in-process probes, only --via kernel")
             .root_may(&["sysctl", "vm.memfd_noexec=0"]),
     }
 }
 
-fn process_uprobes(can: &Capabilities, grant: Grant) -> CheckRow {
+fn process_uprobes(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "kernel uprobes, process";
     match can.process_uprobes {
-        Ok(()) => CheckRow::ok(name, "BPF: all threads of a process (--via kernel)"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "BPF: all threads of a process (--via kernel)"),
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(
                 Instrument::Probe,
                 "--via kernel misses threads that start later",
@@ -287,75 +287,75 @@ fn process_uprobes(can: &Capabilities, grant: Grant) -> CheckRow {
     }
 }
 
-fn thread_uprobes(can: &Capabilities, grant: Grant) -> CheckRow {
+fn thread_uprobes(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "kernel uprobes, thread";
     match (can.thread_uprobes, can.process_uprobes) {
-        (Ok(()), _) => CheckRow::ok(name, "perf events count given threads"),
-        (Err(e), Ok(())) => CheckRow::ok(name, format!("not needed beside BPF ({e})")),
-        (Err(e), Err(_)) => CheckRow::ok(name, e.to_string())
+        (Ok(()), _) => CheckResult::ok(name, "perf events count given threads"),
+        (Err(e), Ok(())) => CheckResult::ok(name, format!("not needed beside BPF ({e})")),
+        (Err(e), Err(_)) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Probe, "no --via kernel at all")
             .fix(grant.or(e, "a kernel with CONFIG_UPROBE_EVENTS")),
     }
 }
 
-fn paranoid(can: &Capabilities, grant: Grant) -> CheckRow {
+fn paranoid(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "perf_event_paranoid";
     let free = can.effective.has(Cap::Perfmon) || can.effective.has(Cap::SysAdmin);
     match can.perf_event_paranoid {
-        None => CheckRow::ok(name, "this kernel has no perf events")
+        None => CheckResult::ok(name, "this kernel has no perf events")
             .no(Instrument::Watch, "no kernel watchpoints")
             .no(Instrument::Stat, "no counters")
             .fix("a kernel with CONFIG_PERF_EVENTS"),
-        Some(level) if free => CheckRow::ok(name, format!("{level}, overruled by capabilities")),
-        Some(level @ ..=0) => CheckRow::ok(name, format!("{level}: all processes and CPUs")),
-        Some(level @ 1..=2) => CheckRow::ok(name, format!("{level}: own processes only"))
+        Some(level) if free => CheckResult::ok(name, format!("{level}, overruled by capabilities")),
+        Some(level @ ..=0) => CheckResult::ok(name, format!("{level}: all processes and CPUs")),
+        Some(level @ 1..=2) => CheckResult::ok(name, format!("{level}: own processes only"))
             .part(Instrument::Watch, "thread by thread, not per CPU")
             .part(Instrument::Stat, "no system-wide or cgroup counts")
             .fix(grant.command()),
-        Some(level) => CheckRow::ok(name, format!("{level}: nothing for ordinary users"))
+        Some(level) => CheckResult::ok(name, format!("{level}: nothing for ordinary users"))
             .no(Instrument::Watch, "no kernel watchpoints")
             .no(Instrument::Stat, "no counters")
             .fix(grant.command()),
     }
 }
 
-fn breakpoints(can: &Capabilities, grant: Grant) -> CheckRow {
+fn breakpoints(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "hardware breakpoints";
     match can.breakpoints {
-        Ok(()) => CheckRow::ok(name, "debug registers can be armed"),
-        Err(e) if UNKNOWN_ATTRIBUTE.contains(&e.errno) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "debug registers can be armed"),
+        Err(e) if UNKNOWN_ATTRIBUTE.contains(&e.errno) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Watch, "no watchpoints")
             .fix("Linux 5.13 or later"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Watch, "no watchpoints")
             .fix(grant.or(e, "end the debugger that holds all debug registers")),
     }
 }
 
-fn hardware(can: &Capabilities, grant: Grant) -> CheckRow {
+fn hardware(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "hardware PMU";
     match can.hardware_counters {
-        Ok(()) => CheckRow::ok(name, "cycles, instructions, cache misses"),
-        Err(e) if e.is_permission() => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "cycles, instructions, cache misses"),
+        Err(e) if e.is_permission() => CheckResult::ok(name, e.to_string())
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
             .fix(grant.command()),
-        Err(e) => CheckRow::ok(name, format!("this machine has none ({e})"))
+        Err(e) => CheckResult::ok(name, format!("this machine has none ({e})"))
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
             .fix("in a virtual machine: enable its virtual PMU (KVM: -cpu host,pmu=on)"),
     }
 }
 
-fn software(can: &Capabilities, grant: Grant) -> CheckRow {
+fn software(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "software counters";
     match can.software_counters {
-        Ok(()) => CheckRow::ok(name, "CPU time, faults, switches, migrations"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "CPU time, faults, switches, migrations"),
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Stat, "no counters")
             .fix(grant.or(e, "a kernel with CONFIG_PERF_EVENTS")),
     }
 }
 
-fn bpf(can: &Capabilities, grant: Grant) -> CheckRow {
+fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "BPF programs";
     let kinds = |wanted: bool| {
         let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == wanted);
@@ -365,8 +365,8 @@ fn bpf(can: &Capabilities, grant: Grant) -> CheckRow {
             .join(", ")
     };
     match can.bpf.iter().find_map(|(_, check)| check.err()) {
-        None => CheckRow::ok(name, kinds(true)),
-        Some(e) => CheckRow::ok(name, format!("refused: {e}; not {}", kinds(false)))
+        None => CheckResult::ok(name, kinds(true)),
+        Some(e) => CheckResult::ok(name, format!("refused: {e}; not {}", kinds(false)))
             .no(
                 Instrument::Watch,
                 "no aggregation at the hit, costlier watchpoints",
@@ -380,22 +380,22 @@ fn bpf(can: &Capabilities, grant: Grant) -> CheckRow {
     }
 }
 
-fn btf(can: &Capabilities) -> CheckRow {
+fn btf(can: &Capabilities) -> CheckResult {
     let name = "BTF";
     match can.btf {
-        Ok(()) => CheckRow::ok(name, "/sys/kernel/btf/vmlinux"),
-        Err(e) => CheckRow::ok(name, e.to_string())
+        Ok(()) => CheckResult::ok(name, "/sys/kernel/btf/vmlinux"),
+        Err(e) => CheckResult::ok(name, e.to_string())
             .no(Instrument::Lock, "no kernel locks, no static programs")
             .no(Instrument::Stat, "perf's own cgroup mode")
             .fix("a kernel with CONFIG_DEBUG_INFO_BTF"),
     }
 }
 
-fn tracefs(can: &Capabilities) -> CheckRow {
+fn tracefs(can: &Capabilities) -> CheckResult {
     let name = "tracefs";
     let row = match &can.tracefs {
-        Tracefs::Readable(root) => return CheckRow::ok(name, root.display().to_string()),
-        Tracefs::NotMounted => CheckRow::ok(name, "not mounted").root_may(&[
+        Tracefs::Readable(root) => return CheckResult::ok(name, root.display().to_string()),
+        Tracefs::NotMounted => CheckResult::ok(name, "not mounted").root_may(&[
             "mount",
             "-t",
             "tracefs",
@@ -403,7 +403,7 @@ fn tracefs(can: &Capabilities) -> CheckRow {
             "/sys/kernel/tracing",
         ]),
         Tracefs::Unreadable(root) => {
-            CheckRow::ok(name, format!("closed to this user: {}", root.display())).fix(format!(
+            CheckResult::ok(name, format!("closed to this user: {}", root.display())).fix(format!(
                 "sudo mount -o remount,mode=755 {}",
                 ShellWord(root.as_os_str().as_bytes())
             ))
@@ -417,15 +417,15 @@ fn tracefs(can: &Capabilities) -> CheckRow {
     .part(Instrument::Stat, "no tracepoints")
 }
 
-fn cgroups(can: &Capabilities) -> CheckRow {
+fn cgroups(can: &Capabilities) -> CheckResult {
     let name = "cgroups";
     let found = can.cgroups.describe();
     match (&can.cgroups.v2, &can.cgroups.v1_perf_event) {
-        (Some(_), _) => CheckRow::ok(name, found),
-        (None, Some(_)) => CheckRow::ok(name, found)
+        (Some(_), _) => CheckResult::ok(name, found),
+        (None, Some(_)) => CheckResult::ok(name, found)
             .part(Instrument::Stat, "version 1's perf_event hierarchy only")
             .fix("boot with systemd.unified_cgroup_hierarchy=1"),
-        (None, None) => CheckRow::ok(name, found)
+        (None, None) => CheckResult::ok(name, found)
             .no(Instrument::Stat, "no counts by cgroup")
             .root_may(&["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]),
     }
@@ -433,34 +433,34 @@ fn cgroups(can: &Capabilities) -> CheckRow {
 
 /// Returns the row of a system call that only newer kernels have: never `NO`, because nothing
 /// depends on the call.
-fn system_call(name: &'static str, check: Check) -> CheckRow {
+fn system_call(name: &'static str, check: Check) -> CheckResult {
     match check {
-        Ok(()) => CheckRow::ok(name, "known to this kernel"),
-        Err(e) => CheckRow {
+        Ok(()) => CheckResult::ok(name, "known to this kernel"),
+        Err(e) => CheckResult {
             state: State::Part,
-            ..CheckRow::ok(name, format!("{e}; nothing depends on it"))
+            ..CheckResult::ok(name, format!("{e}; nothing depends on it"))
         },
     }
 }
 
-fn open_files(can: &Capabilities) -> CheckRow {
+fn open_files(can: &Capabilities) -> CheckResult {
     let name = "open files";
     let limit = can.open_files;
     let found = format!("{}, up to {}", limit.soft, limit.hard);
     if limit.hard >= FEW_FILES || can.effective.has(Cap::SysResource) {
-        return CheckRow::ok(name, found);
+        return CheckResult::ok(name, found);
     }
-    CheckRow::ok(name, found)
+    CheckResult::ok(name, found)
         .part(Instrument::Watch, "few threads and variables at a time")
         .fix("ulimit -Hn 1048576, as root, before tiptoe")
 }
 
-fn pid_namespace(can: &Capabilities) -> CheckRow {
+fn pid_namespace(can: &Capabilities) -> CheckResult {
     let name = "pid namespace";
     if can.sees_all_processes {
-        return CheckRow::ok(name, "the first: every process is visible");
+        return CheckResult::ok(name, "the first: every process is visible");
     }
-    CheckRow::ok(name, "a container's: its own processes only")
+    CheckResult::ok(name, "a container's: its own processes only")
         .part(Instrument::Stat, "no system-wide names")
         .fix("start the container with --pid=host")
 }

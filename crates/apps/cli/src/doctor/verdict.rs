@@ -5,7 +5,7 @@ use serde::Serialize;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use super::rows::{CheckRow, Instrument, State};
+use super::rows::{CheckResult, Instrument, State};
 
 /// What this user can do on this machine.
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ const FEATURES: [(&str, &[&str]); 6] = [
 
 impl Verdict {
     /// Returns the verdict. `rows` must be all checks.
-    pub fn new(can: &Capabilities, rows: &[CheckRow]) -> Verdict {
+    pub fn new(can: &Capabilities, rows: &[CheckResult]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);
             rows.any(|row| row.state != State::Ok)

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Budget, Course, LockBy, LockRequest, RequestTarget, WaitSelection};
+use tiptoe_collector::{Budget, LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
@@ -11,9 +11,9 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
-use crate::probe::{self, Besides};
-use crate::ready::{self, Talk};
-use crate::status::{self, About};
+use crate::probe::{self, ReportExtras};
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
 
 const NO_TARGET_HINT: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
 
@@ -36,8 +36,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let notes = output.notes_to(shape);
     let (stop, hand_on) = interrupt::on_signals(shape, notes)?;
     let common = args.common;
-    status::begin(About::new(shape, "wait", &common), shape, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, shape, common.json))?;
+    status::begin(RunDescription::new(shape, "wait", &common), shape, &output);
+    let ready = ready::ready(
+        common.ready_fd,
+        ReadyLine::for_output(&output, shape, common.json),
+    )?;
     let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = LockRequest {
         watched: match (args.every, args.mmap) {
@@ -47,7 +50,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         },
         target,
         by: args.by.map(by).transpose()?,
-        course: Course {
+        options: RunOptions {
             delay: common.delay,
             duration: common.duration,
             interval: common.interval,
@@ -58,11 +61,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::locks(&request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
-    let besides = Besides {
+    let extras = ReportExtras {
         histograms: args.histograms,
-        ..Besides::default()
+        ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, besides))
+    Ok(probe::print_outcome(&outcome, output, &common, extras))
 }
 
 /// Returns the processes whose waits count; `None` for the whole system.

@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
-use crate::probe::{self, Besides};
-use crate::ready::{self, Talk};
-use crate::status::{self, About};
+use crate::probe::{self, ReportExtras};
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
 
 const NO_TARGET_HINT: &str =
     "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
@@ -27,8 +27,15 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let output = probe::open_output(&common, &target, false)?;
     let notes = output.notes_to(&target);
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(About::new(&target, "wait", &common), &target, &output);
-    let ready = ready::ready(common.ready_fd, Talk::beside(&output, &target, common.json))?;
+    status::begin(
+        RunDescription::new(&target, "wait", &common),
+        &target,
+        &output,
+    );
+    let ready = ready::ready(
+        common.ready_fd,
+        ReadyLine::for_output(&output, &target, common.json),
+    )?;
     let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: tiptoe_image::AGENT,
@@ -55,11 +62,11 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
-    let besides = Besides {
+    let extras = ReportExtras {
         histograms: args.histograms,
-        ..Besides::default()
+        ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, besides))
+    Ok(probe::print_outcome(&outcome, output, &common, extras))
 }
 
 /// Prints what the threads of each process wait for now.
@@ -78,7 +85,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
             &session,
             &output,
             common,
-            Besides::default(),
+            ReportExtras::default(),
         )?);
     }
     // A JSON report is one line; an empty line separates others.

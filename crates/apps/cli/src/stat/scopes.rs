@@ -19,8 +19,8 @@ use crate::interrupt;
 use crate::observer::LiveLines;
 use crate::output::Output;
 use crate::probe;
-use crate::ready::{self, Talk};
-use crate::status::{self, About};
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
 
 /// The events without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
@@ -54,19 +54,19 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     counters::groups(&events)?;
     let (notes, comments_to) = (output.notes_to(&target), output.comments_to(&target));
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    let about = About {
+    let description = RunDescription {
         whom: ready::whom(&target),
         noun: "scope",
         delay: None,
         duration: args.duration,
         is_for_programs: form != Form::Text,
     };
-    status::begin(about, &target, &output);
-    let talk = match (&form, Talk::beside(&output, &target, args.json)) {
-        (Form::Csv, Talk::Plain) => Talk::Comment,
-        (_, talk) => talk,
+    status::begin(description, &target, &output);
+    let ready_line = match (&form, ReadyLine::for_output(&output, &target, args.json)) {
+        (Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
+        (_, ready_line) => ready_line,
     };
-    let ready = ready::ready(args.ready_fd, talk)?;
+    let ready = ready::ready(args.ready_fd, ready_line)?;
     let options = Options {
         all_notes: args.all_notes,
         ..output.options(args.top)

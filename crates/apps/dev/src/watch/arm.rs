@@ -61,7 +61,7 @@ impl Words {
         workshop: &Workshop,
     ) -> Result<(f64, ArmedWatch), Error> {
         match way {
-            ArmMethod::CpuWide => timed(|| self.watch(Form::Wide)),
+            ArmMethod::CpuWide => timed(|| self.watch(Form::Cpus)),
             ArmMethod::PerTask => timed(|| self.watch(Form::Tasks)),
             ArmMethod::Ptrace => {
                 let mut tracer = workshop.start(None)?;

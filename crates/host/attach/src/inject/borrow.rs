@@ -51,15 +51,15 @@ pub(super) struct BorrowedThread {
 }
 
 /// Where the stub starts.
-pub(super) enum Ground {
+pub(super) enum StubStart {
     /// In the home of an earlier injection.
     Home(u64),
     /// In a cave, from which the stub copies itself to `home`, a free address.
     Cave { cave: Cave, home: u64 },
 }
 
-impl Ground {
-    /// Chooses the ground in a process whose loader is mapped at `loader`.
+impl StubStart {
+    /// Chooses the start in a process whose loader is mapped at `loader`.
     pub(super) fn find(
         process: &Process,
         mappings: &[Mapping],
@@ -83,14 +83,14 @@ impl Ground {
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
-    ground: Ground,
+    stub_start: StubStart,
     loads: bool,
     deadline: Instant,
 ) -> Result<BorrowedThread, InjectError> {
     let mut search = Search {
         process,
         stacks,
-        ground,
+        stub_start,
         loads,
         holds: Holds::default(),
         started: Instant::now(),
@@ -149,7 +149,7 @@ impl Holds {
 struct Search<'a> {
     process: &'a Process,
     stacks: Stacks<'a>,
-    ground: Ground,
+    stub_start: StubStart,
     /// Whether the thread will call the loader. The agent needs nothing of the program.
     loads: bool,
     holds: Holds,
@@ -171,7 +171,7 @@ impl Search<'_> {
             for tid in candidates {
                 match self.try_thread(tid) {
                     Ok(borrowed) => return Ok(Some(borrowed)),
-                    Err(StopFailure::Gone) => {}
+                    Err(StopFailure::Ended) => {}
                     Err(StopFailure::Refused(why)) => self.why = format!("thread {tid} {why}"),
                     Err(StopFailure::Late) => {
                         self.why = format!("thread {tid} does not stop");
@@ -250,14 +250,14 @@ impl Search<'_> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
             if self.process.is_left_by(tid) {
-                return Err(StopFailure::Gone);
+                return Err(StopFailure::Ended);
             }
             let regs = held.registers()?;
             self.check_thread(tid, &held, &regs)?;
             if !self.loads {
                 return self.send(tid, held, regs);
             }
-            match self.stacks.place(&regs) {
+            match self.stacks.judge(&regs) {
                 // Reads no file: only the first call does, which is in `run`.
                 StackState::Free if self.is_loader_locked() => {
                     return Err(StopFailure::Refused("would wait for the loader's lock"));
@@ -335,9 +335,9 @@ impl Search<'_> {
             registers,
             interrupted_rip: regs.rip,
         };
-        let io = |_: std::io::Error| StopFailure::Gone;
-        match &self.ground {
-            Ground::Home(home) => {
+        let io = |_: std::io::Error| StopFailure::Ended;
+        match &self.stub_start {
+            StubStart::Home(home) => {
                 params.home = *home;
                 self.process
                     .write(home + PAGE, &[0; size_of::<Mailbox>()])
@@ -353,7 +353,7 @@ impl Search<'_> {
                     cave: None,
                 })
             }
-            Ground::Cave { cave, home } => {
+            StubStart::Cave { cave, home } => {
                 (params.home, params.cave_page) = (*home, cave.page);
                 let image = stub::image(&params);
                 let mut before = vec![0; image.len()];
@@ -400,7 +400,7 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         if !inside.contains(&held.registers()?.rip) {
             process
                 .write(*address, before)
-                .map_err(|_| StopFailure::Gone)?;
+                .map_err(|_| StopFailure::Ended)?;
         }
         Ok(())
     };

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use tiptoe_sys::host::random;
 
 use super::process::{Mapping, Process};
-use super::stub::{self, MAGIC, Mailbox, PAGE, left};
+use super::stub::{self, MAGIC, Mailbox, PAGE, departure};
 use super::{InjectError, mapped_files, unwind};
 use crate::target_files::content;
 
@@ -93,15 +93,15 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
 /// Returns the home of an earlier injection, if its thread has left it or has ended.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match has_left(process, *home) {
-        left::GONE => true,
-        left::GOING => !has_guest(process, *home),
+        departure::RETURNED => true,
+        departure::RETURNING => !has_living_thread(process, *home),
         _ => false,
     })
 }
 
 /// What may be at a home, or on its way there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guest {
+pub(super) enum HomeOccupant {
     /// A living thread, which tiptoe borrowed.
     Thread,
     /// A thread that is just arriving, or none: tiptoe died before it sent one, or a fork copied
@@ -109,18 +109,18 @@ pub(super) enum Guest {
     Unknown,
 }
 
-/// Returns the guest that may still load an agent, a living thread before an unknown one.
-pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
+/// Returns the occupant that may still load an agent, a living thread before an unknown one.
+pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
     let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
-    let guests = occupied.map(|home| match has_guest(process, home) {
-        true => Guest::Thread,
-        false => Guest::Unknown,
+    let occupants = occupied.map(|home| match has_living_thread(process, home) {
+        true => HomeOccupant::Thread,
+        false => HomeOccupant::Unknown,
     });
-    guests.min_by_key(|guest| *guest as u8)
+    occupants.min_by_key(|occupant| *occupant as u8)
 }
 
 /// Returns whether the last thread that was sent to a home is alive.
-fn has_guest(process: &Process, home: u64) -> bool {
+fn has_living_thread(process: &Process, home: u64) -> bool {
     let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
     tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())
 }

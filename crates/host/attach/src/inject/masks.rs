@@ -66,12 +66,12 @@ pub type HookedCall = (u64, u64);
 
 /// Why the threads of a process could not be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unready {
+pub enum MaskFailure {
     /// The threads could not all be stopped, or one did not get past a hooked call.
-    Moving,
+    NotStopped,
     /// A thread has a thread-local block that its C library did not lay out, so the agent has no
     /// words in it.
-    Storage,
+    ForeignBlock,
 }
 
 impl Masks {
@@ -83,7 +83,7 @@ impl Masks {
         ways: &[HookedCall],
         restorer: Option<u64>,
         act: impl FnOnce() -> R + Send,
-    ) -> Result<R, Unready> {
+    ) -> Result<R, MaskFailure> {
         let (late, foreign) = (AtomicBool::new(false), AtomicBool::new(false));
         let look = |held: &StoppedThread, process: &Process| {
             let at = held.registers()?.rip;
@@ -96,17 +96,17 @@ impl Masks {
             }
             self.free(held, process, restorer)
         };
-        let result = standstill::run(self, &anywhere, &look, act).ok_or(Unready::Moving)?;
+        let result = standstill::run(self, &anywhere, &look, act).ok_or(MaskFailure::NotStopped)?;
         for _ in 0..ROUNDS {
             if foreign.load(Relaxed) {
-                return Err(Unready::Storage);
+                return Err(MaskFailure::ForeignBlock);
             }
             if !late.swap(false, Relaxed) {
                 return Ok(result);
             }
-            standstill::run(self, &anywhere, &look, || ()).ok_or(Unready::Moving)?;
+            standstill::run(self, &anywhere, &look, || ()).ok_or(MaskFailure::NotStopped)?;
         }
-        Err(Unready::Moving)
+        Err(MaskFailure::NotStopped)
     }
 
     /// Makes private copies of the pages at these addresses, by writing bytes unchanged. Otherwise
@@ -126,8 +126,8 @@ impl Masks {
     }
 
     /// Runs `act` while all threads of the program are stopped.
-    pub fn hold<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
-        standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(Unready::Moving)
+    pub fn hold<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
+        standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(MaskFailure::NotStopped)
     }
 
     /// Runs `act` while all threads of the program are stopped, and blocks in each thread what it
@@ -136,7 +136,7 @@ impl Masks {
     /// A thread inside the agent's signal handler must leave it first, because the handler's return
     /// restores a mask without the signals. No thread may be changed before all of them are
     /// outside: one could be inside a hook that changes its mask, and would overwrite the change.
-    pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
+    pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));
         let block = |held: &StoppedThread, process: &Process| {
@@ -148,7 +148,7 @@ impl Masks {
                 _ => held.set_signal_mask(held.signal_mask()? | believed),
             }
         };
-        standstill::run(self, &is_outside, &block, act).ok_or(Unready::Moving)
+        standstill::run(self, &is_outside, &block, act).ok_or(MaskFailure::NotStopped)
     }
 
     /// Returns whether a thread blocks any of the signals now.

@@ -32,8 +32,9 @@
 
 mod borrow;
 mod cave;
-mod error;
+mod inject_error;
 mod later_masks;
+mod mailbox_client;
 mod mapped_files;
 mod masks;
 mod memfds;
@@ -42,7 +43,6 @@ mod process;
 mod restart;
 mod standstill;
 mod stub;
-mod talk;
 mod traced_thread;
 mod unwind;
 
@@ -56,17 +56,17 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::Error;
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
-pub use error::InjectError;
-pub use masks::{HookedCall, Masks, Unready, Words};
+pub use inject_error::InjectError;
+pub use masks::{HookedCall, MaskFailure, Masks, Words};
 pub use process::is_given_up;
 pub use traced_thread::thread_pointer;
 
-use borrow::{BorrowedThread, Ground};
-use cave::Guest;
+use borrow::{BorrowedThread, StubStart};
+use cave::HomeOccupant;
+use mailbox_client::MailboxClient;
 use memfds::Offer;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
-use talk::Talk;
 use tiptoe_price::own;
 use unwind::Stacks;
 
@@ -151,23 +151,23 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
     let existing_entry = existing_entry(process, request.resident, deadline)?;
     let mappings = process.mappings()?;
     let loader = check_program(process, &mappings, request.allow_seccomp)?;
-    let ground = Ground::find(process, &mappings, loader)?;
+    let stub_start = StubStart::find(process, &mappings, loader)?;
     let mut stacks = Stacks::new(process, mappings, loader);
     let calls = Calls::find(&mut stacks).ok_or(InjectError::NoLibc { pid: request.pid })?;
     let loads = existing_entry.is_none();
-    let borrowed = borrow::borrow(process, stacks, ground, loads, deadline)?;
+    let borrowed = borrow::borrow(process, stacks, stub_start, loads, deadline)?;
 
     // A thread that was borrowed late still gets the time that its loader needs.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
-    let talk = Talk::new(process, &borrowed, deadline);
+    let mailbox = MailboxClient::new(process, &borrowed, deadline);
     let (stop, stopped) = mpsc::channel();
     std::thread::scope(|scope| {
-        let talk = &talk;
-        scope.spawn(move || talk.beat(&stopped));
+        let mailbox = &mailbox;
+        scope.spawn(move || mailbox.beat(&stopped));
         let entry = existing_entry.unwrap_or(0);
-        let outcome = converse(request, entry, (process, &borrowed), talk, &calls);
+        let outcome = converse(request, entry, (process, &borrowed), mailbox, &calls);
         if outcome.is_err() {
-            talk.abandon();
+            mailbox.abandon();
             borrow::mend(process, &borrowed);
         }
         drop(stop);
@@ -180,22 +180,22 @@ fn converse(
     request: Inject<'_>,
     existing_entry: u64,
     (process, borrowed): (&Process, &BorrowedThread),
-    talk: &Talk<'_>,
+    mailbox: &MailboxClient<'_>,
     calls: &Calls,
 ) -> Result<Injection, InjectError> {
     let pid = request.pid;
     let os = |call| move |error| InjectError::os(pid, call, error);
-    talk.arrival()?;
-    if talk.u32(offset_of!(Mailbox, cave_result))? != 0 {
+    mailbox.arrival()?;
+    if mailbox.u32(offset_of!(Mailbox, cave_result))? != 0 {
         borrow::mend(process, borrowed);
     }
-    talk.go(1)?;
-    talk.wait(state::OFFERED)?;
+    mailbox.go(1)?;
+    mailbox.wait(state::OFFERED)?;
     let at = offset_of!(Mailbox, fds);
     let fds = [
-        talk.u32(at)? as i32,
-        talk.u32(at + 4)? as i32,
-        talk.u32(at + 8)? as i32,
+        mailbox.u32(at)? as i32,
+        mailbox.u32(at + 4)? as i32,
+        mailbox.u32(at + 8)? as i32,
     ];
     let offer = Offer::take(pid, borrowed.tid, fds)?;
     // An agent that is already loaded is not loaded again, so its memfd stays empty.
@@ -209,24 +209,25 @@ fn converse(
     (request.prepare)(&offer.data, &offer.plan).map_err(os("preparing the segments"))?;
     offer.close_plan().map_err(os("sealing a memfd"))?;
 
-    talk.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
-    talk.put(offset_of!(Mailbox, mode), &calls.mode.to_le_bytes())?;
-    talk.put(
+    mailbox.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
+    mailbox.put(offset_of!(Mailbox, mode), &calls.mode.to_le_bytes())?;
+    mailbox.put(
         offset_of!(Mailbox, errno_location),
         &calls.errno_location.to_le_bytes(),
     )?;
-    talk.put(offset_of!(Mailbox, entry), &existing_entry.to_le_bytes())?;
-    talk.put(
+    mailbox.put(offset_of!(Mailbox, entry), &existing_entry.to_le_bytes())?;
+    mailbox.put(
         offset_of!(Mailbox, entry_offset),
         &request.entry_offset.to_le_bytes(),
     )?;
-    talk.put(offset_of!(Mailbox, path), unique_path(fds[0]).as_bytes())?;
-    talk.go(2)?;
-    talk.wait(state::DONE)
+    mailbox.put(offset_of!(Mailbox, path), unique_path(fds[0]).as_bytes())?;
+    mailbox.go(2)?;
+    mailbox
+        .wait(state::DONE)
         .map_err(|error| explain(process, error))?;
-    let entry_result = talk.u64(offset_of!(Mailbox, result))? as i64;
-    let agent_base = talk.u64(offset_of!(Mailbox, base))?;
-    talk.departure()?;
+    let entry_result = mailbox.u64(offset_of!(Mailbox, result))? as i64;
+    let agent_base = mailbox.u64(offset_of!(Mailbox, base))?;
+    mailbox.departure()?;
     own::note_stop(borrowed.since.elapsed());
     Ok(Injection {
         data: offer.data,
@@ -317,9 +318,9 @@ fn existing_entry(
 ) -> Result<Option<u64>, InjectError> {
     let patience = Instant::now() + ARRIVAL;
     loop {
-        let away = match cave::guest(process, &process.mappings()?) {
-            Some(Guest::Thread) => true,
-            Some(Guest::Unknown) => Instant::now() < patience,
+        let away = match cave::occupant(process, &process.mappings()?) {
+            Some(HomeOccupant::Thread) => true,
+            Some(HomeOccupant::Unknown) => Instant::now() < patience,
             None => false,
         };
         match resident() {

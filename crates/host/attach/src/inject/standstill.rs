@@ -72,7 +72,7 @@ fn attempt<R: Send, F: FnOnce() -> R + Send>(
 
 #[derive(Default)]
 struct StoppedThreads {
-    held: BTreeMap<u32, StoppedThread>,
+    threads: BTreeMap<u32, StoppedThread>,
 }
 
 fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<StoppedThread>> {
@@ -89,23 +89,23 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     }
     // The process may have called exec since its memory was opened. Now that all threads are
     // stopped, it cannot, and all have the same memory.
-    let one = all.held.keys().next();
+    let one = all.threads.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;
     }
-    for held in all.held.values() {
+    for held in all.threads.values() {
         match may(held) {
-            Ok(true) | Err(StopFailure::Gone) => {}
+            Ok(true) | Err(StopFailure::Ended) => {}
             Ok(false) | Err(_) => return None,
         }
     }
-    for held in all.held.values() {
+    for held in all.threads.values() {
         match each(held, &process) {
-            Ok(()) | Err(StopFailure::Gone) => {}
+            Ok(()) | Err(StopFailure::Ended) => {}
             Err(_) => return None,
         }
     }
-    Some(all.held.into_values().collect())
+    Some(all.threads.into_values().collect())
 }
 
 impl StoppedThreads {
@@ -114,7 +114,7 @@ impl StoppedThreads {
         let tids = process::threads(masks.pid).ok()?;
         let new = tids
             .into_iter()
-            .filter(|tid| !self.held.contains_key(tid) && Some(*tid) != masks.spare);
+            .filter(|tid| !self.threads.contains_key(tid) && Some(*tid) != masks.spare);
         let is_asleep = |tid: &u32| {
             let line = process::syscall(masks.pid, *tid);
             restart::is_transfer(&line) && !masks.are_blocked(*tid)
@@ -124,18 +124,18 @@ impl StoppedThreads {
         for tid in running {
             match StoppedThread::begin(masks.pid, tid) {
                 Ok(one) => stopping.push((tid, one)),
-                Err(StopFailure::Gone) => {}
+                Err(StopFailure::Ended) => {}
                 Err(_) => return None,
             }
         }
         for (tid, one) in stopping {
             match one.wait(until) {
-                Ok(held) => drop(self.held.insert(tid, held)),
-                Err(StopFailure::Gone) => {}
+                Ok(held) => drop(self.threads.insert(tid, held)),
+                Err(StopFailure::Ended) => {}
                 Err(_) => return None,
             }
         }
-        let known = self.held.len() + asleep.len() + usize::from(masks.spare.is_some());
+        let known = self.threads.len() + asleep.len() + usize::from(masks.spare.is_some());
         let now = process::status(masks.pid, masks.pid).ok()?;
         Some(now.threads == known)
     }

@@ -14,9 +14,9 @@
 //!    So it waits in ppoll, not in nanosleep or futex.
 //! 4. A restartable call is made again only if no handler is due for a signal that arrived in
 //!    between; otherwise it fails with EINTR, as it would have without us.
-//! 5. The last instruction but one stores `left::GONE`: from then on home may be rewritten. A handler
+//! 5. The last instruction but one stores `departure::RETURNED`: from then on home may be rewritten. A handler
 //!    that runs when the mask is restored may never return to the stub (longjmp, cancellation), so
-//!    `left::GOING` is stored before.
+//!    `departure::RETURNING` is stored before.
 
 use std::mem::{offset_of, size_of};
 
@@ -132,12 +132,12 @@ pub(super) mod state {
 }
 
 /// The values of [`Mailbox::left`].
-pub(super) mod left {
+pub(super) mod departure {
     /// No code of ours is called any more. Next, the program's signal mask is restored, and its
     /// pending handlers run.
-    pub const GOING: u32 = 1;
+    pub const RETURNING: u32 = 1;
     /// The thread is back in the program.
-    pub const GONE: u32 = 2;
+    pub const RETURNED: u32 = 2;
 }
 
 const _: () = assert!(size_of::<Params>() == 16 + 26 * 8);
@@ -161,8 +161,8 @@ std::arch::global_asm!(
     heartbeat = const offset_of!(Mailbox, heartbeat),
     abandon = const offset_of!(Mailbox, abandon),
     left = const offset_of!(Mailbox, left),
-    going = const left::GOING,
-    gone = const left::GONE,
+    returning = const departure::RETURNING,
+    returned = const departure::RETURNED,
     cave_result = const offset_of!(Mailbox, cave_result),
     fds = const offset_of!(Mailbox, fds),
     base = const offset_of!(Mailbox, base),

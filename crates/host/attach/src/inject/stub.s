@@ -151,7 +151,7 @@ tiptoe_decide:
 tiptoe_leave:
     cmp ebx, 2
     je 21f
-    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {going}
+    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {returning}
 21: lea rsp, [rip + tiptoe_image + {registers} + 128]
     popfq
     mov rsp, qword ptr [rip + tiptoe_image + {registers} + 56]
@@ -182,11 +182,11 @@ tiptoe_leave:
     mov rcx, qword ptr [rip + tiptoe_image + {registers} + 16]
     jmp qword ptr [rip + tiptoe_image + {registers} + 136]
 21: mov rcx, qword ptr [rip + tiptoe_image + {registers} + 16]
-    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {gone}
+    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {returned}
     jmp qword ptr [rip + tiptoe_image + {registers} + 136]
 2:  mov rcx, qword ptr [rip + tiptoe_image + {registers} + 16]
     mov rax, -4
-    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {gone}
+    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {returned}
     jmp qword ptr [rip + tiptoe_image + {interrupted_rip}]
 
 # Waits for step r12d. eax: 0 it may be taken, 1 tiptoe gave up or its heartbeat stopped for a

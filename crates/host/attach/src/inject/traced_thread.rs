@@ -22,7 +22,7 @@ use tiptoe_price::own;
 #[derive(Debug)]
 pub(super) enum StopFailure {
     /// The thread has ended.
-    Gone,
+    Ended,
     /// The thread did not stop in time.
     Late,
     /// The thread is in code where it must not be borrowed.
@@ -34,7 +34,7 @@ pub(super) enum StopFailure {
 impl From<Errno> for StopFailure {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::ESRCH | Errno::ECHILD => Self::Gone,
+            Errno::ESRCH | Errno::ECHILD => Self::Ended,
             errno => Self::Os(errno),
         }
     }
@@ -48,7 +48,7 @@ pub(super) struct Stopping {
 
 impl Stopping {
     /// Waits for the stop. A thread that does not stop in time is detached only when the calling
-    /// thread ends. Returns `Gone` if the id is another process's now; that process's thread
+    /// thread ends. Returns `Ended` if the id is another process's now; that process's thread
     /// continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
@@ -59,23 +59,23 @@ impl Stopping {
                 // waitid reports the end of a process's first thread only when its last thread
                 // ends.
                 Stop::None if Instant::now() > until => match has_ended(thread) {
-                    true => return Err(StopFailure::Gone),
+                    true => return Err(StopFailure::Ended),
                     false => return Err(StopFailure::Late),
                 },
                 Stop::None => looks.pause(),
                 Stop::Event(_) => {
                     let held = StoppedThread {
                         tid,
-                        held: true,
+                        is_attached: true,
                         since: self.since,
                     };
                     // A held thread does not end, so its id cannot be reused.
                     let folder = format!("/proc/{}/task/{tid}", self.pid);
                     let is_ours = std::path::Path::new(&folder).exists();
-                    return is_ours.then_some(held).ok_or(StopFailure::Gone);
+                    return is_ours.then_some(held).ok_or(StopFailure::Ended);
                 }
                 Stop::Signal(signal) => stops::go_on(thread, signal)?,
-                Stop::Ended => return Err(StopFailure::Gone),
+                Stop::Ended => return Err(StopFailure::Ended),
             }
         }
     }
@@ -84,7 +84,7 @@ impl Stopping {
 /// A stopped thread. Dropping it restores its system call and detaches.
 pub(super) struct StoppedThread {
     tid: Pid,
-    held: bool,
+    is_attached: bool,
     /// When the thread was asked to stop.
     since: Instant,
 }
@@ -114,7 +114,7 @@ impl StoppedThread {
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
             // The kernel returns the same error for a thread that has just ended and for another
             // user's.
-            Errno::EPERM if has_ended(thread) => StopFailure::Gone,
+            Errno::EPERM if has_ended(thread) => StopFailure::Ended,
             errno => errno.into(),
         })?;
         let since = Instant::now();
@@ -175,7 +175,7 @@ impl StoppedThread {
         regs.rip = rip;
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
-        self.held = false;
+        self.is_attached = false;
         // The code at `rip` blocks all signals, too. Until then this does.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
@@ -223,7 +223,7 @@ impl StoppedThread {
 
 impl Drop for StoppedThread {
     fn drop(&mut self) {
-        if !self.held {
+        if !self.is_attached {
             return;
         }
         if let Ok(mut regs) = ptrace::getregs(self.tid)
@@ -253,7 +253,7 @@ mod tests {
         }
         let stopped = StoppedThread::stop(child.id(), child.id(), Duration::ZERO).err();
         child.wait().expect("its end");
-        assert!(matches!(stopped, Some(StopFailure::Gone)), "{stopped:?}");
+        assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
     }
     /// Regression: the other thread's registers were changed, and it continued at an address of the
     /// first process.
@@ -265,7 +265,7 @@ mod tests {
         let hand =
             move || StoppedThread::stop(std::process::id(), tid, Duration::from_secs(60)).err();
         let stopped = std::thread::spawn(hand).join().expect("it ends");
-        assert!(matches!(stopped, Some(StopFailure::Gone)), "{stopped:?}");
+        assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
         let status = process::status(tid, tid).expect("it lives");
         assert!(status.lives() && status.tracer == 0);
         child.kill().expect("it lives");

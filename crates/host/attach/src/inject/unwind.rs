@@ -132,7 +132,7 @@ impl<'a> Stacks<'a> {
     }
 
     /// Judges the stack of a thread with these registers.
-    pub(super) fn place(&mut self, regs: &user_regs_struct) -> StackState {
+    pub(super) fn judge(&mut self, regs: &user_regs_struct) -> StackState {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
         let mut address = FrameAddress::from_instruction_pointer(regs.rip);
         let mut in_handler = false;

@@ -39,16 +39,16 @@ impl Pulse {
     }
 
     /// Returns whether the agent's memory is no longer in use. Before it returns `true`, it waits
-    /// until the reason is visible: an ending process drops its memory shortly before `is_gone`
+    /// until the reason is visible: an ending process drops its memory shortly before `has_ended`
     /// returns `true`, and exec drops the old memory before the new one is listed.
-    pub(super) fn is_over(&self, is_gone: &dyn Fn() -> bool) -> bool {
+    pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
         // The program must be compared, too, because a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
         let until = Instant::now() + SILENCE;
         let has_memory = || self.process.maps().is_ok_and(|maps| !maps.is_empty());
-        while !is_gone() && !has_memory() && Instant::now() < until {
+        while !has_ended() && !has_memory() && Instant::now() < until {
             std::thread::sleep(PAUSE);
         }
         true

@@ -128,7 +128,7 @@ fn masks_refuse_a_process_that_has_called_exec() {
     target.control.set(4, 1);
     let next = |control: &Control| control.get(3) != 0;
     target.control.wait("the next program", next);
-    assert_eq!(masks.hold(|| ()), Err(Unready::Moving));
+    assert_eq!(masks.hold(|| ()), Err(MaskFailure::NotStopped));
     target.finish();
 }
 

@@ -63,9 +63,9 @@ fn command(words: &[&str]) -> Targets {
     Targets::of(vec![Attached::start_alone(&words).expect("a process")])
 }
 
-fn run(turns: &mut Turns, course: &Course, targets: &mut Targets) -> Ran {
+fn run(turns: &mut Turns, options: &RunOptions, targets: &mut Targets) -> RunEnd {
     let mut session = Session::default();
-    let ran = drive(turns, course, targets, &mut session, &mut Silent).expect("nothing fails");
+    let ran = drive(turns, options, targets, &mut session, &mut Silent).expect("nothing fails");
     assert_eq!(turns.did, ["start", "stop"]);
     assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
     assert_eq!(session.cpus.is_some(), targets.counted().next().is_none());
@@ -79,7 +79,7 @@ fn ms(ms: u64) -> Duration {
 #[test]
 fn a_command_that_exits_at_once_ends_the_run() {
     let mut turns = Turns::default();
-    let ran = run(&mut turns, &Course::default(), &mut command(&["true"]));
+    let ran = run(&mut turns, &RunOptions::default(), &mut command(&["true"]));
     assert!(ran.has_ended && turns.polls > 0);
 }
 
@@ -88,28 +88,28 @@ fn a_process_that_ends_before_the_first_wait_ends_the_run() {
     let mut child = std::process::Command::new("true").spawn().expect("true");
     let mut targets = Targets::running(&[child.id()]).expect("it is not reaped");
     child.wait().expect("its end");
-    assert!(run(&mut Turns::default(), &Course::default(), &mut targets).has_ended);
+    assert!(run(&mut Turns::default(), &RunOptions::default(), &mut targets).has_ended);
 }
 
 #[test]
 fn a_stop_before_the_start_ends_the_run_and_its_delay() {
-    let course = Course {
+    let options = RunOptions {
         delay: Some(Duration::MAX),
-        ..Course::default()
+        ..RunOptions::default()
     };
-    course.stop.store(true, Ordering::Relaxed);
+    options.stop.store(true, Ordering::Relaxed);
     let mut turns = Turns::default();
-    assert!(!run(&mut turns, &course, &mut Targets::default()).has_ended);
+    assert!(!run(&mut turns, &options, &mut Targets::default()).has_ended);
     assert_eq!(turns.polls, 1);
 }
 
 #[test]
 fn the_end_of_the_command_ends_the_delay() {
-    let course = Course {
+    let options = RunOptions {
         delay: Some(Duration::MAX),
-        ..Course::default()
+        ..RunOptions::default()
     };
-    assert!(run(&mut Turns::default(), &course, &mut command(&["true"])).has_ended);
+    assert!(run(&mut Turns::default(), &options, &mut command(&["true"])).has_ended);
 }
 
 /// The end of an uncounted command must end the run. The end of counted processes must not.
@@ -123,7 +123,7 @@ fn others_are_counted_until_the_command_ends() {
         ..counted
     };
     let mut turns = Turns::default();
-    assert!(run(&mut turns, &Course::default(), &mut targets).has_ended);
+    assert!(run(&mut turns, &RunOptions::default(), &mut targets).has_ended);
     assert!(turns.polls > 1, "the ended process did not end it");
 }
 
@@ -132,12 +132,12 @@ fn others_are_counted_until_the_command_ends() {
 fn one_ended_process_is_no_busy_loop() {
     let mut child = std::process::Command::new("true").spawn().expect("true");
     let mut targets = Targets::running(&[child.id(), std::process::id()]).expect("both exist");
-    let course = Course {
+    let options = RunOptions {
         duration: Some(ms(500)),
-        ..Course::default()
+        ..RunOptions::default()
     };
     let mut turns = Turns::default();
-    assert!(!run(&mut turns, &course, &mut targets).has_ended);
+    assert!(!run(&mut turns, &options, &mut targets).has_ended);
     assert!(turns.polls < 100, "{} turns", turns.polls);
     child.wait().expect("its end");
 }
@@ -145,16 +145,16 @@ fn one_ended_process_is_no_busy_loop() {
 #[test]
 fn intervals_follow_each_other_and_the_rest_is_one_if_wanted() {
     for reports_rest in [false, true] {
-        let course = Course {
+        let options = RunOptions {
             interval: Some(ms(40)),
             duration: Some(ms(100)),
-            ..Course::default()
+            ..RunOptions::default()
         };
         let mut turns = Turns {
             reports_rest,
             ..Turns::default()
         };
-        let ran = run(&mut turns, &course, &mut Targets::default());
+        let ran = run(&mut turns, &options, &mut Targets::default());
         let mut last = Duration::ZERO;
         for interval in &turns.intervals {
             assert_eq!(interval.start, last, "{:?}", turns.intervals);
@@ -175,17 +175,17 @@ fn an_instrument_without_anything_left_to_count_ends_the_run() {
         ends: true,
         ..Turns::default()
     };
-    let ran = run(&mut turns, &Course::default(), &mut Targets::default());
+    let ran = run(&mut turns, &RunOptions::default(), &mut Targets::default());
     assert!(ran.has_ended && turns.polls == 1);
 }
 
 #[test]
 fn a_stop_during_a_turn_is_seen_before_the_next_wait() {
-    let course = Course::default();
+    let options = RunOptions::default();
     let mut turns = Turns {
-        stops: Some(Arc::clone(&course.stop)),
+        stops: Some(Arc::clone(&options.stop)),
         ..Turns::default()
     };
-    assert!(!run(&mut turns, &course, &mut Targets::default()).has_ended);
+    assert!(!run(&mut turns, &options, &mut Targets::default()).has_ended);
     assert_eq!(turns.polls, 1);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tiptoe_event::Histogram as Times;
-use tiptoe_kernel::waits::{Callsites, Mode, Outcome, WaitRow};
+use tiptoe_kernel::waits::{Callsites, Mode, Outcome, WaitSums};
 use tiptoe_session::{Histogram, Wait};
 use tiptoe_sys::host::cgroup::{self, Cgroups};
 
@@ -42,7 +42,7 @@ pub(super) fn word(by: Option<LockBy>) -> &'static str {
 ///
 /// `processes` are present names, because the kernel recorded the name at a process's first wait.
 pub(super) fn rows(
-    found: &[WaitRow],
+    found: &[WaitSums],
     by: Option<LockBy>,
     callsites: &Callsites,
     processes: &BTreeMap<u32, String>,
@@ -79,7 +79,7 @@ pub(super) fn rows(
     rows
 }
 
-fn key(row: &WaitRow, by: Option<LockBy>, stack: &[u64]) -> Key {
+fn key(row: &WaitSums, by: Option<LockBy>, stack: &[u64]) -> Key {
     let apart = match by {
         None | Some(LockBy::Callsite) => stack.first().copied().unwrap_or(0),
         Some(LockBy::Type) => 0,
@@ -102,7 +102,7 @@ struct Names<'a> {
 
 impl Names<'_> {
     /// Returns the name of the waiting thread, process or cgroup, or of the lock.
-    fn whose(&self, row: &WaitRow, by: Option<LockBy>) -> String {
+    fn whose(&self, row: &WaitSums, by: Option<LockBy>) -> String {
         let key = &row.key;
         match by {
             Some(LockBy::Lock) if key.traits.is_mmap_lock() => format!("of {}", self.process(row)),
@@ -121,7 +121,7 @@ impl Names<'_> {
         }
     }
 
-    fn process(&self, row: &WaitRow) -> String {
+    fn process(&self, row: &WaitSums) -> String {
         let pid = row.key.pid;
         match self.processes.get(&pid) {
             _ if pid == 0 => "0 (idle CPUs)".to_owned(),
@@ -132,7 +132,7 @@ impl Names<'_> {
 }
 
 /// Returns the paths of the cgroups that waited and still exist.
-fn cgroup_paths(found: &[WaitRow]) -> BTreeMap<u64, PathBuf> {
+fn cgroup_paths(found: &[WaitSums]) -> BTreeMap<u64, PathBuf> {
     let mut ids: Vec<u64> = found.iter().map(|row| row.key.cgroup).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -141,7 +141,7 @@ fn cgroup_paths(found: &[WaitRow]) -> BTreeMap<u64, PathBuf> {
 }
 
 impl Sum {
-    fn add(&mut self, row: &WaitRow, stack: &[u64]) {
+    fn add(&mut self, row: &WaitSums, stack: &[u64]) {
         let waited = &row.waited;
         self.count += waited.count;
         self.total_ns += waited.total_ns;
@@ -207,10 +207,10 @@ mod tests {
     const MMAP: u32 = 1 << 8;
     const FAILED: u32 = 1 << 9;
 
-    fn row(flags: u32, pid: u32, stack: &[u64], ns: u64) -> WaitRow {
+    fn row(flags: u32, pid: u32, stack: &[u64], ns: u64) -> WaitSums {
         let mut times = Times::default();
         times.record(ns);
-        WaitRow {
+        WaitSums {
             key: RowKey {
                 lock: 0xffff_0000 + u64::from(flags),
                 cgroup: u64::MAX,
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn found() -> Vec<WaitRow> {
+    fn kernel_rows() -> Vec<WaitSums> {
         vec![
             row(WRITE | MMAP, 7, &[0x1004, 0x2004], 100),
             row(WRITE | MMAP, 7, &[0x1008, 0x2008], 300),
@@ -249,7 +249,7 @@ mod tests {
             let (callers, total) = (wait.callers.join(","), wait.total_ns);
             format!("{} {key} {callsite}({places}) {callers} {total}", wait.kind)
         };
-        let rows = rows(&found(), by, &symbols, &names);
+        let rows = rows(&kernel_rows(), by, &symbols, &names);
         let lines: Vec<String> = rows.iter().map(line).collect();
         assert_eq!(lines, expected, "{by:?}");
         let max = rows[0].histogram.max_ns;

@@ -96,7 +96,7 @@ impl Draft<'_> {
         let code = module.object.code(function, module.bias);
         let code = code.ok_or("no code is known there")?;
         let shape = shape(&code, 0).map_err(|why| why.to_string())?;
-        if let Some(known) = self.again(&shape, |known| known.body == body_hash(body)) {
+        if let Some(known) = self.reusable(&shape, |known| known.body == body_hash(body)) {
             return Ok(known);
         }
         let linked = shape.site().wrapping_sub(module.bias);

@@ -7,7 +7,7 @@ use tiptoe_patch::{
 };
 use tiptoe_wire::Site;
 
-use super::{Draft, HookPlace, Locks, Plan, PlannedSite, body_hash, hash, planned};
+use super::{Draft, HookLocation, Locks, Plan, PlannedSite, body_hash, hash, planned};
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
@@ -70,10 +70,10 @@ impl Draft<'_> {
                 }
                 match self.hook_elsewhere(&code, &site) {
                     Some(hook) => plan.hooks.push(PlannedSite {
-                        place: if is_storage {
-                            HookPlace::Storage
+                        location: if is_storage {
+                            HookLocation::Storage
                         } else {
-                            HookPlace::Elsewhere
+                            HookLocation::Elsewhere
                         },
                         ..hook
                     }),
@@ -105,7 +105,7 @@ impl Draft<'_> {
     }
 
     fn libcs_hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<PlannedSite> {
-        let recall = self.ground.recall;
+        let recall = self.state.recall;
         let body = match site.nr {
             u32::MAX => Body::SyscallAny {
                 numbers: numbers(),
@@ -122,10 +122,13 @@ impl Draft<'_> {
 
     /// Plans a hook, or takes a known site whose body has this hash.
     fn hook(&mut self, site: &SyscallSite, body: &Body, hash: u32) -> Option<PlannedSite> {
-        let behind = site.syscall + SYSCALL.len() as u64;
+        let after_syscall = site.syscall + SYSCALL.len() as u64;
         let same = |known: &Site| known.body == hash;
-        if let Some(known) = self.again_at(site.address, same) {
-            return Some(PlannedSite { behind, ..known });
+        if let Some(known) = self.reusable_at(site.address, same) {
+            return Some(PlannedSite {
+                after_syscall,
+                ..known
+            });
         }
         let patch = self.planner.plan(&site.shape, body, Vec::new).ok()?;
         let planned = (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, body))?;
@@ -135,7 +138,7 @@ impl Draft<'_> {
         };
         Some(PlannedSite {
             site,
-            behind,
+            after_syscall,
             ..planned
         })
     }

@@ -39,7 +39,7 @@ impl Draft<'_> {
     /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. A hook
     /// may stay after the session only if calls are followed.
     pub(super) fn interceptions(&mut self, modules: &[Module], follows: bool, plan: &mut Plan) {
-        let leaving = if self.ground.hits.under { LEAVING } else { &[] };
+        let leaving = if self.state.hits.under { LEAVING } else { &[] };
         for module in modules {
             for function in module.object.image.functions() {
                 let mut all = LASTING.iter().chain(leaving);
@@ -72,8 +72,8 @@ impl Draft<'_> {
         let shape = shape(&code, 0).ok()?;
         let stays = |known: &Site| known.flags.has(SiteFlags::STAYS);
         let same = |known: &Site| known.body == body_hash(body);
-        let known = self.again(&shape, stays);
-        if let Some(known) = known.or_else(|| self.again(&shape, same)) {
+        let known = self.reusable(&shape, stays);
+        if let Some(known) = known.or_else(|| self.reusable(&shape, same)) {
             return Some(known);
         }
         let patch = self.planner.plan(&shape, body, Vec::new).ok()?;

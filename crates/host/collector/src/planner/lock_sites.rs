@@ -220,7 +220,7 @@ impl Draft<'_> {
         {
             return true;
         }
-        let known = self.again(shape, |known| known.body == body_hash(body));
+        let known = self.reusable(shape, |known| known.body == body_hash(body));
         let found = match known {
             Some(known) => Ok(known),
             None => {
@@ -254,7 +254,7 @@ impl Draft<'_> {
         site: &FutexSite,
         locks: &mut Locks,
     ) -> Option<Notice> {
-        if !self.ground.locks {
+        if !self.state.locks {
             return None;
         }
         let call = (site.call.shape.site(), site.call.syscall);

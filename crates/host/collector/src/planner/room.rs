@@ -8,7 +8,7 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_sys::host::random;
 use tiptoe_wire::{Site, arena};
 
-use super::Ground;
+use super::ProcessState;
 
 /// The room below a stack that must stay free, so that the stack can grow.
 const STACK_ROOM: u64 = 128 << 20;
@@ -20,21 +20,16 @@ const NEXT_ROOM: u64 = 256 << 20;
 const TOP: u64 = (1 << 47) - 4096;
 
 /// Returns where arenas may be. Of existing arenas, only this session's can be written.
-pub(super) fn space(ground: &Ground) -> Space {
+pub(super) fn space(state: &ProcessState) -> Space {
     let [seed] = random::words();
-    let mut arenas = arenas_of(ground.known);
-    arenas.retain(|arena| {
-        ground
-            .mapped
-            .iter()
-            .any(|range| range.contains(&arena.base))
-    });
+    let mut arenas = arenas_of(state.agent_sites);
+    arenas.retain(|arena| state.mapped.iter().any(|range| range.contains(&arena.base)));
     Space {
         arenas,
         seed,
-        mapped: ground.mapped.clone(),
-        callers: ground.callers.to_vec(),
-        ..gaps(ground.maps)
+        mapped: state.mapped.clone(),
+        callers: state.callers.to_vec(),
+        ..gaps(state.maps)
     }
 }
 

@@ -124,13 +124,15 @@ impl<'m> Readers<'m> {
             }
         };
         if let Some(slot) = slot {
-            self.behind(home, slot).iter().for_each(|place| add(*place));
+            self.slot_targets(home, slot)
+                .iter()
+                .for_each(|place| add(*place));
         }
     }
 
     /// Returns the functions whose address a module's word may contain: those with the name that
     /// the loader looks up for it.
-    fn behind(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
+    fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();
         }

@@ -14,13 +14,13 @@ impl Run<'_> {
     /// Probes the libraries that were just loaded.
     pub(super) fn look_for_libraries(&mut self, observer: &mut dyn Observer) {
         for tracee in &mut self.tracees {
-            let news = tracee.serve_loader(self.plan, &mut self.cache);
-            for note in news.notes {
+            let results = tracee.serve_loader(self.plan, &mut self.cache);
+            for note in results.notes {
                 if !self.session.notes.contains(&note) {
                     add(&mut self.session, note, observer);
                 }
             }
-            for (event, why) in news.refused {
+            for (event, why) in results.refused {
                 let refusal = Refusal::new(&event, &why);
                 if !self.session.refusals.contains(&refusal) {
                     self.session.refusals.push(refusal);

@@ -84,7 +84,7 @@ impl Run<'_> {
         let mut all = Locks::default();
         self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
         // Reads all processes before naming any: naming takes long, and the processes still run.
-        let noted = self.tracees.iter().map(|tracee| tracee.noted(by));
+        let noted = self.tracees.iter().map(|tracee| tracee.wait_records(by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
         stop_clocks(&mut self.session, self.start, &self.tracees);
         for (tracee, noted) in self.tracees.iter().zip(noted) {

@@ -55,11 +55,11 @@ struct Column {
     is_tracepoint: bool,
     /// Whether the event may be rotated with others, and then counts for only part of the time.
     takes_turns: bool,
-    from: From,
+    source: ColumnSource,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum From {
+enum ColumnSource {
     Field(Field),
     Event(usize),
     Nothing,
@@ -108,7 +108,7 @@ impl ByCgroup {
     pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
         let names = self.columns.iter().map(|one| one.event.as_str());
         let mut columns = self.columns.iter();
-        let is_nothing = columns.all(|one| matches!(one.from, From::Nothing));
+        let is_nothing = columns.all(|one| matches!(one.source, ColumnSource::Nothing));
         is_nothing.then(|| names.collect())
     }
 }
@@ -174,7 +174,7 @@ impl CountSource for ByCgroup {
 
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         let (checks, times) = self.cgroups.checks()?;
-        let reads = |one: &Column| matches!(one.from, From::Event(_));
+        let reads = |one: &Column| matches!(one.source, ColumnSource::Event(_));
         let mut notes = check_notes(&checks, self.columns.iter().any(reads));
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
@@ -190,12 +190,12 @@ impl CountSource for ByCgroup {
         let tree = self.cgroups.tree();
         let gone: Vec<u64> = tree
             .iter()
-            .filter_map(|(id, node)| node.is_gone.then_some(id))
+            .filter_map(|(id, node)| node.is_removed.then_some(id))
             .collect();
         if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
             return Ok(());
         }
-        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
+        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_removed);
         let heir = |id: u64| tree.line(id).find(is_there).unwrap_or(tree.root());
         let heirs: BTreeMap<u64, u64> = gone.iter().map(|id| (*id, heir(*id))).collect();
         for (id, cpus) in self.cgroups.forget(&gone)? {
@@ -222,7 +222,7 @@ impl ByCgroup {
         per_cpu: bool,
     ) {
         let name = cgroup.map(|id| name(self.cgroups.tree(), id));
-        let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_gone(id));
+        let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_removed(id));
         for (event, column) in self.columns.iter().enumerate() {
             let counts = |did: &CpuCounts| column.counts(did, elapsed_ns);
             let places: Vec<_> = sum
@@ -241,7 +241,7 @@ impl ByCgroup {
                 is_removed,
                 unit: column.unit.clone(),
                 scale: column.scale,
-                is_supported: !matches!(column.from, From::Nothing),
+                is_supported: !matches!(column.source, ColumnSource::Nothing),
                 is_tracepoint: column.is_tracepoint,
                 places: match cpu {
                     Some(cpu) => places.get(cpu).copied().into_iter().collect(),
@@ -261,13 +261,13 @@ impl ByCgroup {
 
 impl Column {
     fn counts(&self, did: &CpuCounts, elapsed_ns: u64) -> Counts {
-        let event = match self.from {
-            From::Event(number) => did.events.get(number).copied().unwrap_or_default(),
-            From::Field(field) => Counts {
+        let event = match self.source {
+            ColumnSource::Event(number) => did.events.get(number).copied().unwrap_or_default(),
+            ColumnSource::Field(field) => Counts {
                 count: field(did),
                 ..Counts::default()
             },
-            From::Nothing => Counts::default(),
+            ColumnSource::Nothing => Counts::default(),
         };
         match self.takes_turns {
             true => event,
@@ -292,7 +292,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
             scale: 1.0,
             is_tracepoint: false,
             takes_turns: false,
-            from: From::Field(field),
+            source: ColumnSource::Field(field),
         }),
         None => {
             let ((resolved, _), number) = read.next()?;
@@ -302,7 +302,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
                 scale: resolved.scale,
                 is_tracepoint: resolved.is_tracepoint(),
                 takes_turns,
-                from: number.map_or(From::Nothing, From::Event),
+                source: number.map_or(ColumnSource::Nothing, ColumnSource::Event),
             })
         }
     };

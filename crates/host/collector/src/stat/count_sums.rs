@@ -10,7 +10,7 @@ use tiptoe_kernel::counters::Support;
 use tiptoe_session::{Count, CountState, Stat, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
-use super::used::CpuUse;
+use super::cpu_use::CpuUse;
 use crate::request::Error;
 
 /// Events that count while they are enabled.
@@ -313,7 +313,7 @@ fn spread(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn row(places: &[Option<(u64, u64, u64)>]) -> EventSum {
+    fn event_sum(places: &[Option<(u64, u64, u64)>]) -> EventSum {
         let counts = |(count, time_enabled_ns, time_running_ns)| Counts {
             count,
             time_enabled_ns,
@@ -355,7 +355,7 @@ mod tests {
             (&[None], CountState::NotCounted, 0.0, 0, 0),
             (&[None, Some((3, 10, 10))], CountState::Counted, 3.0, 10, 10),
         ] {
-            let count = row(places).count(None);
+            let count = event_sum(places).count(None);
             assert_eq!((count.state, count.value), (state, value), "{places:?}");
             assert_eq!(
                 (count.time_enabled_ns, count.time_running_ns),
@@ -364,7 +364,7 @@ mod tests {
         }
         let missing = EventSum {
             is_supported: false,
-            ..row(&[])
+            ..event_sum(&[])
         };
         assert_eq!(missing.count(None).state, CountState::NotSupported);
     }
@@ -396,7 +396,10 @@ mod tests {
 
     #[test]
     fn an_interval_is_a_difference() {
-        let (before, now) = (row(&[Some((10, 100, 50))]), row(&[Some((16, 200, 100))]));
+        let (before, now) = (
+            event_sum(&[Some((10, 100, 50))]),
+            event_sum(&[Some((16, 200, 100))]),
+        );
         let count = now.count(Some(&before));
         assert_eq!((count.value, count.time_enabled_ns), (12.0, 100));
         assert_eq!(now.count(Some(&now)).state, CountState::NotCounted);

@@ -14,11 +14,11 @@ use tiptoe_sys::host::limits::address_space;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Hello, Site, arena, tls};
 
-use super::guards::{self, Quiet, install};
+use super::guards::{self, TrapFreeProcess, install};
 use super::loaded_libraries::{PlanState, library};
-use super::{Plan, Tracee, broken_off, described};
+use super::{Plan, Tracee, broken_off, described_code};
 use crate::module::Module;
-use crate::planner::{self, Follow, Ground, PlannedSite};
+use crate::planner::{self, Follow, PlannedSite, ProcessState};
 use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
 
@@ -73,7 +73,7 @@ impl Tracee {
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
             let pid = self.target.process.pid();
-            Error::new(match link.is_gone() {
+            Error::new(match link.has_lost_target() {
                 true => format!("process {pid} ended, or ran another program"),
                 false => format!("the agent in process {pid} did not start in time"),
             })
@@ -95,13 +95,13 @@ impl Tracee {
         let hold = self.lock_to_hold(plan, modules, &maps)?;
         let mut tries = 0;
         let (mut planned, lost) = loop {
-            let ground = Ground {
+            let state = ProcessState {
                 follows,
                 changed,
                 hold,
-                ..self.ground(link, plan, &maps)
+                ..self.process_state(link, plan, &maps)
             };
-            let planned = planner::plan(&ground, modules, probes);
+            let planned = planner::plan(&state, modules, probes);
             broken_off::check()?;
             let lost = self.map_arenas(link, &planned)?;
             tries += 1;
@@ -115,12 +115,14 @@ impl Tracee {
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
         let unseen = self.unseen(modules).map(str::to_owned);
-        self.quiet = unseen.map(|why| Quiet { masks, why });
+        self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
         link.set_trap_bytes(self.quiet.is_none());
-        link.split_mappings(&planned.apart(&maps, |site| self.may_be_armed(site)))?;
+        link.split_mappings(
+            &planned.ranges_of_own_mappings(&maps, |site| self.may_be_armed(site)),
+        )?;
         self.ready_to_follow(link, followed, &planned.unwinders)?;
         if follows {
-            link.describe(&described::of(modules))?;
+            link.describe(&described_code::of(modules))?;
         }
         let mut armed = guards::put_on(link, &masks, &planned, &lost)?;
         let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
@@ -168,7 +170,7 @@ impl Tracee {
     fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::new("the agent's TLS is too far");
-        let known = self.known_sites(plan)?;
+        let agent_sites = self.known_sites(plan)?;
         Ok(PlanState {
             recall: thread(tls::RECALL).map_err(too_far)?,
             abi: Abi {
@@ -176,7 +178,7 @@ impl Tracee {
                 frames: thread(tls::FRAMES).map_err(too_far)?,
                 agent: hello.addresses,
             },
-            known,
+            agent_sites,
             ..PlanState::default()
         })
     }
@@ -378,7 +380,7 @@ pub(super) fn patch(
     order: &[usize],
 ) -> Result<Vec<Option<String>>, Error> {
     let (again, fresh): (Vec<usize>, Vec<usize>) =
-        order.iter().partition(|index| planned[**index].known);
+        order.iter().partition(|index| planned[**index].is_in_table);
     let sites: Vec<Site> = fresh.iter().map(|index| planned[*index].site).collect();
     let known: Vec<u64> = again
         .iter()

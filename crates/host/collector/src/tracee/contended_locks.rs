@@ -208,7 +208,7 @@ impl Tracee {
         }
         self.step_over(&modules)?;
         let mut sites = self.watched_locks.sites.clone();
-        sites.extend(self.later.known.iter().copied());
+        sites.extend(self.later.agent_sites.iter().copied());
         // Known stacks are kept, because the kernel does not report those of threads that run now.
         let known = self.watched_locks.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
@@ -226,12 +226,12 @@ impl Tracee {
 
     /// Returns the sums of all waits so far; zero if locks are not watched.
     pub fn waits_so_far(&self) -> Result<WaitTotals, Error> {
-        let noted = self.noted(ByLock::Lock)?;
+        let noted = self.wait_records(ByLock::Lock)?;
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
     /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
-    pub fn noted(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
+    pub fn wait_records(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tiptoe_attach::gone;
+use tiptoe_attach::end_check;
 use tiptoe_attach::inject::{self, Inject, InjectError};
 use tiptoe_attach::link::{Link, Terms};
 use tiptoe_attach::resident::{AgentFile, dormant_agent, is_another, known_sites};
@@ -161,7 +161,7 @@ impl Tracee {
                 deadline: BORROW,
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
-                    let opened = Link::new(data, plan_fd, geometry, &terms, gone(pid))?;
+                    let opened = Link::new(data, plan_fd, geometry, &terms, end_check(pid))?;
                     opened.is_in(self.target.process, self.program);
                     link = Some(opened);
                     Ok(())

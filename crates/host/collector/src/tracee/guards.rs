@@ -5,16 +5,16 @@
 //! written: only sites that need none are patched. If one write does not suffice, all threads are
 //! stopped.
 
-use tiptoe_attach::inject::{HookedCall, Masks, Unready};
+use tiptoe_attach::inject::{HookedCall, MaskFailure, Masks};
 use tiptoe_attach::link::Link;
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::planner::{HookPlace, Plan, PlannedSite, why_not};
+use crate::planner::{HookLocation, Plan, PlannedSite, why_not};
 use crate::request::Error;
 
 /// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]
-pub(super) struct Quiet {
+pub(super) struct TrapFreeProcess {
     pub(super) masks: Masks,
     /// The reason, in words that follow "because".
     pub(super) why: String,
@@ -25,10 +25,10 @@ pub(super) fn install(
     link: &Link,
     planned: &[&PlannedSite],
     lost: &[u64],
-    quiet: Option<&Quiet>,
+    quiet: Option<&TrapFreeProcess>,
 ) -> Result<Vec<Option<String>>, Error> {
     let order = write_trampolines(link, planned, lost)?;
-    let Some(Quiet { masks, why }) = quiet else {
+    let Some(TrapFreeProcess { masks, why }) = quiet else {
         return patch(link, planned, &order);
     };
     let (quiet, loud): (Vec<usize>, Vec<usize>) = order
@@ -65,7 +65,7 @@ pub(super) fn put_on(
         return Err(Error::new(why_not(name)));
     }
     let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
-    let is_needed = |hook: &&PlannedSite| hook.place != HookPlace::Elsewhere;
+    let is_needed = |hook: &&PlannedSite| hook.location != HookLocation::Elsewhere;
     if guards
         .clone()
         .filter(is_needed)
@@ -82,7 +82,9 @@ pub(super) fn put_on(
     let mut armed: Vec<u64> = addresses_of(&words, outcomes).collect();
     let order = write_trampolines(link, &others, lost)?;
     let hooks = words.iter().chain(&others);
-    let ways: Vec<HookedCall> = hooks.map(|hook| (hook.site.address, hook.behind)).collect();
+    let ways: Vec<HookedCall> = hooks
+        .map(|hook| (hook.site.address, hook.after_syscall))
+        .collect();
     masks.own_pages(order.iter().map(|at| {
         let site = others[*at].site;
         site.address + u64::from(site.len) - 1
@@ -94,7 +96,7 @@ pub(super) fn put_on(
     let mut storage = plan
         .hooks
         .iter()
-        .filter(|hook| hook.place == HookPlace::Storage);
+        .filter(|hook| hook.location == HookLocation::Storage);
     match storage.find(|hook| !armed.contains(&hook.site.address)) {
         Some(hook) => Err(Error::new(why_not(&format!(
             "code at {:#x}",
@@ -104,12 +106,14 @@ pub(super) fn put_on(
     }
 }
 
-fn cannot_stop(why: Unready) -> Error {
+fn cannot_stop(why: MaskFailure) -> Error {
     Error::new(match why {
-        Unready::Moving => {
+        MaskFailure::NotStopped => {
             "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die \
              at a trap byte"
         }
-        Unready::Storage => "a thread runs on thread-local storage that is not its C library's",
+        MaskFailure::ForeignBlock => {
+            "a thread runs on thread-local storage that is not its C library's"
+        }
     })
 }

@@ -7,7 +7,7 @@ use tiptoe_sys::host::attach_progress;
 use super::guards::install;
 use super::{Counter, Source, Tracee};
 use crate::planner::{BROKEN_OFF, Follow, PlannedSite};
-use crate::probe_slots::ProbeRow;
+use crate::probe_slots::SlotKey;
 use crate::request::Error;
 use crate::resolve::Probe;
 
@@ -93,13 +93,13 @@ impl Tracee {
     /// Counts at this site from now on. If the slot counted before, its row continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
-        let row = ProbeRow::of(&probe);
+        let key = SlotKey::of(&probe);
         let before = self.sites.iter().position(|site| site.slot == slot);
-        if let Some(index) = before.filter(|_| self.later.rows.slot(&row) == Some(slot)) {
+        if let Some(index) = before.filter(|_| self.later.probe_slots.slot(&key) == Some(slot)) {
             self.sites[index] = plan.site;
             return;
         }
-        self.later.rows.insert(row, slot);
+        self.later.probe_slots.insert(key, slot);
         let source = Source::Agent {
             slot,
             trap: plan.strategy == Strategy::Trap,

@@ -15,10 +15,10 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Library, Site, State};
 
 use super::guards::install;
-use super::{Plan, Tracee, described};
+use super::{Plan, Tracee, described_code};
 use crate::module::{Cache, FileKey, Module};
-use crate::planner::{self, Ground, PlannedSite};
-use crate::probe_slots::Rows;
+use crate::planner::{self, PlannedSite, ProcessState};
+use crate::probe_slots::ProbeSlots;
 use crate::request::Error;
 use crate::resolve;
 
@@ -28,8 +28,8 @@ pub(super) struct PlanState {
     pub abi: Abi,
     pub recall: i32,
     /// All sites that the agent has.
-    pub known: Vec<Site>,
-    pub rows: Rows,
+    pub agent_sites: Vec<Site>,
+    pub probe_slots: ProbeSlots,
     pub callers: Vec<CallerArena>,
     /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
@@ -47,7 +47,7 @@ pub(super) struct PlanState {
 
 /// The results of serving changes of the loader's list.
 #[derive(Default)]
-pub struct News {
+pub struct LibraryResults {
     pub notes: Vec<Note>,
     /// Matched functions that cannot be probed: the event and the reason.
     pub refused: Vec<(String, String)>,
@@ -80,28 +80,28 @@ impl Tracee {
     }
 
     /// Probes the libraries that the agent reported, and lets the loading thread continue.
-    pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> News {
-        let mut news = News::default();
+    pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> LibraryResults {
+        let mut results = LibraryResults::default();
         let reported = self.watched().map(|(link, _)| link.data().reported());
         let Some(reported) = reported.filter(|reported| *reported != self.later.served) else {
-            return news;
+            return results;
         };
         let Some(link) = self.target.link.take() else {
-            return news;
+            return results;
         };
         if self.left.get().is_none() && link.data().state() == State::Serving {
-            let done = self.serve_changes(&link, plan, cache, &mut news);
-            let failed = done.err().filter(|_| !link.is_gone());
+            let done = self.serve_changes(&link, plan, cache, &mut results);
+            let failed = done.err().filter(|_| !link.has_lost_target());
             let note = failed.map(|error| FunctionNote::NotProbed {
                 why: error.to_string(),
             });
-            news.notes.extend(note.map(Note::from));
+            results.notes.extend(note.map(Note::from));
         }
         // Must be done on failure, too, because the loading thread waits for it.
         self.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
-        news
+        results
     }
 
     fn serve_changes(
@@ -109,7 +109,7 @@ impl Tracee {
         link: &Link,
         plan: &Plan,
         cache: &mut Cache,
-        news: &mut News,
+        results: &mut LibraryResults,
     ) -> Result<(), Error> {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = self.target.process.maps()?;
@@ -117,15 +117,17 @@ impl Tracee {
         // Old libraries, too, may have been closed and loaded again.
         self.open_ports(link, plan, &modules)?;
         if plan.follow().is_followed() {
-            link.describe(&described::of(&modules))?;
+            link.describe(&described_code::of(&modules))?;
         }
         let libraries = self.libraries(fresh, &mut modules);
-        let armed = self.arm_later(link, plan, (&maps, &modules), news)?;
+        let armed = self.arm_later(link, plan, (&maps, &modules), results)?;
         link.own_libraries(&libraries)?;
         if link.data().given_up() > self.later.served {
             let late = modules.iter().filter(|module| has_any(module, &armed));
             let late = late.filter(|module| self.later.late.insert(module.name.clone()));
-            news.notes.extend(late.map(|module| too_late(module, link)));
+            results
+                .notes
+                .extend(late.map(|module| too_late(module, link)));
         }
         Ok(())
     }
@@ -166,20 +168,25 @@ impl Tracee {
         link: &Link,
         plan: &Plan,
         (maps, modules): (&[Mapping], &[Module]),
-        news: &mut News,
+        results: &mut LibraryResults,
     ) -> Result<Vec<Site>, Error> {
         let mut found = resolve::later(plan.specs, plan.entries(), self.target.process, modules)?;
         self.later.waiting.retain(|spec| !found.met.contains(spec));
-        news.notes.append(&mut found.notes);
+        results.notes.append(&mut found.notes);
         let unknown = "which implementation it chose is known only once it is loaded";
         let ifuncs = found.ifuncs.drain(..);
-        news.refused.append(&mut found.refused);
-        news.refused
+        results.refused.append(&mut found.refused);
+        results
+            .refused
             .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
-        let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
+        let planned = planner::plan(
+            &self.process_state(link, plan, maps),
+            modules,
+            &found.probes,
+        );
         let lost = self.map_arenas(link, &planned)?;
         self.later.callers = planned.callers_but(&lost);
-        link.split_mappings(&planned.apart(maps, |site| self.may_be_armed(site)))?;
+        link.split_mappings(&planned.ranges_of_own_mappings(maps, |site| self.may_be_armed(site)))?;
         let followed = found
             .probes
             .iter()
@@ -203,7 +210,7 @@ impl Tracee {
         let why = |reason: Option<String>| {
             reason.unwrap_or_else(|| "the agent cannot patch it".to_owned())
         };
-        news.refused.extend(
+        results.refused.extend(
             left.into_iter()
                 .map(|(probe, reason)| (probe.event, why(reason))),
         );
@@ -211,19 +218,19 @@ impl Tracee {
     }
 
     /// Returns the planner's state of a process, for a plan after the first.
-    pub(super) fn ground<'a>(
+    pub(super) fn process_state<'a>(
         &'a self,
         link: &Link,
         plan: &Plan,
         maps: &'a [Mapping],
-    ) -> Ground<'a> {
-        Ground {
+    ) -> ProcessState<'a> {
+        ProcessState {
             recall: self.later.recall,
             maps,
-            known: &self.later.known,
+            agent_sites: &self.later.agent_sites,
             mapped: link.code_ranges(),
             callers: &self.later.callers,
-            rows: &self.later.rows,
+            probe_slots: &self.later.probe_slots,
             geometry: link.geometry(),
             first_slot: link.free_slot(),
             unwinders: &self.later.unwinders,
@@ -242,8 +249,8 @@ impl Tracee {
         planned: impl Iterator<Item = &'a PlannedSite>,
         lost: &[u64],
     ) {
-        let given = planned.filter(|plan| !plan.known && plan.has_room(lost));
-        self.later.known.extend(given.map(|plan| plan.site));
+        let given = planned.filter(|plan| !plan.is_in_table && plan.has_room(lost));
+        self.later.agent_sites.extend(given.map(|plan| plan.site));
     }
 }
 

@@ -7,7 +7,7 @@ use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{OTHER_VALUES, argument_key};
 
 use super::{Counter, Source, Tracee, calls};
-use crate::counts::{self, Counts, Special};
+use crate::counts::{self, Counts, SlotKinds};
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::{By, Error};
@@ -30,8 +30,8 @@ impl Tracee {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.target.link {
             Some(link) => {
-                let special = self.special();
-                counts::read(link.data_file(), link.geometry(), by, &special).map_err(failed)?
+                let kinds = self.slot_kinds();
+                counts::read(link.data_file(), link.geometry(), by, &kinds).map_err(failed)?
             }
             None => Counts::default(),
         };
@@ -96,29 +96,29 @@ impl Tracee {
         })
     }
 
-    fn special(&self) -> Special {
-        let mut special = Special::default();
+    fn slot_kinds(&self) -> SlotKinds {
+        let mut kinds = SlotKinds::default();
         for counter in &self.counters {
             match counter.source {
                 Source::Agent {
                     slot,
                     follow: Follow::Times,
                     ..
-                } => special.timed.push(slot),
+                } => kinds.timed.push(slot),
                 Source::Agent {
                     slot,
                     follow: Follow::Values,
                     ..
-                } => special.valued.push(slot),
+                } => kinds.valued.push(slot),
                 Source::Agent {
                     slot,
                     follow: Follow::TimedValues,
                     ..
-                } => special.timed_values.push(slot),
+                } => kinds.timed_values.push(slot),
                 _ => {}
             }
         }
-        special
+        kinds
     }
 }
 

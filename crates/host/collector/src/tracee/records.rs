@@ -82,7 +82,7 @@ pub struct Rings {
     /// For each slot, the probe's event and the number of its calls that were read.
     probes: Vec<Option<Probe>>,
     /// The number of the process's counters when `probes` was last updated.
-    known: usize,
+    counter_count: usize,
     rings: BTreeMap<u32, Ring>,
     /// Whether the observer wants each call.
     reports_calls: bool,
@@ -100,7 +100,7 @@ impl Rings {
         Rings {
             start: Moment::now(),
             probes: Vec::new(),
-            known: 0,
+            counter_count: 0,
             rings: BTreeMap::new(),
             reports_calls: true,
             calls: Vec::new(),
@@ -109,7 +109,7 @@ impl Rings {
 
     /// Adds the probes of new counters.
     fn learn(&mut self, counters: &[Counter]) {
-        if counters.len() == self.known {
+        if counters.len() == self.counter_count {
             return;
         }
         for counter in counters {
@@ -129,7 +129,7 @@ impl Rings {
                 });
             }
         }
-        self.known = counters.len();
+        self.counter_count = counters.len();
     }
 
     /// Returns the number of a probe's calls that were read.

@@ -38,7 +38,7 @@ impl Tracee {
         if !looks.is_power_of_two() {
             return;
         }
-        let sites = self.later.known.iter().map(|site| site.address);
+        let sites = self.later.agent_sites.iter().map(|site| site.address);
         let sites: BTreeSet<u64> = sites.collect();
         let is_patched = |mapping: &Mapping| {
             let mut inside = sites.range(mapping.start..mapping.end);

@@ -8,7 +8,7 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 use super::{Names, Waits};
 
 /// Holders are reported only if at least this share of the waiting time has a known holder, or is unseen.
-const KNOWN: f64 = 0.95;
+const LEAST_KNOWN_SHARE: f64 = 0.95;
 
 /// Nanoseconds of waiting, by the lock's holder.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +93,8 @@ impl Holders {
             }
         }
         holders.sort_by_key(|holder| u64::MAX - holder.total_ns);
-        let is_known = known_ns.saturating_add(unseen_ns) as f64 >= total_ns as f64 * KNOWN;
+        let is_known =
+            known_ns.saturating_add(unseen_ns) as f64 >= total_ns as f64 * LEAST_KNOWN_SHARE;
         let unknown_ns = total_ns.saturating_sub(known_ns);
         (known_ns > 0 && is_known).then_some(HeldTime {
             holders,

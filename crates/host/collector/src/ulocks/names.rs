@@ -185,15 +185,15 @@ impl Names {
     /// Names a call site by its return address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
-        self.place(address, self.function(address.wrapping_sub(1)))
+        self.format_address(address, self.function(address.wrapping_sub(1)))
     }
 
     /// Names an instruction by its own address.
     pub fn instruction(&self, address: u64) -> String {
-        self.place(address, self.function(address))
+        self.format_address(address, self.function(address))
     }
 
-    fn place(&self, address: u64, function: Option<(&Module, &Function)>) -> String {
+    fn format_address(&self, address: u64, function: Option<(&Module, &Function)>) -> String {
         match function {
             Some((module, function)) => {
                 let offset = address.wrapping_sub(module.bias) - function.address;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_session::{Accesses, Stack, Value};
 
 use super::begin::Target;
-use super::learn;
+use super::learned_code;
 use super::origins::InstructionOrigins;
 use super::variables::WatchedVariable;
 use crate::drive::RunClock;
@@ -19,13 +19,13 @@ type Key<'r> = (u32, u64, bool, u32, &'r str);
 /// The parts of one row.
 #[derive(Default)]
 struct Sum<'r> {
-    rows: Vec<&'r WatchRow>,
+    rows: Vec<&'r WatchHits>,
 }
 
 /// Returns the rows, those with the most accesses first.
 pub(super) fn rows(
-    found: &[WatchRow],
-    places: &[WatchedVariable],
+    found: &[WatchHits],
+    variables: &[WatchedVariable],
     target: &Target,
     clock: RunClock,
 ) -> Vec<Accesses> {
@@ -35,10 +35,10 @@ pub(super) fn rows(
         let key = (key.variable, key.ip, key.in_kernel, key.tid, &*key.comm);
         sums.entry(key).or_default().rows.push(row);
     }
-    let known = InstructionOrigins::of(found, places, target);
+    let known = InstructionOrigins::of(found, variables, target);
     let row = |(key, sum): (Key, Sum)| {
-        let place = places.get(key.0 as usize)?;
-        Some(sum.row(key, place, target, &known, clock))
+        let variable = variables.get(key.0 as usize)?;
+        Some(sum.row(key, variable, target, &known, clock))
     };
     let mut rows: Vec<Accesses> = sums.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.first_ns));
@@ -49,17 +49,17 @@ impl Sum<'_> {
     fn row(
         &self,
         key: Key,
-        place: &WatchedVariable,
+        variable: &WatchedVariable,
         target: &Target,
         known: &InstructionOrigins,
         clock: RunClock,
     ) -> Accesses {
         let (_, ip, in_kernel, tid, comm) = key;
-        let sum = |of: fn(&WatchRow) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
+        let sum = |of: fn(&WatchHits) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
         let first = self.rows.iter().map(|row| row.first_ns).min();
         let last = self.rows.iter().max_by_key(|row| row.last_ns);
         let since = |at: Option<u64>| at.map_or(0, |at| clock.until(at).as_nanos() as u64);
-        let only = self.only_hit(place, target);
+        let only = self.only_hit(variable, target);
         let (old, new) = last.map_or((None, 0), |row| row.last);
         let new = only.unwrap_or(new);
         let values = match only {
@@ -70,8 +70,8 @@ impl Sum<'_> {
         let mut values: Vec<(u64, u64)> = values.into_iter().collect();
         values.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
         Accesses {
-            variable: place.name().to_owned(),
-            at: place.instruction(target, ip) + &known.behind(place.within(ip)),
+            variable: variable.name().to_owned(),
+            at: variable.instruction(target, ip) + &known.source_suffix(variable.within(ip)),
             in_kernel,
             comm: comm.to_owned(),
             tid: self.tid(tid),
@@ -79,17 +79,17 @@ impl Sum<'_> {
             changed: sum(|row| row.changed),
             racy: match only {
                 Some(_) => 0,
-                None => sum(|row| row.read_behind),
+                None => sum(|row| row.read_from_memory),
             },
             first_ns: since(first),
             last_ns: since(last.map(|row| row.last_ns)),
             old_unknown: sum(|row| row.old_unknown),
-            last_old: place.old_value(old),
-            last_new: place.value(new),
+            last_old: variable.old_value(old),
+            last_new: variable.value(new),
             values: values
                 .iter()
                 .map(|(value, count)| Value {
-                    value: place.value(*value),
+                    value: variable.value(*value),
                     count: *count,
                 })
                 .collect(),
@@ -108,14 +108,14 @@ impl Sum<'_> {
 
     /// Computes the value of a row's only hit from its registers. The recorded one was read from
     /// memory, because the instruction was not yet known.
-    fn only_hit(&self, place: &WatchedVariable, target: &Target) -> Option<u64> {
+    fn only_hit(&self, variable: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;
-        if row.count != 1 || row.read_behind != 1 || row.key.in_kernel {
+        if row.count != 1 || row.read_from_memory != 1 || row.key.in_kernel {
             return None;
         }
-        let store = learn::store(target.module(end.wrapping_sub(1))?, end)?;
-        place.known(&store, &row.first).new
+        let store = learned_code::store(target.module(end.wrapping_sub(1))?, end)?;
+        variable.values_from_registers(&store, &row.first).new
     }
 
     fn values(&self) -> BTreeMap<u64, u64> {

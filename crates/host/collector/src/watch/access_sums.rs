@@ -10,13 +10,13 @@ use std::hash::{Hash, Hasher};
 use tiptoe_event::Store;
 use tiptoe_event::store::{AccessValues, Source};
 use tiptoe_kernel::watchpoints::{
-    Access, Drops, Hits, Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint,
+    Access, Drops, Hits, Snapshot, StoredValue, WatchHits, WatchKey, WatchWanted, Watchpoint,
 };
 use tiptoe_sys::host::perf;
 use tiptoe_wire::hits::{Hit, RecordedHit};
 
 use super::begin::Target;
-use super::learn;
+use super::learned_code;
 use super::variable_value::VariableValue;
 
 /// The most rows, and the most values in each.
@@ -25,7 +25,7 @@ const VALUES: usize = 8;
 
 pub(super) struct Sums {
     wanted: WatchWanted,
-    rows: HashMap<(WatchKey, Vec<u64>), WatchRow>,
+    rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
     /// Each variable's hits and present value.
     variables: Vec<(Hits, VariableValue)>,
     /// The stores, by the address after their instruction.
@@ -40,7 +40,7 @@ pub(super) struct Sums {
 struct Values {
     old: Option<u64>,
     new: u64,
-    is_read_behind: bool,
+    is_read_from_memory: bool,
 }
 
 impl Sums {
@@ -78,7 +78,7 @@ impl Sums {
         self.late
     }
 
-    pub(super) fn rows(&self) -> Vec<WatchRow> {
+    pub(super) fn rows(&self) -> Vec<WatchHits> {
         self.rows.values().cloned().collect()
     }
 
@@ -130,8 +130,8 @@ impl Sums {
                 tid: hit.tid,
                 old: values.old,
                 new: values.new,
-                is_read_behind: values.is_read_behind,
-                row: key.clone(),
+                is_read_from_memory: values.is_read_from_memory,
+                key: key.clone(),
                 callers: hasher.finish(),
             });
         }
@@ -168,7 +168,7 @@ impl Sums {
     fn values(
         &mut self,
         (index, point): (usize, &Watchpoint),
-        (hit, behind): (&Hit, &Snapshot),
+        (hit, after): (&Hit, &Snapshot),
         memory: Option<u64>,
         target: &Target,
     ) -> Values {
@@ -176,24 +176,24 @@ impl Sums {
             return Values {
                 old: None,
                 new: 0,
-                is_read_behind: true,
+                is_read_from_memory: true,
             };
         };
         if point.at.access == perf::Access::Execute {
             return Values {
                 old: Some(0),
                 new: 0,
-                is_read_behind: false,
+                is_read_from_memory: false,
             };
         }
         let ip = hit.ip;
         let store = self.stores.entry(ip).or_insert_with(|| {
             let module = target.module(ip.wrapping_sub(1))?;
-            learn::store(module, ip)
+            learned_code::store(module, ip)
         });
         let (address, len) = (point.at.address, point.at.len);
         let known = store.map_or(AccessValues::default(), |store| {
-            store.values_from_registers(&behind.registers, behind.flags, address, len)
+            store.values_from_registers(&after.registers, after.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
         let new = known.new.or(memory);
@@ -205,7 +205,7 @@ impl Sums {
         Values {
             old,
             new: new.unwrap_or(0),
-            is_read_behind: known.new.is_none(),
+            is_read_from_memory: known.new.is_none(),
         }
     }
 }
@@ -218,12 +218,12 @@ fn cut(value: u64, len: u8) -> u64 {
     }
 }
 
-fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> WatchRow {
-    WatchRow {
+fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> WatchHits {
+    WatchHits {
         key,
         count: 0,
         changed: 0,
-        read_behind: 0,
+        read_from_memory: 0,
         old_unknown: 0,
         first_ns: hit.time_ns,
         last_ns: 0,
@@ -237,11 +237,11 @@ fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> Wa
     }
 }
 
-fn count(row: &mut WatchRow, hit: &Hit, values: &Values, is_code: bool) {
+fn count(row: &mut WatchHits, hit: &Hit, values: &Values, is_code: bool) {
     row.count += 1;
     row.changed += u64::from(values.old.is_some_and(|old| old != values.new));
     row.old_unknown += u64::from(values.old.is_none());
-    row.read_behind += u64::from(values.is_read_behind);
+    row.read_from_memory += u64::from(values.is_read_from_memory);
     row.tid = row.tid.filter(|tid| *tid == hit.tid);
     row.last_ns = hit.time_ns;
     row.last = (values.old, values.new);

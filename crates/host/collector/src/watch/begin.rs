@@ -124,19 +124,21 @@ impl Target {
     }
 
     /// Returns why a variable no longer exists, if the process still does.
-    pub(super) fn gone(&self, place: &WatchedVariable) -> Option<VariableEnd> {
-        if place
+    pub(super) fn removal_reason(&self, variable: &WatchedVariable) -> Option<VariableEnd> {
+        if variable
             .of_thread()
             .is_some_and(|owner| owner.has_ended(self.process))
         {
             return Some(VariableEnd::Thread);
         }
-        if self.read(place.address(), &mut [0]) {
+        if self.read(variable.address(), &mut [0]) {
             return None;
         }
         let maps = self.process.maps().unwrap_or_default();
-        let is_gone =
-            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(place.address()));
+        let is_gone = !maps.is_empty()
+            && !maps
+                .iter()
+                .any(|mapping| mapping.contains(variable.address()));
         is_gone.then_some(VariableEnd::Unmapped)
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
-use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchRow, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchHits, Watchpoint, Window};
 use tiptoe_session::{EndCause, Placement, Reservations};
 
 use super::begin::Target;
@@ -18,7 +18,11 @@ pub(super) trait Breakpoints {
     fn allowance(&mut self) -> Option<u64>;
 
     /// Supplies what is needed before the first hit.
-    fn foresee(&mut self, target: &Target, places: &[WatchedVariable]) -> Result<(), Error>;
+    fn supply_initial_rules(
+        &mut self,
+        target: &Target,
+        variables: &[WatchedVariable],
+    ) -> Result<(), Error>;
 
     /// Starts to count.
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
@@ -87,7 +91,7 @@ pub(super) trait Breakpoints {
 pub(super) struct BreakpointReport {
     pub(super) via: Via,
     pub(super) form: Placement,
-    pub(super) rows: Vec<WatchRow>,
+    pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
     /// The numbers of hits that are not counted: lost ones, and those of threads that blocked the
     /// signal; then of gaps without an agent, and of traps without a cause.

@@ -17,28 +17,28 @@ impl Run<'_> {
         }
         let hits = self.form.take_accesses();
         for hit in &hits {
-            self.target.know(hit.row.ip);
-            let known = (hit.row.variable, hit.row.ip);
-            if let Some(place) = self.places.get(hit.row.variable as usize)
+            self.target.know(hit.key.ip);
+            let known = (hit.key.variable, hit.key.ip);
+            if let Some(variable) = self.variables.get(hit.key.variable as usize)
                 && !self.named.contains_key(&known)
             {
-                let name = place.instruction(&self.target, hit.row.ip);
+                let name = variable.instruction(&self.target, hit.key.ip);
                 self.named.insert(known, name);
             }
         }
         let accesses = hits.iter().filter_map(|hit| {
-            let place = self.places.get(hit.row.variable as usize)?;
-            let at = self.named.get(&(hit.row.variable, hit.row.ip))?;
+            let variable = self.variables.get(hit.key.variable as usize)?;
+            let at = self.named.get(&(hit.key.variable, hit.key.ip))?;
             Some(Access {
                 at_ns: clock.until(hit.time_ns).as_nanos() as u64,
                 tid: hit.tid,
-                comm: &hit.row.comm,
-                variable: place.name(),
+                comm: &hit.key.comm,
+                variable: variable.name(),
                 at,
-                in_kernel: hit.row.in_kernel,
-                old: place.old_value(hit.old),
-                new: place.value(hit.new),
-                racy: hit.is_read_behind,
+                in_kernel: hit.key.in_kernel,
+                old: variable.old_value(hit.old),
+                new: variable.value(hit.new),
+                racy: hit.is_read_from_memory,
             })
         });
         let mut accesses: Vec<Access> = accesses.collect();

@@ -18,7 +18,7 @@ use crate::request::Error;
 pub(super) const NOWHERE: u64 = 0x1000;
 
 #[derive(Default)]
-pub(super) struct Life {
+pub(super) struct VariableLifetime {
     /// When the variable was last found, since the start.
     seen: Duration,
     /// Whether the last look missed the variable.
@@ -27,7 +27,7 @@ pub(super) struct Life {
     ended: Option<u64>,
 }
 
-impl Life {
+impl VariableLifetime {
     pub(super) fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
@@ -67,46 +67,53 @@ impl Run<'_> {
 
     /// Ends the watches of variables that no longer exist. Returns whether no watch is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
-        for index in 0..self.places.len() {
+        for index in 0..self.variables.len() {
             // Must be taken before the look: a variable that the look finds existed at this time,
             // but maybe not later.
             let now = turn.clock.elapsed();
-            let place = &self.places[index];
-            let cause = match place.life.has_ended() || place.is_unset() {
+            let variable = &self.variables[index];
+            let cause = match variable.lifetime.has_ended() || variable.is_unset() {
                 true => continue,
-                false => self.target.gone(place),
+                false => self.target.removal_reason(variable),
             };
-            let is_gone = self.places[index].life.look(cause.is_none(), now);
+            let is_gone = self.variables[index].lifetime.look(cause.is_none(), now);
             let Some(cause) = cause.filter(|_| is_gone) else {
                 continue;
             };
             let watched_ns = self.turns.watched_ns(index, turn.clock.elapsed());
-            self.places[index].life.ended = Some(watched_ns);
+            self.variables[index].lifetime.ended = Some(watched_ns);
             let ended = WatchNote::Ended {
-                variable: self.places[index].name().to_owned(),
+                variable: self.variables[index].name().to_owned(),
                 cause,
                 after_ns: now.as_nanos() as u64,
             };
             let note = Note::from(ended);
-            if self.places.iter().any(|place| !place.life.has_ended()) {
+            if self
+                .variables
+                .iter()
+                .any(|variable| !variable.lifetime.has_ended())
+            {
                 turn.observer.note(&note);
-                self.move_from(self.places[index].address(), index, turn.at)?;
+                self.move_from(self.variables[index].address(), index, turn.at)?;
             }
             self.notes.push(note);
         }
-        Ok(self.places.iter().all(|place| place.life.has_ended()))
+        Ok(self
+            .variables
+            .iter()
+            .all(|variable| variable.lifetime.has_ended()))
     }
 }
 
 /// Returns a note if other threads accessed a thread's variable after its thread was last seen. The
 /// memory may then be another thread's, because stacks are reused.
-pub(super) fn note(place: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<Note> {
-    let owner = place.of_thread()?;
+pub(super) fn note(variable: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<Note> {
+    let owner = variable.of_thread()?;
     let is_first = owner.tid == target.process.pid();
-    if is_first || !place.life.has_ended() && !owner.has_ended(target.process) {
+    if is_first || !variable.lifetime.has_ended() && !owner.has_ended(target.process) {
         return None;
     }
-    let (name, seen) = (place.name(), place.life.seen);
+    let (name, seen) = (variable.name(), variable.lifetime.seen);
     is_accessed_later(rows, name, owner.tid, seen).then(|| {
         let (variable, seen_ns) = (name.to_owned(), seen.as_nanos() as u64);
         WatchNote::StackReused { variable, seen_ns }.into()
@@ -128,13 +135,13 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_missed_twice_has_ended() {
-        let mut life = Life::default();
-        assert!(!life.look(true, MS(10)));
-        assert!(!life.look(false, MS(20)));
-        assert!(!life.look(true, MS(30)), "it was there again");
-        assert!(!life.look(false, MS(40)));
-        assert!(life.look(false, MS(50)));
-        assert_eq!(life.seen, MS(30));
+        let mut lifetime = VariableLifetime::default();
+        assert!(!lifetime.look(true, MS(10)));
+        assert!(!lifetime.look(false, MS(20)));
+        assert!(!lifetime.look(true, MS(30)), "it was there again");
+        assert!(!lifetime.look(false, MS(40)));
+        assert!(lifetime.look(false, MS(50)));
+        assert_eq!(lifetime.seen, MS(30));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl From<Error> for BreakpointRefusal {
 }
 
 /// The breakpoints, and why they are not on all CPUs.
-pub(super) type Chosen = (Box<dyn Breakpoints>, Option<String>);
+pub(super) type OpenedWatch = (Box<dyn Breakpoints>, Option<String>);
 
 /// Opens a watch in the kernel, in the requested form or the better one that is available.
 pub(super) fn open(
@@ -56,7 +56,7 @@ pub(super) fn open(
     serving: &[usize],
     via: Via,
     target: &Target,
-) -> Result<Chosen, BreakpointRefusal> {
+) -> Result<OpenedWatch, BreakpointRefusal> {
     let in_form = |form| {
         let wanted = WatchWanted {
             form,
@@ -80,7 +80,7 @@ pub(super) fn open(
                     "{shared} other {processes} {have} the same addresses"
                 ))
             } else {
-                match in_form(Form::Wide) {
+                match in_form(Form::Cpus) {
                     Ok(kernel) => return Ok((Box::new(CpuBreakpoints(Some(kernel))), None)),
                     Err(error @ KernelError::NoHitLimit) => Some(error.to_string()),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {

@@ -39,7 +39,7 @@ const FLOOD_TICK: Duration = Duration::from_millis(5);
 pub(super) struct InProcessWatch {
     points: Vec<Watchpoint>,
     /// The variable at an address, also at one from which its watch has moved.
-    known: HashMap<u64, usize>,
+    variable_by_address: HashMap<u64, usize>,
     serving: Vec<usize>,
     sums: Sums,
     reader: HitReader,
@@ -65,7 +65,7 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         via: Via::Agent,
         breakpoints: true,
         starts: matches!(request.target, RequestTarget::Command(_)),
-        stop: Some(&request.course.stop),
+        stop: Some(&request.options.stop),
         ..Plan::default()
     };
     let mut cache = Cache::default();
@@ -94,7 +94,7 @@ impl InProcessWatch {
             .map(|ns| (ns as f64 / hit_cost.ns.max(1.0)).max(1.0) as u64);
         let address = |index: &usize| (points[*index].at.address, *index);
         let mut inside = InProcessWatch {
-            known: serving.iter().map(address).collect(),
+            variable_by_address: serving.iter().map(address).collect(),
             serving: serving.to_vec(),
             sums: Sums::new(wanted.clone(), points),
             points: points.to_vec(),
@@ -161,7 +161,7 @@ impl InProcessWatch {
             return false;
         };
         let (mut count, sums) = (0, &mut self.sums);
-        let (known, points) = (&self.known, &self.points);
+        let (known, points) = (&self.variable_by_address, &self.points);
         self.holes += self.reader.read(&hits, is_end, |read| {
             count += 1;
             // Every reported address was watched at some time.
@@ -197,7 +197,11 @@ impl Breakpoints for InProcessWatch {
         self.allowance
     }
 
-    fn foresee(&mut self, target: &Target, _places: &[WatchedVariable]) -> Result<(), Error> {
+    fn supply_initial_rules(
+        &mut self,
+        target: &Target,
+        _variables: &[WatchedVariable],
+    ) -> Result<(), Error> {
         // Built now, because unwind tables take long and the first hits may come all at once.
         for module in &target.names.modules {
             module.object.unwind_table();
@@ -262,7 +266,7 @@ impl Breakpoints for InProcessWatch {
         target: &Target,
     ) -> Result<Window, Error> {
         let window = self.window(at)?;
-        self.known.insert(point.at.address, index);
+        self.variable_by_address.insert(point.at.address, index);
         self.points[index] = point.clone();
         self.serving[slot] = index;
         let tracee = tracee(at)?;

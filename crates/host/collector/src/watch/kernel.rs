@@ -11,9 +11,9 @@ use tiptoe_session::{EndCause, Reservations};
 use super::BEGINNING;
 use super::begin::Target;
 use super::breakpoints::{BreakpointReport, Breakpoints, placement};
-use super::foresee;
 use super::form::reservations;
-use super::learn::LearnedCode;
+use super::initial_rules;
+use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::driver::TICK;
@@ -135,9 +135,13 @@ impl<F: InKernel> Breakpoints for F {
         self.kernel().set.allowance()
     }
 
-    fn foresee(&mut self, target: &Target, places: &[WatchedVariable]) -> Result<(), Error> {
+    fn supply_initial_rules(
+        &mut self,
+        target: &Target,
+        variables: &[WatchedVariable],
+    ) -> Result<(), Error> {
         let KernelBreakpoints { set, learned, .. } = self.kernel();
-        foresee::foresee(learned, set, target, places)
+        initial_rules::supply(learned, set, target, variables)
     }
 
     fn start(&mut self, _at: &Targets, _target: &Target) -> Result<(), Error> {

@@ -61,7 +61,7 @@ impl WatchedVariable {
 
     fn look(&mut self, target: &Target) -> Option<Change> {
         let (address, len) = (self.address(), self.len());
-        let way = self.way.as_mut().filter(|_| !self.life.has_ended())?;
+        let way = self.way.as_mut().filter(|_| !self.lifetime.has_ended())?;
         let found = way
             .plan
             .locate(&way.here, &mut |at, bytes| target.read(at, bytes));
@@ -84,8 +84,8 @@ impl WatchedVariable {
 impl Run<'_> {
     /// Reads the pointers, and moves the watches to where they lead.
     pub(super) fn follow_pointers(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
-        for index in 0..self.places.len() {
-            let note = match self.places[index].look(&self.target) {
+        for index in 0..self.variables.len() {
+            let note = match self.variables[index].look(&self.target) {
                 Some(Change::Moved(to)) => self.move_to(index, to, turn)?,
                 Some(Change::Lost) => Some(self.has_lost(index, turn.clock)),
                 None => None,
@@ -106,20 +106,24 @@ impl Run<'_> {
         to: u64,
         turn: &Turn<'_>,
     ) -> Result<Option<WatchNote>, Error> {
-        if self.places.iter().any(|place| place.address() == to) {
+        if self
+            .variables
+            .iter()
+            .any(|variable| variable.address() == to)
+        {
             return Ok(None);
         }
-        let was_unset = self.places[index].is_unset();
-        let from = self.places[index].move_to(to);
+        let was_unset = self.variables[index].is_unset();
+        let from = self.variables[index].move_to(to);
         self.move_from(from, index, turn.at)?;
         let after_ns = turn.clock.elapsed().as_nanos() as u64;
-        let variable = self.places[index].name().to_owned();
+        let variable = self.variables[index].name().to_owned();
         if was_unset {
-            self.places[index].look_for_object(&self.target);
+            self.variables[index].look_for_object(&self.target);
             return Ok(Some(WatchNote::PointersSet { variable, after_ns }));
         }
         Ok(
-            (self.places[index].moves() == 1).then_some(WatchNote::Moved {
+            (self.variables[index].moves() == 1).then_some(WatchNote::Moved {
                 variable,
                 from,
                 to,
@@ -133,7 +137,7 @@ impl Run<'_> {
     pub(super) fn move_from(&mut self, from: u64, index: usize, at: &Targets) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {
-            let point = self.places[index].watchpoint();
+            let point = self.variables[index].watchpoint();
             let window = self.form.serve(slot, index, &point, at, &self.target)?;
             self.rested |= window.rested;
         }
@@ -141,24 +145,27 @@ impl Run<'_> {
     }
 
     fn has_lost(&self, index: usize, clock: RunClock) -> WatchNote {
-        let place = &self.places[index];
+        let variable = &self.variables[index];
         WatchNote::PointersLost {
-            variable: place.name().to_owned(),
-            address: place.address(),
+            variable: variable.name().to_owned(),
+            address: variable.address(),
             after_ns: clock.elapsed().as_nanos() as u64,
         }
     }
 
     /// Returns notes at the end about variables that moved, or were never found.
     pub(super) fn move_notes(&self) -> Vec<Note> {
-        let unset = self.places.iter().filter(|place| place.is_unset());
-        let unset = unset.map(|place| WatchNote::NeverFound {
-            variable: place.name().to_owned(),
+        let unset = self.variables.iter().filter(|variable| variable.is_unset());
+        let unset = unset.map(|variable| WatchNote::NeverFound {
+            variable: variable.name().to_owned(),
         });
-        let moved = self.places.iter().filter(|place| place.moves() > 0);
-        let moved = moved.map(|place| WatchNote::MovedTimes {
-            variable: place.name().to_owned(),
-            times: place.moves().into(),
+        let moved = self
+            .variables
+            .iter()
+            .filter(|variable| variable.moves() > 0);
+        let moved = moved.map(|variable| WatchNote::MovedTimes {
+            variable: variable.name().to_owned(),
+            times: variable.moves().into(),
         });
         unset.chain(moved).map(Note::from).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_symbol::Origin;
 
 use super::begin::Target;
@@ -14,14 +14,14 @@ pub(super) struct InstructionOrigins(HashMap<u64, Origin>);
 impl InstructionOrigins {
     /// Looks the rows' addresses up, all those of a file together.
     pub(super) fn of(
-        found: &[WatchRow],
-        places: &[WatchedVariable],
+        found: &[WatchHits],
+        variables: &[WatchedVariable],
         target: &Target,
     ) -> InstructionOrigins {
         let mut addresses = BTreeSet::new();
         for row in found {
-            let place = places.get(row.key.variable as usize);
-            addresses.extend(place.map(|place| place.within(row.key.ip)));
+            let variable = variables.get(row.key.variable as usize);
+            addresses.extend(variable.map(|variable| variable.within(row.key.ip)));
             let mut callers = row.callers.clone();
             if row.is_partial {
                 callers.extend(target.unwind(row.key.ip, &row.first));
@@ -45,7 +45,7 @@ impl InstructionOrigins {
 
     /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing
     /// is known.
-    pub(super) fn behind(&self, at: u64) -> String {
+    pub(super) fn source_suffix(&self, at: u64) -> String {
         let Some(origin) = self.0.get(&at) else {
             return String::new();
         };

@@ -7,15 +7,15 @@ use super::begin::Target;
 use super::variables::WatchedVariable;
 
 /// Returns a note for each variable in shared memory.
-pub(super) fn notes(target: &Target, places: &[WatchedVariable]) -> Vec<Note> {
+pub(super) fn notes(target: &Target, variables: &[WatchedVariable]) -> Vec<Note> {
     let maps = target.process.maps().unwrap_or_default();
-    let is_shared = |place: &&WatchedVariable| {
-        let at = maps.iter().find(|map| map.contains(place.address()));
-        !place.is_code() && at.is_some_and(|map| map.perms.shared)
+    let is_shared = |variable: &&WatchedVariable| {
+        let at = maps.iter().find(|map| map.contains(variable.address()));
+        !variable.is_code() && at.is_some_and(|map| map.perms.shared)
     };
-    let shared = places.iter().filter(is_shared);
-    let note = |place: &WatchedVariable| WatchNote::Shared {
-        variable: place.name().to_owned(),
+    let shared = variables.iter().filter(is_shared);
+    let note = |variable: &WatchedVariable| WatchNote::Shared {
+        variable: variable.name().to_owned(),
     };
-    shared.map(|place| note(place).into()).collect()
+    shared.map(|variable| note(variable).into()).collect()
 }

@@ -27,7 +27,7 @@ pub(super) struct Registers<'a> {
     pub(super) form: &'a mut dyn Breakpoints,
     pub(super) at: &'a Targets,
     pub(super) target: &'a Target,
-    pub(super) places: &'a [WatchedVariable],
+    pub(super) variables: &'a [WatchedVariable],
     /// A bit for each variable whose events were disabled before it lost its register.
     pub(super) rested: &'a mut u64,
 }
@@ -36,7 +36,7 @@ impl Slots for Registers<'_> {
     type Error = Error;
 
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Error> {
-        let point = self.places[event].watchpoint();
+        let point = self.variables[event].watchpoint();
         let window = self.form.serve(slot, event, &point, self.at, self.target)?;
         *self.rested |= window.rested;
         Ok(())
@@ -47,7 +47,7 @@ impl Turns {
     /// Plans the turns. Without turns all variables are served, and opening fails if there are too
     /// few registers.
     pub(super) fn new(
-        places: &[WatchedVariable],
+        variables: &[WatchedVariable],
         each: Option<Duration>,
         all_slots: bool,
     ) -> Result<Turns, Error> {
@@ -55,16 +55,16 @@ impl Turns {
             let what = "--rotate: turns are 10 ms or longer";
             return Err(Error::new(what).with_hint("50ms to 200ms are usual"));
         }
-        if places.len() > MOST_VARIABLES {
+        if variables.len() > MOST_VARIABLES {
             let what = format!("{MOST_VARIABLES} variables can be watched at a time");
             return Err(Error::new(what).with_hint("leave some out"));
         }
         let room = REGISTERS as usize - usize::from(!all_slots);
-        let pinned: Vec<bool> = places.iter().map(WatchedVariable::is_pinned).collect();
+        let pinned: Vec<bool> = variables.iter().map(WatchedVariable::is_pinned).collect();
         let (slots, first) = match each {
             // Arbitrary, so that not the same variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),
-            None => (places.len(), 0),
+            None => (variables.len(), 0),
         };
         let rotation = Rotation::new(&pinned, slots, first);
         let rotation = rotation.map_err(|error| {

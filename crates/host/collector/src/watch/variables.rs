@@ -9,7 +9,7 @@ use tiptoe_symbol::variable::{
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
-use super::ends::{Life, NOWHERE};
+use super::ends::{NOWHERE, VariableLifetime};
 use super::freed;
 use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
@@ -42,7 +42,7 @@ pub(super) struct WatchedVariable {
     is_pinned: bool,
     /// The thread whose thread-local variable this is.
     of_thread: Option<Owner>,
-    pub(super) life: Life,
+    pub(super) lifetime: VariableLifetime,
     value: Type,
     /// Whether the variable may be in an allocator's memory: it was requested by address, or
     /// through pointers, and is in no file's data.
@@ -153,7 +153,7 @@ impl Target {
         };
         Ok(WatchedVariable {
             of_thread: thread.map(|thread| thread.owner),
-            life: Life::default(),
+            lifetime: VariableLifetime::default(),
             name,
             address,
             nowhere,
@@ -286,7 +286,7 @@ impl WatchedVariable {
             name: self.name.clone(),
             is_pinned: self.is_pinned,
             at: perf::Breakpoint {
-                address: match self.life.has_ended() {
+                address: match self.lifetime.has_ended() {
                     true => self.nowhere,
                     false => self.address,
                 },
@@ -321,12 +321,12 @@ impl WatchedVariable {
     }
 
     /// Returns the values that follow from the registers after an access.
-    pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> AccessValues {
-        store.values_from_registers(&behind.registers, behind.flags, self.address, self.len)
+    pub(super) fn values_from_registers(&self, store: &Store, after: &Snapshot) -> AccessValues {
+        store.values_from_registers(&after.registers, after.flags, self.address, self.len)
     }
 
     /// Returns the variable in a session's form.
-    pub(super) fn variable(
+    pub(super) fn to_session(
         &self,
         hits: Hits,
         rested: bool,

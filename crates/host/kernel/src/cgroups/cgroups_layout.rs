@@ -13,9 +13,9 @@ pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
 pub(super) const ROUND: usize = 7;
 
-const MADE: u64 = 1;
+const CREATED: u64 = 1;
 const MOVED: u64 = 2;
-const GONE: u64 = 3;
+const REMOVED: u64 = 3;
 
 /// The counts of a cgroup's own tasks on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,30 +200,33 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut Switc
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
-    /// A cgroup was made, with this path.
-    Made(u64, String),
+pub(super) enum CgroupChange {
+    /// A cgroup was created, with this path.
+    Created(u64, String),
     /// Running tasks may have been moved.
     Moved,
-    Gone(u64),
+    Removed(u64),
 }
 
-impl News {
-    pub(super) fn read(bytes: &[u8]) -> Option<News> {
+impl CgroupChange {
+    pub(super) fn read(bytes: &[u8]) -> Option<CgroupChange> {
         let word = |at: usize| {
             let word = bytes.get(at..at + 8)?;
             word.try_into().ok().map(u64::from_ne_bytes)
         };
         let id = word(8)?;
         match word(0)? {
-            MADE => {
+            CREATED => {
                 let path = bytes.get(16..)?;
                 let end = path.iter().position(|byte| *byte == 0);
                 let path = &path[..end.unwrap_or(path.len())];
-                Some(News::Made(id, String::from_utf8_lossy(path).into_owned()))
+                Some(CgroupChange::Created(
+                    id,
+                    String::from_utf8_lossy(path).into_owned(),
+                ))
             }
-            MOVED => Some(News::Moved),
-            GONE => Some(News::Gone(id)),
+            MOVED => Some(CgroupChange::Moved),
+            REMOVED => Some(CgroupChange::Removed(id)),
             _ => None,
         }
     }
@@ -264,13 +267,16 @@ mod tests {
     fn news_are_read() {
         let of = |kind: u64, id: u64, rest: &[u8]| {
             let words = [kind.to_ne_bytes(), id.to_ne_bytes()].concat();
-            News::read(&[&words, rest].concat())
+            CgroupChange::read(&[&words, rest].concat())
         };
-        assert_eq!(of(1, 7, b"/a/b\0x"), Some(News::Made(7, "/a/b".into())));
-        assert_eq!(of(1, 7, b""), Some(News::Made(7, String::new())));
-        assert_eq!(of(2, 7, b""), Some(News::Moved));
-        assert_eq!(of(3, 7, b""), Some(News::Gone(7)));
+        assert_eq!(
+            of(1, 7, b"/a/b\0x"),
+            Some(CgroupChange::Created(7, "/a/b".into()))
+        );
+        assert_eq!(of(1, 7, b""), Some(CgroupChange::Created(7, String::new())));
+        assert_eq!(of(2, 7, b""), Some(CgroupChange::Moved));
+        assert_eq!(of(3, 7, b""), Some(CgroupChange::Removed(7)));
         assert_eq!(of(4, 7, b""), None);
-        assert_eq!(News::read(&[0; 15]), None);
+        assert_eq!(CgroupChange::read(&[0; 15]), None);
     }
 }

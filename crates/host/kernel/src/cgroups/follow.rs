@@ -11,43 +11,43 @@ use std::time::Instant;
 use aya::maps::{MapData, RingBuf};
 use tiptoe_sys::host::ends::wait_to_read;
 
-use super::cgroups_layout::News;
-use super::settle::Settle;
+use super::cgroups_layout::CgroupChange;
+use super::flush::Flush;
 use crate::Error;
 
 /// Dropping this ends the thread, after it has received all reports.
 #[derive(Debug)]
 pub(super) struct Follower {
-    news: Receiver<(Instant, News)>,
+    changes: Receiver<(Instant, CgroupChange)>,
     /// The thread ends when this closes.
     ends: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    pub(super) fn start(ring: RingBuf<MapData>, settle: Arc<Settle>) -> Result<Follower, Error> {
-        let (to_caller, news) = channel();
+    pub(super) fn start(ring: RingBuf<MapData>, flush: Arc<Flush>) -> Result<Follower, Error> {
+        let (to_caller, changes) = channel();
         let (is_over, ends) = pipe().map_err(|source| Error::Io {
             what: "make a pipe".into(),
             source,
         })?;
-        let thread = std::thread::spawn(move || follow(ring, &settle, &to_caller, &is_over));
+        let thread = std::thread::spawn(move || follow(ring, &flush, &to_caller, &is_over));
         Ok(Follower {
-            news,
+            changes,
             ends: Some(ends),
             thread: Some(thread),
         })
     }
 
     /// Returns the reports since the last call, with their times.
-    pub(super) fn news(&self) -> impl Iterator<Item = (Instant, News)> {
-        self.news.try_iter()
+    pub(super) fn changes(&self) -> impl Iterator<Item = (Instant, CgroupChange)> {
+        self.changes.try_iter()
     }
 
     /// Ends the thread; returns the remaining reports.
-    pub(super) fn end(mut self) -> Vec<(Instant, News)> {
+    pub(super) fn end(mut self) -> Vec<(Instant, CgroupChange)> {
         self.join();
-        self.news.try_iter().collect()
+        self.changes.try_iter().collect()
     }
 
     fn join(&mut self) {
@@ -67,20 +67,20 @@ impl Drop for Follower {
 
 fn follow(
     mut ring: RingBuf<MapData>,
-    settle: &Settle,
-    to_caller: &Sender<(Instant, News)>,
+    flush: &Flush,
+    to_caller: &Sender<(Instant, CgroupChange)>,
     is_over: &PipeReader,
 ) {
     loop {
         let [_, is_over] = wait_to_read([ring.as_fd(), is_over.as_fd()]);
         let mut has_moved = false;
         while let Some(bytes) = ring.next() {
-            let Some(news) = News::read(&bytes) else {
+            let Some(change) = CgroupChange::read(&bytes) else {
                 continue;
             };
-            if news == News::Moved {
+            if change == CgroupChange::Moved {
                 has_moved = true;
-            } else if to_caller.send((Instant::now(), news)).is_err() {
+            } else if to_caller.send((Instant::now(), change)).is_err() {
                 return;
             }
         }
@@ -89,7 +89,7 @@ fn follow(
         }
         if has_moved {
             // The next reading charges what could not be charged now.
-            let _ = settle.now();
+            let _ = flush.now();
         }
     }
 }

@@ -11,15 +11,15 @@ use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
 use super::cgroups_layout::{self, FIRST};
-use super::settle::{ALL_TASKS, FLUSH};
+use super::flush::{ALL_TASKS, FLUSH};
 use super::{CountingMode, LOAD, Tree};
 
 const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
 const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
 
 /// Programs and their tracepoints: events of cgroups, and of tasks.
-pub(super) const MADE: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
-pub(super) const GONE: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
+pub(super) const CREATED: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
+pub(super) const REMOVED: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
 pub(super) const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
 pub(super) const MIGRATED: [&str; 3] = ["migrated", "sched", "sched_migrate_task"];
 pub(super) const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
@@ -102,7 +102,7 @@ fn load_by_tasks(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
         .load(BY_TASKS)
         .map_err(|error| bpf_refusal(LOAD, &error))?;
     load_iterator(&mut bpf, ALL_TASKS, btf)?;
-    for place in [MADE, GONE, ATTACHED, BORN, ENDING, ENDED] {
+    for place in [CREATED, REMOVED, ATTACHED, BORN, ENDING, ENDED] {
         load_typed(&mut bpf, place, btf, LOAD)?;
     }
     Ok(bpf)
@@ -129,7 +129,7 @@ fn load_at_switches(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
         .map_err(|error| bpf_refusal(LOAD, &error))?;
     load_program(&mut bpf, FLUSH, LOAD)?;
     load_iterator(&mut bpf, SEEDED, btf)?;
-    for place in [MADE, GONE, ATTACHED, MIGRATED, SWITCHED] {
+    for place in [CREATED, REMOVED, ATTACHED, MIGRATED, SWITCHED] {
         load_typed(&mut bpf, place, btf, LOAD)?;
     }
     Ok(bpf)

@@ -27,7 +27,7 @@ pub struct Node {
     /// The parent, `None` for the root.
     pub parent: Option<u64>,
     /// Whether it was removed.
-    pub is_gone: bool,
+    pub is_removed: bool,
     /// When tiptoe found it, or the kernel reported that it was made.
     pub since: Instant,
 }
@@ -92,7 +92,7 @@ impl Tree {
         let node = Node {
             path: path.to_owned(),
             parent,
-            is_gone: false,
+            is_removed: false,
             since,
         };
         self.nodes.insert(id, node);
@@ -101,7 +101,7 @@ impl Tree {
     /// Marks a cgroup as removed.
     pub fn remove(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
-            node.is_gone = true;
+            node.is_removed = true;
             if self.living.get(&node.path) == Some(&id) {
                 self.living.remove(&node.path);
             }
@@ -119,8 +119,8 @@ impl Tree {
     }
 
     /// Returns whether the cgroup was removed.
-    pub fn is_gone(&self, id: u64) -> bool {
-        self.get(id).is_some_and(|node| node.is_gone)
+    pub fn is_removed(&self, id: u64) -> bool {
+        self.get(id).is_some_and(|node| node.is_removed)
     }
 
     /// Returns all cgroups, in the order of their ids.
@@ -177,10 +177,10 @@ mod tests {
         tree.add(50, "/a/b");
         assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
-        assert!(tree.get(20).unwrap().is_gone && !tree.get(50).unwrap().is_gone);
+        assert!(tree.get(20).unwrap().is_removed && !tree.get(50).unwrap().is_removed);
         // The removal of cgroup 50 was not reported.
         tree.add(60, "/a/b");
-        assert!(tree.get(50).unwrap().is_gone);
+        assert!(tree.get(50).unwrap().is_removed);
         tree.forget(60);
         assert_eq!((tree.get(60), tree.len()), (None, 6));
     }
@@ -201,10 +201,10 @@ mod tests {
         fs::create_dir(root.join("other")).unwrap();
         fs::remove_dir(&below).unwrap();
         tree.visit_again(&root);
-        assert!(tree.get(id).unwrap().is_gone);
+        assert!(tree.get(id).unwrap().is_removed);
         assert!(
             tree.iter()
-                .any(|(_, node)| node.path == "/other" && !node.is_gone)
+                .any(|(_, node)| node.path == "/other" && !node.is_removed)
         );
         fs::remove_dir_all(&root).unwrap();
     }

@@ -66,10 +66,11 @@ fn each_end_of_a_wait_is_counted_separately() {
     }) else {
         return;
     };
-    let here = |row: &super::FutexRow| row.key.address == (&raw const WORD) as u64;
+    let here = |row: &super::FutexCounts| row.key.address == (&raw const WORD) as u64;
     let rows = futexes.read().expect("rows");
     let rows: Vec<_> = rows.iter().filter(|row| here(row)).collect();
-    let sum = |field: fn(&super::FutexRow) -> u64| rows.iter().map(|row| field(row)).sum::<u64>();
+    let sum =
+        |field: fn(&super::FutexCounts) -> u64| rows.iter().map(|row| field(row)).sum::<u64>();
     let ends = [sum(|r| r.at_once), sum(|r| r.timed_out), sum(|r| r.woken)];
     assert_eq!(ends, [1, 1, 1], "{rows:#?}");
     assert_eq!([sum(|r| r.calls), sum(|r| r.other)], [3, 0]);

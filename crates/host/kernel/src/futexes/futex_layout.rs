@@ -48,7 +48,7 @@ pub struct Waker {
 
 /// A row's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FutexRow {
+pub struct FutexCounts {
     /// The waits in this row.
     pub key: FutexKey,
     /// All calls.
@@ -77,7 +77,7 @@ pub struct FutexRow {
     pub comm: String,
 }
 
-pub(super) fn row(key: FutexKeyWords, row: &FutexRowWords) -> FutexRow {
+pub(super) fn decode_row(key: FutexKeyWords, row: &FutexRowWords) -> FutexCounts {
     let [address, site, via, thread] = key;
     let (numbers, rest) = row.split_at(NUMBERS);
     let (name, rest) = rest.split_at(2);
@@ -90,7 +90,7 @@ pub(super) fn row(key: FutexKeyWords, row: &FutexRowWords) -> FutexRow {
     let wakers = wakers
         .chunks_exact(WAKER_WORDS)
         .filter(|words| words[0] != 0);
-    FutexRow {
+    FutexCounts {
         key: FutexKey {
             address,
             site,
@@ -191,7 +191,7 @@ mod tests {
         words[NUMBERS] = u64::from_ne_bytes(*b"redis\0\0\0");
         words[NUMBERS + 2 + WAKER_WORDS..][..WAKER_WORDS].copy_from_slice(&[0x40, 2, 30]);
         words[NUMBERS + 2 + WAKERS * WAKER_WORDS + 4] = 2 << 32 | 5;
-        let read = row([1, 2, 3, 4], &words);
+        let read = decode_row([1, 2, 3, 4], &words);
         let FutexKey {
             address,
             site,

@@ -27,10 +27,10 @@ pub(super) struct Births {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// Unknown: the thread existed before, or is being born.
-    Nothing,
-    Without,
-    With(u32),
+    /// The thread existed before, or is being born.
+    Unknown,
+    NoEvents,
+    Events(u32),
 }
 
 impl Births {
@@ -48,15 +48,15 @@ impl Births {
         })
     }
 
-    pub(super) fn without(&self) -> u32 {
+    pub(super) fn threads_without_events(&self) -> u32 {
         programs::first_word(&self.bpf)
     }
 
-    pub(super) fn known(&self, tid: u32) -> Result<Inheritance, Error> {
+    pub(super) fn inheritance(&self, tid: u32) -> Result<Inheritance, Error> {
         Ok(match self.get::<u32>("threads", tid)? {
-            None => Inheritance::Nothing,
-            Some(0) => Inheritance::Without,
-            Some(opening) => Inheritance::With(opening),
+            None => Inheritance::Unknown,
+            Some(0) => Inheritance::NoEvents,
+            Some(opening) => Inheritance::Events(opening),
         })
     }
 

@@ -32,7 +32,7 @@ pub struct WatchWanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// An event on each CPU.
-    Wide,
+    Cpus,
     /// An event on each thread.
     Tasks,
 }
@@ -117,7 +117,7 @@ pub struct StoredValue {
 
 /// A row's hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchRow {
+pub struct WatchHits {
     /// The hits in this row.
     pub key: WatchKey,
     /// The number of hits.
@@ -125,7 +125,7 @@ pub struct WatchRow {
     /// Hits that changed the value, as far as known.
     pub changed: u64,
     /// Hits whose value was read from memory.
-    pub read_behind: u64,
+    pub read_from_memory: u64,
     /// Hits with an unknown old value: the first after each gap in which stores were missed.
     pub old_unknown: u64,
     /// The first hit's time, by CLOCK_MONOTONIC.
@@ -160,9 +160,9 @@ pub struct Access {
     /// The new value.
     pub new: u64,
     /// Whether the new value was read from memory, where another thread may have stored it.
-    pub is_read_behind: bool,
+    pub is_read_from_memory: bool,
     /// The row that contains the hit.
-    pub row: WatchKey,
+    pub key: WatchKey,
     /// A number that identifies the callers.
     pub callers: u64,
 }

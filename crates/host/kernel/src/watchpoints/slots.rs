@@ -120,7 +120,7 @@ impl Slots {
     }
 
     /// Makes an empty accounting for the same CPUs and watches, and for `threads`.
-    pub(super) fn again(&self, threads: u32) -> Result<Slots, Error> {
+    pub(super) fn empty_for(&self, threads: u32) -> Result<Slots, Error> {
         let names = self.names.iter().cloned();
         let watches = names.zip(self.pinned.iter().copied());
         Slots::new(self.geometry.cpus(), threads, watches, self.all)

@@ -7,8 +7,8 @@ use tiptoe_sys::host::perf::Breakpoint;
 use super::slots::Watch;
 use super::tasks::Tasks;
 use super::watch_program::opener;
-use super::wide::Wide;
-use super::{Events, ThrottleState, Watchpoints, before};
+use super::wide::CpuEvents;
+use super::{Events, ThrottleState, Watchpoints, old_values};
 use crate::Error;
 
 impl Watchpoints {
@@ -17,16 +17,16 @@ impl Watchpoints {
     pub fn move_to_threads(&mut self) -> Result<(), Error> {
         let served = self.served();
         let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
-        before::begin_gap(&mut self.bpf, &variables)?;
+        old_values::begin_gap(&mut self.bpf, &variables)?;
         // The CPUs' events hold the registers that the threads' events need.
         self.events = Events::None;
         let moved = self.at_threads();
         let (events, failure) = match moved {
             Ok(tasks) => (Events::Tasks(tasks, ThrottleState::default()), None),
-            Err(error) => (Events::Wide(self.at_cpus()?), Some(error)),
+            Err(error) => (Events::Cpus(self.at_cpus()?), Some(error)),
         };
         self.events = events;
-        before::end_gap(&mut self.bpf, &self.memory, &served, || {
+        old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
             self.events.reach_cpus()
         })?;
         failure.map_or(Ok(()), Err)
@@ -34,14 +34,14 @@ impl Watchpoints {
 
     fn at_threads(&mut self) -> Result<Tasks, Error> {
         let threads = self.process.threads()?.len() as u32;
-        self.slots = self.slots.again(threads)?;
+        self.slots = self.slots.empty_for(threads)?;
         let opener = opener(&self.bpf, self.sees_kernel)?;
         Tasks::attach(self.process, opener, &self.slots, self.watches())
     }
 
-    fn at_cpus(&mut self) -> Result<Wide, Error> {
-        self.slots = self.slots.again(0)?;
-        let wide = Wide::open(self.sees_kernel, &self.slots, &self.watches())?;
+    fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
+        self.slots = self.slots.empty_for(0)?;
+        let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.watches())?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;
         wide.start(self.allowance.is_some())?;
         Ok(wide)

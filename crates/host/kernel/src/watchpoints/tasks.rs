@@ -235,14 +235,14 @@ impl Attach<'_> {
     /// Closes spoilt openings, and opens events for threads without. Returns whether nothing was to
     /// do, and no clone or thread is undecided.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
-        let without = self.births()?.without();
+        let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;
         let (missing, untold) = self.look(looks)?;
         self.open_missing(looks, &missing)?;
         let births = self.births()?;
         let may_overlap =
             looks.done.elapsed() < LONGEST_CLONE && births.is_cloning_since(looks.done_ns)?;
-        let is_same = births.without() == without;
+        let is_same = births.threads_without_events() == without;
         Ok(missing.is_empty() && untold == 0 && closed == 0 && is_same && !may_overlap)
     }
 
@@ -260,12 +260,12 @@ impl Attach<'_> {
             }
         }
         for tid in threads {
-            match self.births()?.known(tid)? {
-                Inheritance::With(number) if numbers.contains(&number) => {}
-                Inheritance::With(_) | Inheritance::Without => missing.push(tid),
-                Inheritance::Nothing if looks.tried.contains(&tid) => {}
-                Inheritance::Nothing if looks.first.contains(&tid) => missing.push(tid),
-                Inheritance::Nothing => untold.push(tid),
+            match self.births()?.inheritance(tid)? {
+                Inheritance::Events(number) if numbers.contains(&number) => {}
+                Inheritance::Events(_) | Inheritance::NoEvents => missing.push(tid),
+                Inheritance::Unknown if looks.tried.contains(&tid) => {}
+                Inheritance::Unknown if looks.first.contains(&tid) => missing.push(tid),
+                Inheritance::Unknown => untold.push(tid),
             }
         }
         if untold.iter().any(|tid| !looks.untold.contains(tid)) {

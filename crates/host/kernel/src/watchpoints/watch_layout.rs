@@ -6,7 +6,7 @@ use tiptoe_event::store::{Source, Store};
 
 use crate::programs::name_of;
 
-use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
+use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
 
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
@@ -45,11 +45,11 @@ fn row_key(key: WatchKeyWords) -> WatchKey {
     }
 }
 
-pub(super) fn row(key: WatchKeyWords, row: &WatchRowWords) -> WatchRow {
+pub(super) fn decode_row(key: WatchKeyWords, row: &WatchRowWords) -> WatchHits {
     let [
         count,
         changed,
-        read_behind,
+        read_from_memory,
         old_unknown,
         first_ns,
         last_ns,
@@ -69,11 +69,11 @@ pub(super) fn row(key: WatchKeyWords, row: &WatchRowWords) -> WatchRow {
     let stack = &rest[2..];
     let values = values.chunks_exact(VALUE_WORDS);
     let values = values.filter(|value| value[0] == READY);
-    WatchRow {
+    WatchHits {
         key: row_key(key),
         count,
         changed,
-        read_behind,
+        read_from_memory,
         old_unknown,
         first_ns,
         last_ns,
@@ -106,7 +106,7 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     let words: Vec<u64> = words
         .map(|word| word.map(u64::from_ne_bytes))
         .collect::<Option<_>>()?;
-    let (&[time_ns, tid, old, new, is_read_behind, is_old_unknown], key) =
+    let (&[time_ns, tid, old, new, is_read_from_memory, is_old_unknown], key) =
         words.split_first_chunk::<ACCESS_WORDS>()?;
     let key: WatchKeyWords = key.try_into().ok()?;
     Some(Access {
@@ -114,8 +114,8 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
         tid: tid as u32,
         old: (is_old_unknown == 0).then_some(old),
         new,
-        is_read_behind: is_read_behind != 0,
-        row: row_key(key),
+        is_read_from_memory: is_read_from_memory != 0,
+        key: row_key(key),
         callers: key[1],
     })
 }

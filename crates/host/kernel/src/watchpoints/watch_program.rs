@@ -7,7 +7,7 @@ use aya::maps::MapError;
 use aya::programs::Program;
 
 use super::opener::Opener;
-use super::{MOST_CONDITIONS, WatchWanted, each, watch_layout};
+use super::{MOST_CONDITIONS, WatchWanted, single_hits, watch_layout};
 use crate::Error;
 use crate::programs::{self, load_program, no_part};
 use crate::refusal::bpf_refusal;
@@ -32,7 +32,7 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     let [by_thread, only_changed, one_by_one] = flags.map(u32::from);
     let mut loader = programs::loader();
     if !wanted.one_by_one {
-        loader.map_max_entries(each::MAP, each::LEAST);
+        loader.map_max_entries(single_hits::MAP, single_hits::LEAST);
     }
     loader
         .override_global("process", &wanted.pid, true)

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::cpus::online_cpus;
 
 #[derive(Debug)]
-pub(super) struct Wide(Vec<CpuEvent>);
+pub(super) struct CpuEvents(Vec<CpuEvent>);
 
 #[derive(Debug)]
 struct CpuEvent {
@@ -21,13 +21,13 @@ struct CpuEvent {
     is_resting: bool,
 }
 
-impl Wide {
+impl CpuEvents {
     /// Opens an event for each breakpoint, in its own slot, disabled and without a program.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
         served: &[(Watch, Breakpoint)],
-    ) -> Result<Wide, Error> {
+    ) -> Result<CpuEvents, Error> {
         let cpus = online_cpus()?;
         let mut events = Vec::new();
         for (slot, (watch, at)) in served.iter().enumerate() {
@@ -42,7 +42,7 @@ impl Wide {
                 });
             }
         }
-        Ok(Wide(events))
+        Ok(CpuEvents(events))
     }
 
     pub(super) fn run(&self, opener: Opener<'_>) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::InjectError;
 use super::borrow::BorrowedThread;
 use super::process::{self, Process};
-use super::stub::{MAGIC, Mailbox, PAGE, left, state};
+use super::stub::{MAGIC, Mailbox, PAGE, departure, state};
 
 /// The interval of polls of the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
@@ -17,14 +17,14 @@ const STARE: Duration = Duration::from_micros(200);
 const BEAT: Duration = Duration::from_millis(20);
 
 /// The mailbox of a borrowed thread.
-pub(super) struct Talk<'a> {
+pub(super) struct MailboxClient<'a> {
     process: &'a Process,
     home: u64,
     tid: u32,
     deadline: Instant,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> MailboxClient<'a> {
     /// Makes the connection to the stub of `borrowed`.
     pub(super) fn new(process: &'a Process, borrowed: &BorrowedThread, deadline: Instant) -> Self {
         Self {
@@ -74,8 +74,8 @@ impl<'a> Talk<'a> {
         let since = Instant::now();
         loop {
             match self.u32(offset_of!(Mailbox, left))? {
-                left::GONE => return Ok(()),
-                left::GOING if self.is_elsewhere() => return Ok(()),
+                departure::RETURNED => return Ok(()),
+                departure::RETURNING if self.is_elsewhere() => return Ok(()),
                 _ => self.glance(since, "the borrowed thread is not back yet")?,
             }
         }

@@ -7,14 +7,14 @@ use tiptoe_kernel::Watchpoints;
 use tiptoe_symbol::variable::Access;
 
 use super::begin::Target;
-use super::learn::LearnedCode;
+use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
 use crate::module::Module;
 use crate::request::Error;
 
 /// The bytes of an address in an instruction, and of the immediate value that may follow it.
 const ADDRESS: usize = 4;
-const BEHIND: [usize; 4] = [0, 1, 2, 4];
+const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
 /// The opcode of a direct `call`.
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
@@ -23,18 +23,18 @@ const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 
 /// Supplies the stores and rules for code that contains one of these addresses.
-pub(super) fn foresee(
+pub(super) fn supply(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
     target: &Target,
-    places: &[WatchedVariable],
+    variables: &[WatchedVariable],
 ) -> Result<(), Error> {
     for module in &target.names.modules {
         let mut functions = HashSet::new();
         for (start, code) in module.object.code_sections() {
             let start = start.wrapping_add(module.bias);
-            for place in places {
-                for end in naming(place.address(), start, code) {
+            for variable in variables {
+                for end in naming(variable.address(), start, code) {
                     if learned.add_store(set, module, end)? {
                         learned.add_rule_in(set, module, end, 0)?;
                         functions.extend(function(module, end - 1));
@@ -42,22 +42,22 @@ pub(super) fn foresee(
                 }
             }
         }
-        for place in places {
-            let at = place.address();
+        for variable in variables {
+            let at = variable.address();
             let is_here = module.text.iter().any(|text| text.contains(&at));
-            if place.access() == Access::Execute && is_here {
+            if variable.access() == Access::Execute && is_here {
                 learned.add_rule_in(set, module, at, 0)?;
                 functions.extend(function(module, at));
             }
         }
-        foresee_callers(learned, set, module, functions)?;
+        supply_callers(learned, set, module, functions)?;
     }
     Ok(())
 }
 
 /// Supplies the rules to step from the calls of these functions, from the calls of their callers,
 /// and so on.
-fn foresee_callers(
+fn supply_callers(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
     module: &Module,
@@ -116,8 +116,8 @@ fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {
         let relative = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        for behind in BEHIND {
-            let end = start.wrapping_add((at + ADDRESS + behind) as u64);
+        for immediate in IMMEDIATE_LENGTHS {
+            let end = start.wrapping_add((at + ADDRESS + immediate) as u64);
             if end.wrapping_add_signed(relative.into()) == address {
                 found.push(end);
             }

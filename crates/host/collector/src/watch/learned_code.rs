@@ -2,14 +2,14 @@
 //! the rule to step from an address to its caller. Both are read from the program's files, once for
 //! each address.
 //!
-//! Some are supplied before the watch begins ([`foresee`](super::foresee)), the others after an
+//! Some are supplied before the watch begins ([`initial_rules`](super::initial_rules)), the others after an
 //! address's first hit.
 
 use std::collections::HashSet;
 
 use tiptoe_event::Store;
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_patch::store_before;
 
 use super::begin::Target;
@@ -75,7 +75,7 @@ impl LearnedCode {
         &mut self,
         set: &mut Watchpoints,
         target: &mut Target,
-        row: &WatchRow,
+        row: &WatchHits,
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.add_rule(set, target, *last, 1)?,
@@ -95,14 +95,14 @@ impl LearnedCode {
         set: &mut Watchpoints,
         target: &mut Target,
         at: u64,
-        behind: u64,
+        distance_back: u64,
     ) -> Result<(), Error> {
         target.know(at);
-        let at_rule = at.wrapping_sub(behind);
+        let at_rule = at.wrapping_sub(distance_back);
         let Some(module) = target.module(at_rule) else {
             return Ok(());
         };
-        self.add_rule_in(set, module, at, behind)
+        self.add_rule_in(set, module, at, distance_back)
     }
 
     /// Supplies a rule from the module that contains its address.
@@ -111,12 +111,12 @@ impl LearnedCode {
         set: &mut Watchpoints,
         module: &Module,
         at: u64,
-        behind: u64,
+        distance_back: u64,
     ) -> Result<(), Error> {
         if self.rules.len() >= MOST || !self.rules.insert(at) {
             return Ok(());
         }
-        let linked = at.wrapping_sub(behind).wrapping_sub(module.bias);
+        let linked = at.wrapping_sub(distance_back).wrapping_sub(module.bias);
         let rule = module.object.unwind_table().rule(linked);
         Ok(set.insert_rule(at, rule.bits())?)
     }

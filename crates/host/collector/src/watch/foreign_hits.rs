@@ -8,17 +8,17 @@ use crate::request::Observer;
 
 /// What was done about other processes.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct ForeignHits {
     /// Windows in which the watch was disabled because of other processes.
     windows: u64,
     /// Whether the watch moved to threads, or why it could not.
     moved: Option<Result<(), String>>,
 }
 
-impl Strangers {
+impl ForeignHits {
     /// Handles a window that other processes used up: moves the watch to the threads of its
     /// process, unless all CPUs were requested.
-    pub(super) fn meet(
+    pub(super) fn handle_window(
         &mut self,
         via: Via,
         form: &mut Box<dyn Breakpoints>,

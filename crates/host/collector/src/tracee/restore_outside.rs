@@ -38,7 +38,7 @@ impl Tracee {
         if self.runs_another_program() {
             return;
         }
-        let sites = &self.later.known;
+        let sites = &self.later.agent_sites;
         let restore = || {
             let sites = sites.iter();
             let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));

@@ -28,7 +28,7 @@ pub(super) const FLUSH: &str = "flush";
 pub(super) const ALL_TASKS: &str = "asked";
 
 #[derive(Debug)]
-pub(super) enum Settle {
+pub(super) enum Flush {
     /// Runs on each CPU, and charges its running task.
     Cpus(OwnedFd),
     Tasks(Mutex<TaskRounds>),
@@ -42,8 +42,8 @@ pub(super) struct TaskRounds {
     times: Times,
 }
 
-impl Settle {
-    pub(super) fn of(bpf: &Ebpf) -> Result<Settle, Error> {
+impl Flush {
+    pub(super) fn of(bpf: &Ebpf) -> Result<Flush, Error> {
         let failed = |error| bpf_refusal(LOAD, &error);
         let kept = |fd: BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|source| Error::Io {
@@ -53,7 +53,7 @@ impl Settle {
         };
         match (bpf.program(FLUSH), bpf.program(ALL_TASKS)) {
             (Some(Program::RawTracePoint(flush)), _) => {
-                Ok(Settle::Cpus(kept(flush.fd().map_err(failed)?.as_fd())?))
+                Ok(Flush::Cpus(kept(flush.fd().map_err(failed)?.as_fd())?))
             }
             (_, Some(Program::Iter(over_tasks))) => {
                 let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
@@ -62,7 +62,7 @@ impl Settle {
                     source,
                 })?;
                 let over_tasks = kept(over_tasks.fd().map_err(failed)?.as_fd())?;
-                Ok(Settle::Tasks(Mutex::new(TaskRounds {
+                Ok(Flush::Tasks(Mutex::new(TaskRounds {
                     over_tasks,
                     round,
                     times: Times::default(),
@@ -74,8 +74,8 @@ impl Settle {
 
     pub(super) fn now(&self) -> Result<(), Error> {
         match self {
-            Settle::Cpus(flush) => flush_all(flush.as_fd()),
-            Settle::Tasks(tasks) => held(tasks).ask(),
+            Flush::Cpus(flush) => flush_all(flush.as_fd()),
+            Flush::Tasks(tasks) => lock_rounds(tasks).ask(),
         }
     }
 
@@ -83,10 +83,10 @@ impl Settle {
     /// until an RCU grace period later, when the kernel frees it and its last counts are charged.
     /// Returns how many were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
-        let Settle::Tasks(tasks) = self else {
+        let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
         };
-        let mut tasks = held(tasks);
+        let mut tasks = lock_rounds(tasks);
         let begun = Instant::now();
         loop {
             let before = tasks.round();
@@ -105,10 +105,10 @@ impl Settle {
 
     /// Adds what went wrong, and the time, if counting is by tasks. Returns whether it is.
     pub(super) fn add(&self, checks: &mut Checks, times: &mut Times) -> bool {
-        let Settle::Tasks(tasks) = self else {
+        let Flush::Tasks(tasks) = self else {
             return false;
         };
-        let tasks = held(tasks);
+        let tasks = lock_rounds(tasks);
         *times = tasks.times;
         tasks.round().add(checks, times);
         true
@@ -116,7 +116,7 @@ impl Settle {
 }
 
 /// Allows one round at a time. A panic elsewhere leaves the state valid.
-fn held(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
+fn lock_rounds(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,7 +13,7 @@ const THREADS: usize = 64;
 
 /// What all looks have found.
 #[derive(Default)]
-pub(super) struct Bystanders {
+pub(super) struct OutsideFindings {
     /// The events that other tracers probe as well.
     foreign: BTreeSet<String>,
     /// The most untraced children at any look.
@@ -25,13 +25,13 @@ impl Run<'_> {
     pub fn look_for_foreign(&mut self) {
         for tracee in &self.tracees {
             let events = tracee.foreign().into_iter().map(str::to_owned);
-            self.bystanders.foreign.extend(events);
+            self.outside_findings.foreign.extend(events);
         }
     }
 
     /// Notes what was found.
-    pub(super) fn note_bystanders(&mut self) {
-        let events: Vec<String> = self.bystanders.foreign.iter().cloned().collect();
+    pub(super) fn note_outside_findings(&mut self) {
+        let events: Vec<String> = self.outside_findings.foreign.iter().cloned().collect();
         if !events.is_empty() {
             let note = FunctionNote::OtherTracer { events };
             self.session.notes.push(note.into());
@@ -47,12 +47,12 @@ impl Run<'_> {
             .map(|one| one.target.process.pid())
             .collect();
         let all = self.tracees.iter().map(|one| untraced(one, &traced)).sum();
-        self.bystanders.children = self.bystanders.children.max(all);
+        self.outside_findings.children = self.outside_findings.children.max(all);
     }
 
     /// Notes the untraced children.
     fn note_children(&mut self) {
-        let children = self.bystanders.children as u64;
+        let children = self.outside_findings.children as u64;
         if let Some(first) = self.tracees.first().filter(|_| children > 0) {
             let comm = first.target.comm.clone();
             let note = ProcessNote::UntracedChildren { children, comm };

@@ -37,6 +37,9 @@ macro_rules! notes {
         }
 
         impl Note {
+            /// The number of kinds of all areas.
+            pub const KIND_COUNT: usize = [$($(stringify!($kind)),*),*].len();
+
             /// Returns what the note means for the numbers.
             pub fn severity(&self) -> Severity {
                 match self {

@@ -102,7 +102,7 @@ notes! {
         /// The agent could not be asked to leave.
         Plain NotDetached { process: Process, why: String };
         /// The trace ended before its process.
-        Plain TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
+        Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
         /// The process ended, by a signal or not.
         Warning Ended { process: Process, signal: Option<i32>, after_ns: u64 } by signal;
         /// The run ended before its delay was over.
@@ -161,9 +161,9 @@ notes! {
         /// The kernel continued to count after an exec.
         Plain CountedOn { process: Process };
         /// The kernel only counts calls that the request times.
-        Plain Untimed { events: Vec<String> };
+        Warning Untimed { events: Vec<String> };
         /// The kernel cannot split its counts by the request's `--by`.
-        Plain Unsplit;
+        Warning Unsplit;
         /// The kernel counts in windows, to keep the budget.
         Warning InWindows { event: String };
         /// The time of BPF programs at switches of other processes.
@@ -202,7 +202,7 @@ notes! {
         /// BPF and cgroup events are refused: counts are from cgroups' files.
         Warning CgroupsByFiles { why: String };
         /// No cgroup ever matched these patterns.
-        Plain UnmatchedPatterns { patterns: Vec<String> };
+        Warning UnmatchedPatterns { patterns: Vec<String> };
         /// Removed cgroups are not listed any more.
         Plain Forgotten { cgroups: u64 };
         /// What was missed at switches between cgroups, and how often.
@@ -216,7 +216,7 @@ notes! {
     /// A note on watched variables.
     Watch(WatchNote) {
         /// An exec ended the watch.
-        Plain Exec { process: Process, after_ns: u64 };
+        Warning Exec { process: Process, after_ns: u64 };
         /// The variable's pointers were set while the watch lasted.
         Warning PointersSet { variable: String, after_ns: u64 };
         /// The variable's pointers led to another address for the first time.

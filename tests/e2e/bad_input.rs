@@ -1,5 +1,7 @@
 //! Requests that are refused, with one error and status 2.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
@@ -26,6 +28,10 @@ const WRONG: &[&str] = &[
     "probe main -p 1 2",
     "lock -p 1 2",
     "stat -p 1 2",
+    "watch hits -p 1 2",
+    "bug out 5",
+    "lock 5 -- HOT",
+    "probe 5 -- HOT",
     "probe main -p 4194303",
     "probe main -p redis-server",
     "probe main --comm nobody-has-this",
@@ -187,9 +193,43 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
 /// `pidof` separates process ids by spaces.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
-    for line in ["probe main -p 1 2", "lock -p 1 2", "stat -p 1 2"] {
+    for line in [
+        "probe main -p 1 2",
+        "lock -p 1 2",
+        "lock --pid=1 2",
+        "stat -p 1 2",
+        "watch hits -p 1 2",
+    ] {
         let words: Vec<&str> = line.split(' ').collect();
         refused(&words, &["'2'", "separated by commas: -p 1,2"]);
+    }
+}
+
+#[test]
+fn a_number_without_process_ids_was_taken_for_one() {
+    let hot = target("hot").display().to_string();
+    for line in ["bug out 5", "lock 5 -- HOT -p", "probe 5 -- HOT"] {
+        let line = line.replace("HOT", &hot);
+        let output = output(command().args(line.split(' ')));
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {talk}");
+        assert!(
+            talk.contains("'5'") || talk.contains("`5`"),
+            "{line}: {talk}"
+        );
+        assert!(!talk.contains("commas"), "{line}: {talk}");
+    }
+}
+
+/// Regression: the search for the hint panicked.
+#[test]
+fn a_refused_word_was_no_utf_8() {
+    let word = OsStr::from_bytes(b"\xff");
+    for words in [[word].as_slice(), &["lock".as_ref(), word]] {
+        let output = output(command().args(words));
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {talk}");
+        assert!(talk.starts_with("error: "), "{words:?}: {talk}");
     }
 }
 

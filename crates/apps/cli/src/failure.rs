@@ -81,7 +81,8 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 
 /// Splits clap's message into what failed (its first paragraph) and a hint (its tip). Drops a tip
 /// that says how to pass a mistyped option as a word. Without a tip the hint is the command's help,
-/// because clap's usage line cannot be typed as it is.
+/// because clap's usage line cannot be typed as it is; after `-p`, an unexpected number is taken for
+/// a process id.
 fn two_lines(message: &str) -> (String, String) {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
@@ -96,7 +97,7 @@ fn two_lines(message: &str) -> (String, String) {
     );
     let word = what.split('\'').nth(1).unwrap_or_default();
     let is_pid = what.starts_with("unexpected argument") && processes::is_pid(word);
-    let hint = || match is_pid {
+    let hint = || match is_pid && has_pids() {
         true => processes::LIST_HINT.to_owned(),
         false => help(),
     };
@@ -104,11 +105,22 @@ fn two_lines(message: &str) -> (String, String) {
     (what, hint)
 }
 
+/// Returns whether the command line has `-p`.
+fn has_pids() -> bool {
+    let mut own = words().take_while(|word| word != "--");
+    own.any(|word| word.starts_with("-p") || word == "--pid" || word.starts_with("--pid="))
+}
+
+/// Returns the words of the command line, which need not be UTF-8.
+fn words() -> impl Iterator<Item = String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned())
+}
+
 /// Returns the command line for the given command's help, or for all help if there is no such
 /// command.
 fn help() -> String {
     use clap::CommandFactory;
-    let given = std::env::args().nth(1).unwrap_or_default();
+    let given = words().nth(1).unwrap_or_default();
     match crate::args::Cli::command().find_subcommand(&given) {
         Some(command) => format!("tiptoe {} --help", command.get_name()),
         None => "tiptoe --help".to_owned(),

@@ -45,7 +45,10 @@ pub fn refuse_force(force: bool, via: Via) -> Result<(), Failure> {
 
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
-    args.specs.iter().try_for_each(|spec| check(spec))?;
+    for spec in &args.specs {
+        processes::refuse_pid(spec, "function", &args.common.pids)?;
+        check(spec)?;
+    }
     latency::check(&args)?;
     let common = args.common;
     refuse_of_threads(common.via)?;
@@ -109,9 +112,6 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
 fn check(text: &str) -> Result<(), Failure> {
     const GRAMMAR: &str =
         "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'";
-    if processes::is_pid(text) {
-        return Err(Failure::new(format!("'{text}' is no function")).hint(processes::LIST_HINT));
-    }
     let spec = Spec::parse(text).map_err(|error| {
         Failure::new(format!("'{}': {error}", text.escape_debug())).hint(GRAMMAR)
     })?;
@@ -245,7 +245,6 @@ mod tests {
             assert!(check(spec).is_ok(), "{spec}");
         }
         for (spec, said) in [
-            ("32169", "'32169' is no function"),
             ("prog:", "a function is missing (at character 6)"),
             ("mem:stats", "'mem:' is not implemented yet"),
             ("f/latency/", "'latency' is not implemented yet"),

@@ -9,12 +9,24 @@ use crate::failure::Failure;
 /// How many bytes of a name the kernel keeps. A longer name is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
+/// Process ids are below this number (proc(5), `pid_max`), where programs have no variables.
+const PID_LIMIT: u32 = 1 << 22;
+
 /// The hint for process ids that are separated by spaces, as `pidof` prints them.
 pub const LIST_HINT: &str = "process ids are separated by commas: -p 1,2";
 
-/// Returns whether a word is a process id where something else must be.
+/// Returns whether a word may be a process id.
 pub fn is_pid(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+    let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
+}
+
+/// Fails for a process id after those of `-p`, where a `what` must be.
+pub fn refuse_pid(word: &str, what: &str, pids: &[u32]) -> Result<(), Failure> {
+    match !pids.is_empty() && is_pid(word) {
+        true => Err(Failure::new(format!("'{word}' is no {what}")).hint(LIST_HINT)),
+        false => Ok(()),
+    }
 }
 
 /// Returns the processes whose comm is `name`, by id. Leaves out this process, zombies and kernel
@@ -59,6 +71,21 @@ fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_a_number_after_process_ids_is_refused() {
+        for (word, pids, is_refused) in [
+            ("32169", &[1][..], true),
+            ("32169", &[], false),
+            ("4198400", &[1], false),
+            ("0x2", &[1], false),
+            ("", &[1], false),
+            ("f", &[1], false),
+        ] {
+            let refused = refuse_pid(word, "variable", pids);
+            assert_eq!(refused.is_err(), is_refused, "{word} {pids:?}");
+        }
+    }
 
     #[test]
     fn names_are_compared_by_the_bytes_that_the_kernel_keeps() {

@@ -318,9 +318,8 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
         let what = "-r without -- CMD: there is nothing to run again";
         return Err(Failure::new(what).hint("-I MS counts in intervals"));
     }
-    let program = args.command.first().and_then(|word| word.to_str());
-    if let Some(pid) = program.filter(|word| !args.pids.is_empty() && processes::is_pid(word)) {
-        return Err(Failure::new(format!("'{pid}' is no command")).hint(processes::LIST_HINT));
+    if let Some(program) = args.command.first().and_then(|word| word.to_str()) {
+        processes::refuse_pid(program, "command", &args.pids)?;
     }
     if args.top.is_some() && args.for_each_cgroup.is_empty() {
         let what = "--top without --for-each-cgroup or --by scope: all events are printed";

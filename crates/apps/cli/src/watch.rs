@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::observer::Terminal;
 use crate::probe::{self, ReportExtras};
+use crate::processes;
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::values;
@@ -157,6 +158,9 @@ const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses whose variab
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
+    for variable in &args.variables {
+        processes::refuse_pid(variable, "variable", &common.pids)?;
+    }
     for (given, option) in [
         (common.interval.is_some(), "--interval"),
         (common.delay.is_some(), "--delay"),

@@ -7,8 +7,6 @@ use tiptoe_session::Note;
 
 /// Pairs of lines: a note as JSON, and its line.
 const NOTES: &str = include_str!("sessions/notes.txt");
-/// The number of kinds.
-const KINDS: usize = 68;
 
 #[test]
 fn each_kind_has_its_keys_its_severity_and_its_sentence() {
@@ -21,5 +19,5 @@ fn each_kind_has_its_keys_its_severity_and_its_sentence() {
         assert_eq!(serde_json::to_string(&note).expect("JSON"), pair[0]);
         assert_eq!(LiveNotes::default().line(&note).as_deref(), Some(pair[1]));
     }
-    assert_eq!(kinds.len(), KINDS, "{kinds:#?}");
+    assert_eq!(kinds.len(), Note::KIND_COUNT, "{kinds:#?}");
 }

@@ -45,7 +45,7 @@ pub struct Event {
     /// Remarks for the reader.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The remarks in a few words each, as [`Session::sentences`](crate::Session::sentences).
+    /// The remarks in a few words each. Only reports make them, as those of the session.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The count split by thread, comm or first argument, if requested.

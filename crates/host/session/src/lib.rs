@@ -59,7 +59,7 @@ pub const FORM: u32 = 2;
 pub struct Session {
     /// The version of tiptoe that made it.
     pub tiptoe: String,
-    /// The [`FORM`] of the session; 0 if it is older than this key.
+    /// The version of the keys, which grows if some get another meaning; 0 if the session is older than this key.
     pub version: u32,
     /// The command line that was started, or the first process's own.
     pub command: Vec<String>,

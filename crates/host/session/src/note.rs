@@ -1,8 +1,8 @@
 //! Notes: what the reader must know before trusting the numbers, as data.
 //!
 //! INVARIANT: a note has a kind and its data, and never a sentence, because programs that read a session match on the
-//! kind, and reports fold notes of one kind. `tiptoe-report` makes the sentences. A `why` is the text of the error or
-//! refusal that caused the note, in equal words for equal causes, as in [`Refusal`](crate::Refusal).
+//! kind, and reports fold notes of one kind and meaning. `tiptoe-report` makes the sentences. A `why` is the text of
+//! the error or refusal that caused the note, in equal words for equal causes, as in [`Refusal`](crate::Refusal).
 //!
 //! The enums are exhaustive on purpose: a new kind must choose its severity here and get its sentence in the report, or
 //! nothing compiles. For the same reason no `match` on them has a `_` arm here, which xtask checks.
@@ -23,10 +23,14 @@ pub enum Severity {
     Plain,
 }
 
-/// Defines [`Note`] and the kinds of each area, each after its severity.
+/// Defines [`Note`] and the kinds of each area, each after its severity. Notes of one kind differ in meaning if they differ
+/// in the field after `by`.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
-        $($(#[$kind_doc:meta])* $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })?;)*
+        $(
+            $(#[$kind_doc:meta])*
+            $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)?;
+        )*
     })*) => {
         /// A note, by what it is about.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +41,9 @@ macro_rules! notes {
         }
 
         impl Note {
+            /// The number of kinds of all areas.
+            pub const KIND_COUNT: usize = [$($(stringify!($kind)),*),*].len();
+
             /// Returns what the note means for the numbers.
             pub fn severity(&self) -> Severity {
                 match self {
@@ -44,9 +51,13 @@ macro_rules! notes {
                 }
             }
 
-            /// Returns whether both notes have one kind, so that reports fold them.
+            /// Returns whether both notes have one kind and one meaning, so that reports fold them.
             pub fn is_like(&self, other: &Note) -> bool {
                 match (self, other) {
+                    $($($((
+                        Note::$area($kinds::$kind { $meaning: one, .. }),
+                        Note::$area($kinds::$kind { $meaning: other, .. }),
+                    ) => one == other,)?)*)*
                     $((Note::$area(one), Note::$area(other)) => {
                         discriminant(one) == discriminant(other)
                     })*
@@ -91,9 +102,9 @@ notes! {
         /// The agent could not be asked to leave.
         Plain NotDetached { process: Process, why: String };
         /// The trace ended before its process.
-        Plain TraceEnded { process: Process, cause: EndCause, after_ns: u64 };
+        Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
         /// The process ended, by a signal or not.
-        Warning Ended { process: Process, signal: Option<i32>, after_ns: u64 };
+        Warning Ended { process: Process, signal: Option<i32>, after_ns: u64 } by signal;
         /// The run ended before its delay was over.
         Warning EndedInDelay;
         /// Children run the same program and are not traced.
@@ -111,7 +122,7 @@ notes! {
         /// A spec matches nothing yet. Only while the run lasts.
         Plain WaitsForLibrary { spec: String };
         /// A spec matched nothing until the end; `is_unread` if libraries were closed before tiptoe read them.
-        Warning NothingMatched { spec: String, is_unread: bool };
+        Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
         /// How often libraries ran before their probes were set.
@@ -150,9 +161,9 @@ notes! {
         /// The kernel continued to count after an exec.
         Plain CountedOn { process: Process };
         /// The kernel only counts calls that the request times.
-        Plain Untimed { events: Vec<String> };
+        Warning Untimed { events: Vec<String> };
         /// The kernel cannot split its counts by the request's `--by`.
-        Plain Unsplit;
+        Warning Unsplit;
         /// The kernel counts in windows, to keep the budget.
         Warning InWindows { event: String };
         /// The time of BPF programs at switches of other processes.
@@ -191,11 +202,11 @@ notes! {
         /// BPF and cgroup events are refused: counts are from cgroups' files.
         Warning CgroupsByFiles { why: String };
         /// No cgroup ever matched these patterns.
-        Plain UnmatchedPatterns { patterns: Vec<String> };
+        Warning UnmatchedPatterns { patterns: Vec<String> };
         /// Removed cgroups are not listed any more.
         Plain Forgotten { cgroups: u64 };
         /// What was missed at switches between cgroups, and how often.
-        Warning Amiss { what: CgroupFault, count: u64 };
+        Warning Amiss { what: CgroupFault, count: u64 } by what;
         /// The cost of a hit cannot be measured without this tracepoint.
         Warning HitCostUnknown { tracepoint: String };
         /// The cost of a switch could not be measured.
@@ -205,7 +216,7 @@ notes! {
     /// A note on watched variables.
     Watch(WatchNote) {
         /// An exec ended the watch.
-        Plain Exec { process: Process, after_ns: u64 };
+        Warning Exec { process: Process, after_ns: u64 };
         /// The variable's pointers were set while the watch lasted.
         Warning PointersSet { variable: String, after_ns: u64 };
         /// The variable's pointers led to another address for the first time.
@@ -217,7 +228,7 @@ notes! {
         /// How often the variable moved.
         Warning MovedTimes { variable: String, times: u64 };
         /// The variable does not exist any more.
-        Warning Ended { variable: String, cause: VariableEnd, after_ns: u64 };
+        Warning Ended { variable: String, cause: VariableEnd, after_ns: u64 } by cause;
         /// Other threads accessed a thread's variable after its thread was last seen.
         Warning StackReused { variable: String, seen_ns: u64 };
         /// An allocator's function accessed the variable.

@@ -59,8 +59,7 @@ fn tidy(schema: &mut Value) {
     };
     map.remove("default");
     if let Some(Value::String(text)) = map.get_mut("description") {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        *text = words.join(" ").replace("[`", "`").replace("`]", "`");
+        *text = without_links(text);
     }
     let required = map.get("required").cloned().unwrap_or_default();
     let is_required = |key: &str| {
@@ -80,6 +79,20 @@ fn tidy(schema: &mut Value) {
     others.for_each(|(_, value)| tidy(value));
 }
 
+/// Returns a description as one line, with the texts of links in place of the links.
+fn without_links(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ").replace("[`", "`");
+    let mut parts = line.split("`]");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let target = part.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        plain.push('`');
+        plain.push_str(target.map_or(part, |(_, after)| after));
+    }
+    plain
+}
+
 /// Removes `null` from the types of a schema.
 fn without_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
@@ -97,6 +110,13 @@ fn without_null(schema: &mut Map<String, Value>) {
             schema.extend(only);
         }
     }
+}
+
+/// The book printed the Rust path of a link.
+#[test]
+fn links_of_comments_kept_their_targets() {
+    let text = "As [`a`](crate::A::a),\n [`b`] (not c) and `d`";
+    assert_eq!(without_links(text), "As `a`, `b` (not c) and `d`");
 }
 
 #[test]

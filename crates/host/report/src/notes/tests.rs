@@ -1,4 +1,4 @@
-use tiptoe_session::{FunctionNote, LockNote, Locks, Process, ProcessNote};
+use tiptoe_session::{CgroupFault, FunctionNote, LockNote, Locks, Process, ProcessNote, StatNote};
 
 use super::*;
 
@@ -106,6 +106,36 @@ fn notes_of_different_kinds_are_not_folded() {
     session.notes.push(failed.into());
     let kinds = by_kind(session.notes.iter().map(NoteLine::of).collect());
     assert_eq!(kinds.len(), session.notes.len());
+}
+
+/// Crashes after three normal ends, and all faults after the third, were hidden.
+#[test]
+fn notes_of_one_kind_but_different_meaning_were_folded() {
+    let faults = [
+        CgroupFault::UnknownTasks,
+        CgroupFault::UnreportedSwitches,
+        CgroupFault::MissedSwitches,
+        CgroupFault::MovedTasks,
+        CgroupFault::UnreadEvents,
+    ];
+    let amiss = |what| Note::from(StatNote::Amiss { what, count: 7 });
+    let mut session = Session::default();
+    session.notes.extend(faults.map(amiss));
+    session.notes.extend((1..=5).map(|pid| ended(pid, None)));
+    session.notes.push(ended(6, Some(11)));
+    session.notes.push(ended(7, Some(9)));
+    let mut live = LiveNotes::default();
+    let printed = session.notes.iter().filter_map(|note| live.line(note));
+    let printed: Vec<String> = printed.collect();
+    let report = lines(&session, &Options::default());
+    for all in [printed, report] {
+        let amiss = all.iter().filter(|line| line.contains("warning: 7 "));
+        assert_eq!(amiss.count(), faults.len(), "{all:#?}");
+        for name in ["SIGSEGV", "SIGKILL"] {
+            assert!(all.iter().any(|line| line.contains(name)), "{all:#?}");
+        }
+        assert_eq!(all.len(), faults.len() + (SHOWN + 1) + 2, "{all:#?}");
+    }
 }
 
 /// A session of a version whose notes had no kinds.

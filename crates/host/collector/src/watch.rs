@@ -373,7 +373,8 @@ impl Instrument for Run<'_> {
             places: &self.places,
             rested: &mut self.rested,
         };
-        self.turns.rotate(now, &mut registers)?;
+        // The reads above took time, in which the registers had their old variables.
+        self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(&mut turn)?;
         let is_early = now < BEGINNING;
         if self.target.is_new && is_early {
@@ -389,6 +390,7 @@ impl Instrument for Run<'_> {
         }
         let window_end = self.allowance.map(|_| self.window_end);
         let ends = window_end.into_iter().chain(self.turns.next());
+        let now = turn.clock.elapsed();
         let pauses = ends.map(|end| end.saturating_sub(now));
         let pauses = pauses.chain(is_early.then_some(EARLY_TICK));
         Ok(Next::Within(pauses.fold(next, Duration::min)))

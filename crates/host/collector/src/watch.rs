@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use tiptoe_attach::Attached;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
@@ -355,10 +356,14 @@ impl<'a> Run<'a> {
 }
 
 impl Instrument for Run<'_> {
-    fn start(&mut self, at: &Targets) -> Result<(), Error> {
+    fn start(&mut self, at: &Targets) -> Result<RunClock, Error> {
+        let clock = RunClock::start();
         self.form.start(at, &self.target)?;
         self.turns.start();
-        Ok(())
+        // The events of a running program count before all of them are enabled. A held command
+        // makes no access until it is released.
+        let is_held = at.counted().all(Attached::is_held);
+        Ok(if is_held { RunClock::start() } else { clock })
     }
 
     fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {

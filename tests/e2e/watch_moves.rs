@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tiptoe_tests::{Process, Ready, Report, command, target};
 
 use crate::bounds::measured;
-use crate::watch::{hits, row, turn, watch};
+use crate::watch::{heard, hits, row, turn, watch};
 
 #[test]
 fn a_variable_behind_a_pointer_is_followed() {
@@ -90,6 +90,44 @@ fn variables_of_a_command_that_are_never_found_were_waited_for() {
             assert_eq!(run.status, 2, "{via}: {variables:?}: {}", run.stderr);
             assert!(run.stdout.is_empty(), "{via}: it has run");
             assert!(run.stderr.contains(words), "{via}: {}", run.stderr);
+        }
+    }
+}
+
+/// The second of two pointers to one object counted nothing, and was reported as never set.
+#[test]
+fn a_second_pointer_to_an_object_was_never_found() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task", "agent"] {
+        let mut program = Process::waiting(&target("watched"), &["late", "1"]);
+        let watched = heard(
+            &["late->next", "late_alias->next", "--via", via],
+            program.pid(),
+        );
+        watched.wait_ready();
+        program.go();
+        watched.wait_for("led to the address of");
+        watched.wait_for("is watched since");
+        program.close();
+        program.wait();
+        let talk = watched.talk();
+        let report = watched.finish();
+        // Either pointer may be seen first.
+        let counted = [0, 1].map(|variable| hits(&report, variable));
+        assert!(counted.contains(&0), "{via}: {counted:?}");
+        assert!(counted.iter().sum::<u64>() >= 100, "{via}: {counted:?}");
+        let notes = report.value["notes"].to_string();
+        for said in [&talk, &notes] {
+            assert_eq!(
+                said.matches("led to the address of").count(),
+                1,
+                "{via}: {said}"
+            );
+            assert!(!said.contains("nothing was counted"), "{via}: {said}");
+        }
+        for variable in 0..2 {
+            let variable = &report.value["watch"]["variables"][variable];
+            assert_eq!(variable["at_least"], true, "{via}: {variable:#}");
         }
     }
 }

@@ -278,9 +278,9 @@ static void moved(void) {
     }
 }
 
-// A pointer that is null at first. At a line, a hundred stores to what it points to; until then one
-// store is repeated, so that the test sees when the watch has moved to it.
-struct node *late;
+// Two pointers that are null at first, and then equal. At a line, a hundred stores to what they point to; until then
+// one store is repeated, so that the test sees when the watch has moved there.
+struct node *late, *late_alias;
 
 PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }
 
@@ -288,6 +288,7 @@ static void set_late(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     char byte;
     late = calloc(1, sizeof *late);
+    late_alias = late;
     CHECK(late != NULL);
     while (poll(&input, 1, 1) == 0) greet();
     while (read(0, &byte, 1) > 0 && byte != '\n') {}

@@ -170,6 +170,28 @@ fn memory_that_goes_away_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
+/// A variable whose memory was unmapped kept its address, so that no pointer was followed there.
+#[test]
+fn the_address_of_an_ended_variable_was_taken() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task", "agent"] {
+        let mut program = Process::waiting(&target("watched"), &["remapped", "1"]);
+        let options = ["0x700000000000:8", "late->next", "--via", via];
+        let watched = heard(&options, program.pid());
+        watched.wait_ready();
+        program.go();
+        watched.wait_for("it was unmapped");
+        program.go();
+        watched.wait_for("is watched since");
+        program.close();
+        program.wait();
+        let report = watched.finish();
+        assert_eq!(hits(&report, 0), 0, "{via}: {:#}", report.value);
+        let stores = row(&report, "set_late")["count"].clone();
+        assert_eq!(stores, 100, "{via}: {:#}", report.value);
+    }
+}
+
 /// A freed object's address may later belong to another one. An access by `free` shows that.
 #[test]
 fn a_freed_object_is_reported() {

@@ -74,6 +74,12 @@ impl WatchedVariable {
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
+    /// Returns whether the variable is watched at this address. One that has ended is not, although
+    /// it keeps its address for the report.
+    fn is_watched_at(&self, address: u64) -> bool {
+        self.address() == address && !self.life.has_ended()
+    }
+
     fn look(&mut self, target: &Target) -> Option<Change> {
         let (address, len) = (self.address(), self.len());
         let way = self.way.as_mut().filter(|_| !self.life.has_ended())?;
@@ -122,7 +128,7 @@ impl Run<'_> {
         turn: &Turn<'_>,
     ) -> Result<Option<WatchNote>, Error> {
         let mut others = self.places.iter();
-        if let Some(other) = others.find(|place| place.address() == to) {
+        if let Some(other) = others.find(|place| place.is_watched_at(to)) {
             let other = other.name().to_owned();
             return Ok(self.places[index].meet(other));
         }

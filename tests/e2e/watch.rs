@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tiptoe_tests::breakpoint::RegisterLock;
 use tiptoe_tests::logged::LoggedTiptoe;
-use tiptoe_tests::process::wait_until;
+use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{
     Probe, Process, Ready, Report, Run, command, go_target, is_root, scaled, skipped, target,
 };
@@ -193,6 +193,30 @@ fn values_are_printed_by_their_types() {
     let state = state.expect("the call is seen");
     assert_eq!(state["variable"], "watched:stats.state");
     assert_eq!(state["last_new"], "0");
+}
+
+/// Accesses between the first event's enabling and the start of the clock were all reported at 0.
+#[test]
+fn the_first_accesses_of_a_running_program_had_no_time() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task", "agent"] {
+        let mut program = Process::waiting(&target("watched"), &["hot", "60000"]);
+        program.go();
+        let mut watch = command();
+        watch.args(["watch", "stats.hits", "--via", via, "--trace", "--json"]);
+        watch.args(["--budget", "off", "--duration", "50ms", "-o", "-"]);
+        let run = output(watch.args(["-p", &program.pid().to_string()]));
+        assert!(run.status.success(), "{via}: {run:?}");
+        let text = String::from_utf8_lossy(&run.stdout);
+        let mut lines: Vec<Value> = text.lines().map(|line| Report::parse(line).value).collect();
+        let report = lines.pop().expect("a report");
+        assert!(!lines.is_empty(), "{via}: {report:#}");
+        let untimed = lines.iter().filter(|line| line["at_ns"] == 0).count();
+        assert_eq!(untimed, 0, "{via}: of {} accesses", lines.len());
+        for row in report["watch"]["rows"].as_array().expect("rows") {
+            assert_ne!(row["first_ns"], 0, "{via}: {row:#}");
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tiptoe_tests::{Process, Ready, Report, command, target};
 
 use crate::bounds::measured;
-use crate::watch::{find_row, hits, turn, watch};
+use crate::watch::{find_row, heard, hits, turn, watch};
 
 #[test]
 fn a_variable_behind_a_pointer_is_followed() {
@@ -94,6 +94,44 @@ fn variables_of_a_command_that_are_never_found_were_waited_for() {
     }
 }
 
+/// The second of two pointers to one object counted nothing, and was reported as never set.
+#[test]
+fn a_second_pointer_to_an_object_was_never_found() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task", "agent"] {
+        let mut program = Process::waiting(&target("watched"), &["late", "1"]);
+        let watched = heard(
+            &["late->next", "late_alias->next", "--via", via],
+            program.pid(),
+        );
+        watched.wait_ready();
+        program.go();
+        watched.wait_for("led to the address of");
+        watched.wait_for("is watched since");
+        program.close();
+        program.wait();
+        let talk = watched.talk();
+        let report = watched.finish();
+        // Either pointer may be seen first.
+        let counted = [0, 1].map(|variable| hits(&report, variable));
+        assert!(counted.contains(&0), "{via}: {counted:?}");
+        assert!(counted.iter().sum::<u64>() >= 100, "{via}: {counted:?}");
+        let notes = report.value["notes"].to_string();
+        for said in [&talk, &notes] {
+            assert_eq!(
+                said.matches("led to the address of").count(),
+                1,
+                "{via}: {said}"
+            );
+            assert!(!said.contains("nothing was counted"), "{via}: {said}");
+        }
+        for variable in 0..2 {
+            let variable = &report.value["watch"]["variables"][variable];
+            assert_eq!(variable["at_least"], true, "{via}: {variable:#}");
+        }
+    }
+}
+
 /// Returns how often a tiptoe that watches this variable for a second has slept.
 fn sleeps(variable: &str, pid: u32) -> i64 {
     let mut tiptoe = command();
@@ -130,6 +168,28 @@ fn memory_that_goes_away_ends_its_watch() {
         "{notes}"
     );
     assert!(program.finish().1.success());
+}
+
+/// A variable whose memory was unmapped kept its address, so that no pointer was followed there.
+#[test]
+fn the_address_of_an_ended_variable_was_taken() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task", "agent"] {
+        let mut program = Process::waiting(&target("watched"), &["remapped", "1"]);
+        let options = ["0x700000000000:8", "late->next", "--via", via];
+        let watched = heard(&options, program.pid());
+        watched.wait_ready();
+        program.go();
+        watched.wait_for("it was unmapped");
+        program.go();
+        watched.wait_for("is watched since");
+        program.close();
+        program.wait();
+        let report = watched.finish();
+        assert_eq!(hits(&report, 0), 0, "{via}: {:#}", report.value);
+        let stores = find_row(&report, "set_late")["count"].clone();
+        assert_eq!(stores, 100, "{via}: {:#}", report.value);
+    }
 }
 
 /// A freed object's address may later belong to another one. An access by `free` shows that.

@@ -278,20 +278,30 @@ static void moved(void) {
     }
 }
 
-// A pointer that is null at first. At a line, a hundred stores to what it points to; until then one
-// store is repeated, so that the test sees when the watch has moved to it.
-struct node *late;
+// Two pointers that are null at first, and then equal. At a line, a hundred stores to what they point to; until then
+// one store is repeated, so that the test sees when the watch has moved there.
+struct node *late, *late_alias;
 
 PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }
 
-static void set_late(void) {
+PROBED void set_late(struct node *object) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     char byte;
-    late = calloc(1, sizeof *late);
-    CHECK(late != NULL);
+    CHECK(object != NULL);
+    late = object;
+    late_alias = late;
     while (poll(&input, 1, 1) == 0) greet();
     while (read(0, &byte, 1) > 0 && byte != '\n') {}
     for (int i = 0; i < 100; i++) *(struct node *volatile *)&late->next = &nodes[i & 1];
+}
+
+// Memory that is unmapped, and at a line is mapped again for an object.
+static void remapped(void) {
+    char line[64];
+    CHECK(munmap(place, 4096) == 0);
+    CHECK(read(0, line, sizeof line) > 0);
+    map_place();
+    set_late((struct node *)place);
 }
 
 // An object that is freed at the second line, and whose memory is allocated again.
@@ -403,7 +413,8 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "again")) again(argv);
     if (!strcmp(argv[1], "unmapped")) unmapped();
     if (!strcmp(argv[1], "moved")) moved();
-    if (!strcmp(argv[1], "late")) set_late();
+    if (!strcmp(argv[1], "late")) set_late(calloc(1, sizeof *late));
+    if (!strcmp(argv[1], "remapped")) remapped();
     if (!strcmp(argv[1], "freed")) freed();
     if (!strcmp(argv[1], "forked")) forked();
     if (!strcmp(argv[1], "crowded")) crowded();

@@ -74,8 +74,9 @@ pub(crate) struct Turn<'a> {
 
 /// One way to count. The loop calls its functions, which must never wait.
 pub(crate) trait Instrument {
-    /// Begins to count. Unless there was a delay, commands among the targets have not called exec yet.
-    fn start(&mut self, targets: &Targets) -> Result<(), Error>;
+    /// Begins to count; returns the run's clock. No time that the instrument reports may be earlier than the clock's
+    /// start. Unless there was a delay, commands among the targets have not called exec yet.
+    fn start(&mut self, targets: &Targets) -> Result<RunClock, Error>;
 
     /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now.
     fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error>;
@@ -146,9 +147,9 @@ pub(crate) fn drive(
         targets.release()?;
         pause(time, &options.stop, targets);
     }
-    instrument.start(targets)?;
+    let clock = instrument.start(targets)?;
     targets.counted().for_each(Attached::mark);
-    let (clock, started_at) = (RunClock::start(), SystemTime::now());
+    let started_at = SystemTime::now() - clock.elapsed();
     options.ready.notify(&targets.names());
     targets.release()?;
     let mut timers = Timers::new(options.interval, options.duration);

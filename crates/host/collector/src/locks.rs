@@ -186,8 +186,9 @@ impl<'a> KernelLocks<'a> {
 }
 
 impl Instrument for KernelLocks<'_> {
-    fn start(&mut self, _targets: &Targets) -> Result<(), Error> {
-        Ok(self.waits.start()?)
+    fn start(&mut self, _targets: &Targets) -> Result<RunClock, Error> {
+        self.waits.start()?;
+        Ok(RunClock::start())
     }
 
     fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {

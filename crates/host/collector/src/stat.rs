@@ -157,14 +157,14 @@ impl<'a> Counting<'a> {
 }
 
 impl Instrument for Counting<'_> {
-    fn start(&mut self, targets: &Targets) -> Result<(), Error> {
+    fn start(&mut self, targets: &Targets) -> Result<RunClock, Error> {
         // A command's events are enabled at its exec.
         if self.request.whom != StatWhom::Command {
             self.source.enable()?;
         }
         self.meter = Meter::start(targets);
         self.last = self.source.sums(self.request.per_cpu)?;
-        Ok(())
+        Ok(RunClock::start())
     }
 
     fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use tiptoe_attach::Attached;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
@@ -358,10 +359,14 @@ impl<'a> Run<'a> {
 }
 
 impl Instrument for Run<'_> {
-    fn start(&mut self, at: &Targets) -> Result<(), Error> {
+    fn start(&mut self, at: &Targets) -> Result<RunClock, Error> {
+        let clock = RunClock::start();
         self.form.start(at, &self.target)?;
         self.turns.start();
-        Ok(())
+        // The events of a running program count before all of them are enabled. A held command
+        // makes no access until it is released.
+        let is_held = at.counted().all(Attached::is_held);
+        Ok(if is_held { RunClock::start() } else { clock })
     }
 
     fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {
@@ -376,7 +381,8 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        self.turns.rotate(now, &mut registers)?;
+        // The reads above took time, in which the registers had their old variables.
+        self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(&mut turn)?;
         let is_early = now < BEGINNING;
         if self.target.is_new && is_early {
@@ -392,6 +398,7 @@ impl Instrument for Run<'_> {
         }
         let window_end = self.allowance.map(|_| self.window_end);
         let ends = window_end.into_iter().chain(self.turns.next());
+        let now = turn.clock.elapsed();
         let pauses = ends.map(|end| end.saturating_sub(now));
         let pauses = pauses.chain(is_early.then_some(EARLY_TICK));
         Ok(Next::Within(pauses.fold(next, Duration::min)))

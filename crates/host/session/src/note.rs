@@ -225,6 +225,8 @@ notes! {
         Plain PointersLost { variable: String, address: u64, after_ns: u64 };
         /// The variable's pointers never led to memory.
         Warning NeverFound { variable: String };
+        /// The variable's pointers led to the address of another watched variable, which alone counts there.
+        Warning SameAddress { variable: String, other: String };
         /// How often the variable moved.
         Warning MovedTimes { variable: String, times: u64 };
         /// The variable does not exist any more.

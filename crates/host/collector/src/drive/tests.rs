@@ -9,6 +9,7 @@ use tiptoe_session::{Call, Interval};
 #[derive(Default)]
 struct Turns {
     polls: u64,
+    counts_since_ns: u64,
     did: Vec<&'static str>,
     intervals: Vec<Span>,
     reports_rest: bool,
@@ -19,9 +20,11 @@ struct Turns {
 }
 
 impl Instrument for Turns {
-    fn start(&mut self, _targets: &Targets) -> Result<(), Error> {
+    fn start(&mut self, _targets: &Targets) -> Result<RunClock, Error> {
         self.did.push("start");
-        Ok(())
+        let clock = RunClock::start();
+        self.counts_since_ns = clock.start_ns;
+        Ok(clock)
     }
 
     fn poll(&mut self, _: Turn<'_>) -> Result<Next, Error> {
@@ -67,6 +70,7 @@ fn run(turns: &mut Turns, options: &RunOptions, targets: &mut Targets) -> RunEnd
     let mut session = Session::default();
     let ran = drive(turns, options, targets, &mut session, &mut Silent).expect("nothing fails");
     assert_eq!(turns.did, ["start", "stop"]);
+    assert_eq!(ran.clock.start_ns, turns.counts_since_ns);
     assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
     assert_eq!(session.cpus.is_some(), targets.counted().next().is_none());
     ran

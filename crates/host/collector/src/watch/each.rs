@@ -15,7 +15,9 @@ impl Run<'_> {
         if !self.request.trace {
             return;
         }
-        let hits = self.form.take_accesses();
+        let mut hits = self.form.take_accesses();
+        // Each CPU reports only its own accesses in order.
+        hits.sort_by_key(|hit| hit.time_ns);
         for hit in &hits {
             self.target.know(hit.key.ip);
             let known = (hit.key.variable, hit.key.ip);
@@ -41,9 +43,7 @@ impl Run<'_> {
                 racy: hit.is_read_from_memory,
             })
         });
-        let mut accesses: Vec<Access> = accesses.collect();
-        // Each CPU reports only its own accesses in order.
-        accesses.sort_by_key(|access| access.at_ns);
+        let accesses: Vec<Access> = accesses.collect();
         if !accesses.is_empty() {
             observer.accesses(&accesses);
         }

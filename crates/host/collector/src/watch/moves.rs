@@ -20,6 +20,8 @@ pub(super) struct PointerPath {
     pub(super) is_unset: bool,
     /// The path led nowhere when the watch began.
     pub(super) is_late: bool,
+    /// The path has led to the address of another watched variable.
+    is_alias: bool,
     /// The looks in a row that found no memory.
     lost: u32,
 }
@@ -42,6 +44,7 @@ impl PointerPath {
             moves: 0,
             is_unset: false,
             is_late: false,
+            is_alias: false,
             lost: 0,
         })
     }
@@ -57,6 +60,24 @@ impl WatchedVariable {
     /// Returns how often the variable moved.
     pub(super) fn moves(&self) -> u32 {
         self.way.as_ref().map_or(0, |way| way.moves)
+    }
+
+    /// Returns whether the pointers have led to the address of another watched variable.
+    pub(super) fn is_alias(&self) -> bool {
+        self.way.as_ref().is_some_and(|way| way.is_alias)
+    }
+
+    /// Records that the pointers lead to the address of another variable; returns a note the first time.
+    fn meet(&mut self, other: String) -> Option<WatchNote> {
+        let is_known = std::mem::replace(&mut self.way.as_mut()?.is_alias, true);
+        let variable = self.name().to_owned();
+        (!is_known).then_some(WatchNote::SameAddress { variable, other })
+    }
+
+    /// Returns whether the variable is watched at this address. One that has ended is not, although
+    /// it keeps its address for the report.
+    fn is_watched_at(&self, address: u64) -> bool {
+        self.address() == address && !self.lifetime.has_ended()
     }
 
     fn look(&mut self, target: &Target) -> Option<Change> {
@@ -98,20 +119,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches a variable at another address, unless another variable is there; returns a note at
-    /// the first move.
+    /// Watches a variable at another address, unless another variable is there, because hits are
+    /// identified by address. Returns a note the first time that either happens.
     fn move_to(
         &mut self,
         index: usize,
         to: u64,
         turn: &Turn<'_>,
     ) -> Result<Option<WatchNote>, Error> {
-        if self
-            .variables
-            .iter()
-            .any(|variable| variable.address() == to)
-        {
-            return Ok(None);
+        let mut others = self.variables.iter();
+        if let Some(other) = others.find(|variable| variable.is_watched_at(to)) {
+            let other = other.name().to_owned();
+            return Ok(self.variables[index].meet(other));
         }
         let was_unset = self.variables[index].is_unset();
         let from = self.variables[index].move_to(to);
@@ -156,9 +175,11 @@ impl Run<'_> {
     /// Returns notes at the end about variables that moved, or were never found.
     pub(super) fn move_notes(&self) -> Vec<Note> {
         let unset = self.variables.iter().filter(|variable| variable.is_unset());
-        let unset = unset.map(|variable| WatchNote::NeverFound {
-            variable: variable.name().to_owned(),
-        });
+        let unset = unset
+            .filter(|variable| !variable.is_alias())
+            .map(|variable| WatchNote::NeverFound {
+                variable: variable.name().to_owned(),
+            });
         let moved = self
             .variables
             .iter()

@@ -342,7 +342,11 @@ impl WatchedVariable {
             access: self.access_word().to_owned(),
             hits: hits.all,
             count: hits.wanted,
-            at_least: rested || watched_ns.is_some() || self.moves() > 0 || self.is_late(),
+            at_least: rested
+                || watched_ns.is_some()
+                || self.moves() > 0
+                || self.is_late()
+                || self.is_alias(),
             watched_ns,
         }
     }

@@ -384,6 +384,9 @@ fn of_watch(note: &WatchNote) -> String {
         WatchNote::NeverFound { variable } => format!(
             "nothing was counted of `{variable}`: its pointers led to no memory until the end"
         ),
+        WatchNote::SameAddress { variable, other } => format!(
+            "the pointers of `{variable}` led to the address of `{other}`: accesses there count only for `{other}`"
+        ),
         WatchNote::MovedTimes { variable, times } => {
             let times = match times {
                 1 => "once".to_owned(),
@@ -428,13 +431,10 @@ fn of_watch(note: &WatchNote) -> String {
              accesses during the move were missed"
                 .to_owned()
         }
-        WatchNote::RestedForOthers { windows, why } => {
-            let why = why.as_deref();
-            let why = why.unwrap_or("`--via kernel-task` excludes these processes");
-            format!(
-                "other processes hit the same addresses in {windows} windows: the watch rested then ({why})"
-            )
-        }
+        WatchNote::RestedForOthers { windows, why } => format!(
+            "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
+            why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
+        ),
     }
 }
 

@@ -4,6 +4,7 @@
 //! The rules are written only in ARCHITECTURE.md's table; `cargo metadata` and the sources are
 //! compared with it. Each function returns the list of differences, which must be empty.
 
+pub mod bench_tables;
 pub mod dependencies;
 pub mod examples;
 pub mod headings;

@@ -2,9 +2,9 @@
 //! of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{keep, pictures, sbom, schema, sessions, tests, words};
+use xtask::{bench_tables, keep, pictures, root, sbom, schema, sessions, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | costs | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,6 +20,16 @@ fn main() {
             print!("{}", words::table());
             0
         }
+        ["costs"] => match bench_tables::page() {
+            Ok(page) => {
+                std::fs::write(root().join(bench_tables::PAGE), page).expect("the page is ours");
+                0
+            }
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
         ["picture", "terminal"] => draw(pictures::terminal),
         ["picture", "bars"] => draw(pictures::bars),
         ["tests", options @ ..] => match tests::Options::parse(options) {

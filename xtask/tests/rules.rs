@@ -7,7 +7,10 @@ use skipped::skipped;
 use xtask::dependencies::Dependencies;
 use xtask::layers::{self, CrateLayer};
 use xtask::metadata::{self, Package};
-use xtask::{examples, headings, pages, pairs, read, sbom, schema, shared_object, sources, words};
+use xtask::{
+    bench_tables, examples, headings, pages, pairs, read, sbom, schema, shared_object, sources,
+    words,
+};
 
 /// The crates whose types may be serialized: each such type is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
@@ -306,5 +309,14 @@ fn a_second_engine_may_not_use_the_first() {
     assert_eq!(
         faults,
         ["engines/two: one: engines never depend on each other"]
+    );
+}
+
+#[test]
+fn tables_of_costs_have_the_recorded_numbers() {
+    let page = bench_tables::page().expect("each table is in a recorded run");
+    assert!(
+        page == read(bench_tables::PAGE),
+        "run `cargo run -p xtask -- costs`"
     );
 }

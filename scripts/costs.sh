@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# scripts/costs.sh NAME [BENCH…]: runs the benches on this machine, which should do nothing else for 10 minutes, and writes
+# docs/costs/NAME.json, from which `cargo run -p xtask -- costs` fills the tables of docs/src/costs.md.
+. "$(dirname "$0")/common.sh"
+
+name=${1:?the name of this machine}
+shift
+dev=${TIPTOE_DEV_BIN:-target/release/tiptoe-dev}
+[ -x "$dev" ] || cargo build --release --workspace
+benches=(
+    "uprobe --rounds 5 --ms 4" "lock --rounds 5 --ms 4" "scope --rounds 7 --ms 10" "resolve --rounds 5 --ms 10"
+    "attach --rounds 3" "coverage" "watch --rounds 3 --ms 4" "cgroup --rounds 3 --ms 4" "schedule" "build --rounds 10"
+    "breakpoint stress" "breakpoint thread -b 4 -p 64 -t 64"
+)
+[ $# = 0 ] || benches=("$@")
+mkdir -p docs/costs
+file=docs/costs/$name.json
+cpu=$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -1)
+{
+    printf '{"date": "%s", "cpu": "%s", "cpus": %d, "kernel": "%s", "commit": "%s",\n"benches": {' \
+        "$(date -u +%F)" "$cpu" "$(nproc)" "$(uname -r)" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    comma=
+    for bench in "${benches[@]}"; do
+        echo "bench $bench" >&2
+        # One that cannot run here has no tables of this machine.
+        # shellcheck disable=SC2086 # options are words
+        table=$(timeout -s INT -k 10 "${LIMIT:-600}" "$dev" bench $bench --json) || continue
+        options=${bench%% -*}
+        printf '%s\n"%s": {"command": "bench %s", "table": %s}' "$comma" "$options" "$bench" "$table"
+        comma=,
+    done
+    printf '}}\n'
+} >"$file.new"
+mv "$file.new" "$file"

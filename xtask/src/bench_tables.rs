@@ -1,0 +1,319 @@
+//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench`, so that no number of a bench is
+//! written by hand.
+//!
+//! A run is a file in `docs/costs`, made by `scripts/costs.sh`. A table in the page begins with a comment that names
+//! the run and the bench, and selects rows of its JSON:
+//!
+//! ```text
+//! <!-- costs epyc lock
+//! where threads=1
+//! column nothing: case=bare
+//! column traced: case=armed
+//! less case=bare
+//! row a wait that sleeps: site=wait
+//! -->
+//! ```
+//!
+//! A cell is the row of the bench that meets the conditions of `where`, its row and its column. With `less` it is the
+//! difference to the row whose fields in `less` have those values instead; with `over` the ratio. No such row leaves
+//! the cell empty; two are an error. The table ends before the line `<!-- end -->`.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::read;
+
+/// The page whose tables are filled.
+pub const PAGE: &str = "docs/src/costs.md";
+const BEGIN: &str = "<!-- costs ";
+const END: &str = "<!-- end -->";
+
+/// Conditions that a row of a bench must meet: fields and their values.
+type Conditions = Vec<(String, String)>;
+
+/// How a cell compares its row with another.
+#[derive(Clone, Copy, PartialEq)]
+enum Comparison {
+    None,
+    Difference,
+    Ratio,
+}
+
+struct Selection {
+    common: Conditions,
+    columns: Vec<(String, Conditions)>,
+    rows: Vec<(String, Conditions)>,
+    base: Conditions,
+    comparison: Comparison,
+}
+
+/// Returns the page on costs with its tables filled from `docs/costs`.
+///
+/// # Errors
+///
+/// As [`filled`].
+pub fn page() -> Result<String, String> {
+    let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
+    filled(&read(PAGE), &run)
+}
+
+/// Returns a page with its tables filled; `run` returns a recorded run by its name.
+///
+/// # Errors
+///
+/// A sentence on the first table that cannot be filled.
+pub fn filled(page: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), page);
+    while let Some(begin) = rest.find(BEGIN) {
+        let (before, table) = rest.split_at(begin);
+        let (head, after) = table
+            .split_once("-->\n")
+            .ok_or("a table's comment has no end")?;
+        let (_, after) = after
+            .split_once(END)
+            .ok_or_else(|| format!("a table has no {END}: {head}"))?;
+        let filled = table_of(head, run).map_err(|why| format!("{why}, in the table of {head}"))?;
+        let _ = write!(out, "{before}{head}-->\n\n{filled}\n{END}");
+        rest = after;
+    }
+    Ok(out + rest)
+}
+
+fn table_of(head: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> {
+    let (first, selection) = head.split_once('\n').ok_or("nothing is selected")?;
+    let names: Vec<&str> = first.trim_start_matches(BEGIN).split(' ').collect();
+    let [machine, bench @ ..] = names.as_slice() else {
+        return Err("no run is named".to_owned());
+    };
+    let run: Value = serde_json::from_str(&run(machine)).map_err(|why| why.to_string())?;
+    let bench = &run["benches"][bench.join(" ")];
+    let rows = bench["table"]["rows"]
+        .as_array()
+        .ok_or("the run has no such bench")?;
+    let selection = Selection::parse(selection)?;
+    let table = selection.table(rows)?;
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    Ok(format!(
+        "{table}\n`tiptoe-dev {}`, {}, {} CPUs, {}\n",
+        word(&bench["command"]),
+        word(&run["cpu"]),
+        run["cpus"],
+        word(&run["date"]),
+    ))
+}
+
+impl Selection {
+    fn parse(text: &str) -> Result<Selection, String> {
+        let mut parsed = Selection {
+            common: Vec::new(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            base: Vec::new(),
+            comparison: Comparison::None,
+        };
+        for line in text.lines() {
+            let (word, rest) = line
+                .split_once(' ')
+                .ok_or_else(|| format!("`{line}` is no selection"))?;
+            let named = || -> Result<_, String> {
+                let (name, conditions) = rest.rsplit_once(": ").ok_or("a name needs conditions")?;
+                Ok((name.to_owned(), conditions_of(conditions)?))
+            };
+            match word {
+                "where" => parsed.common = conditions_of(rest)?,
+                "column" => parsed.columns.push(named()?),
+                "row" => parsed.rows.push(named()?),
+                "less" | "over" => {
+                    parsed.base = conditions_of(rest)?;
+                    parsed.comparison = match word {
+                        "less" => Comparison::Difference,
+                        _ => Comparison::Ratio,
+                    };
+                }
+                _ => return Err(format!("`{word}` selects nothing")),
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn table(&self, rows: &[Value]) -> Result<String, String> {
+        let (mut cells, mut units) = (Vec::new(), Vec::new());
+        for (name, row) in &self.rows {
+            let mut line = vec![name.clone()];
+            for (_, column) in &self.columns {
+                let conditions = [&self.common, row, column].map(Clone::clone).concat();
+                let found = the_row(rows, &conditions)?;
+                let base = match self.comparison {
+                    Comparison::None => None,
+                    _ => the_row(rows, &self.of_base(conditions))?,
+                };
+                line.push(found.map_or_else(String::new, |found| self.cell(found, base)));
+                units.extend(found.and_then(|found| found["unit"].as_str()));
+            }
+            if line.iter().skip(1).all(String::is_empty) {
+                return Err(format!("the row `{name}` is empty"));
+            }
+            cells.push(line);
+        }
+        units.sort_unstable();
+        units.dedup();
+        let unit = match (self.comparison, units.as_slice()) {
+            (Comparison::Ratio, _) => "times",
+            (_, [unit]) => unit,
+            _ => return Err(format!("the cells have {units:?} as units")),
+        };
+        let heads = self.columns.iter().map(|(name, _)| name.as_str());
+        let heads: Vec<&str> = [unit].into_iter().chain(heads).collect();
+        let mut table = format!(
+            "| {} |\n|{}\n",
+            heads.join(" | "),
+            "---|".repeat(heads.len())
+        );
+        for line in cells {
+            let _ = writeln!(table, "| {} |", line.join(" | "));
+        }
+        Ok(table.replace("|  |", "| |").replace("|  |", "| |"))
+    }
+
+    /// Returns the conditions of the row that a cell is compared with: its own, changed by those of the base.
+    fn of_base(&self, conditions: Conditions) -> Conditions {
+        let is_changed = |field: &String| self.base.iter().any(|(other, _)| other == field);
+        let kept = conditions
+            .into_iter()
+            .filter(|(field, _)| !is_changed(field));
+        kept.chain(self.base.iter().cloned()).collect()
+    }
+
+    fn cell(&self, row: &Value, base: Option<&Value>) -> String {
+        let numbers = |row: &Value| {
+            let number = |field: &str| row[field].as_f64();
+            (number("value").unwrap_or(f64::NAN), number("spread"))
+        };
+        let (value, spread) = numbers(row);
+        let (base, other) = base.map_or((f64::NAN, None), numbers);
+        let spreads = spread.zip(other);
+        match self.comparison {
+            Comparison::None => with_spread(value, spread, ""),
+            Comparison::Difference => {
+                let spread = spreads.map(|(one, other)| one.hypot(other));
+                with_spread(value - base, spread, if value > base { "+" } else { "" })
+            }
+            Comparison::Ratio => {
+                let ratio = value / base;
+                let spread = spreads.map(|(one, other)| ratio * (one / value).hypot(other / base));
+                with_spread(ratio, spread, "")
+            }
+        }
+    }
+}
+
+fn conditions_of(text: &str) -> Result<Conditions, String> {
+    let condition = |part: &str| {
+        let (field, value) = part.split_once('=')?;
+        Some((field.to_owned(), value.to_owned()))
+    };
+    let parsed: Option<Conditions> = text.split("; ").map(condition).collect();
+    parsed.ok_or_else(|| format!("`{text}` has a condition without `=`"))
+}
+
+/// Returns the only row that meets all conditions; `None` if there is none.
+fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a Value>, String> {
+    let meets = |row: &&Value| {
+        conditions.iter().all(|(field, value)| match &row[field] {
+            Value::String(text) => text == value,
+            other => value.parse().is_ok_and(|value: Value| value == *other),
+        })
+    };
+    let mut found = rows.iter().filter(meets);
+    match (found.next(), found.next()) {
+        (first, None) => Ok(first),
+        _ => Err(format!("several rows meet {conditions:?}")),
+    }
+}
+
+/// Returns a number to the places that its spread, or three digits, justify.
+fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
+    let size = spread
+        .filter(|spread| *spread > 0.0)
+        .unwrap_or(value.abs() / 10.0);
+    let places = match size {
+        size if size >= 3.0 => 0,
+        size if size >= 0.3 => 1,
+        _ => 2,
+    };
+    let value = format!("{sign}{}", thousands(&format!("{value:.places$}")));
+    match spread {
+        Some(spread) => format!("{value} ± {}", thousands(&format!("{spread:.places$}"))),
+        None => value,
+    }
+}
+
+/// Returns a number with a comma before each three digits of its whole part.
+fn thousands(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let digits = whole.trim_start_matches('-').len();
+    let mut out = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        let left = whole.len() - at;
+        if left % 3 == 0 && left < digits {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = r#"{"date": "2026-11-26", "cpu": "a CPU", "cpus": 2, "benches": {"lock": {
+        "command": "bench lock", "table": {"rows": [
+        {"case": "bare", "site": "wait", "value": 1309.2, "spread": 3.4, "unit": "ns"},
+        {"case": "armed", "site": "wait", "value": 1342.6, "spread": 4.1, "unit": "ns"},
+        {"case": "bare", "site": "wake", "value": 6.648, "spread": 0.14, "unit": "ns"}]}}}}"#;
+
+    fn fill(selection: &str) -> Result<String, String> {
+        let page = format!(
+            "A page.\n<!-- costs here lock\n{selection}\n-->\nold\n<!-- end -->\nIts end.\n"
+        );
+        filled(&page, &|_| RUN.to_owned())
+    }
+
+    const ROWS: &str = "column nothing: case=bare\ncolumn traced: case=armed\nrow a wait: site=wait\nrow a wake: site=wake";
+
+    #[test]
+    fn a_table_has_the_rows_of_the_run() {
+        let page = fill(ROWS).expect("a table");
+        let expected = "| ns | nothing | traced |\n|---|---|---|\n| a wait | 1,309 ± 3 | 1,343 ± 4 |\n\
+            | a wake | 6.65 ± 0.14 | |\n\n`tiptoe-dev bench lock`, a CPU, 2 CPUs, 2026-11-26\n\n<!-- end -->\nIts end.\n";
+        assert!(page.ends_with(expected), "{page}");
+        assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
+    }
+
+    #[test]
+    fn a_difference_has_the_spread_of_both() {
+        let selection = "column traced: case=armed\nless case=bare\nrow a wait: site=wait";
+        assert!(fill(selection).is_ok_and(|page| page.contains("| a wait | +33 ± 5 |")));
+        let selection = "column traced: case=armed\nover case=bare\nrow a wait: site=wait";
+        assert!(fill(selection).is_ok_and(|page| {
+            page.contains("| times | traced |\n|---|---|\n| a wait | 1.03 ± 0.00 |")
+        }));
+    }
+
+    #[test]
+    fn a_selection_of_no_row_or_of_several_is_refused() {
+        assert!(fill("column all: unit=ns\nrow a wait: site=wait").is_err());
+        assert!(fill("column nothing: case=bare\nrow a hold: site=hold").is_err());
+    }
+
+    #[test]
+    fn numbers_are_grouped_from_the_point() {
+        let numbers = ["1", "123", "1234", "-123456.78", "-123"];
+        assert_eq!(
+            numbers.map(thousands),
+            ["1", "123", "1,234", "-123,456.78", "-123"]
+        );
+    }
+}

@@ -12,7 +12,7 @@ fn rows(run: &Run) -> Vec<Value> {
     rows.expect("the locks").clone()
 }
 
-/// Asserts that a row of this type was waited for in this function.
+/// Asserts that a wait for a lock of this type is reported in this function.
 #[track_caller]
 fn check(run: &Run, is: &str, function: &str) {
     let rows = rows(run);
@@ -43,12 +43,12 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of the C and C++ runtimes are skipped, because any other library's author is a user.
+/// Only frames of the C and C++ runtimes are skipped. Code of any other library is a user's.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");
     let plugin = plugin.to_str().expect("text");
-    // libstdc++ is loaded together with the plugin, after tiptoe.
+    // Python loads libstdc++ with the plugin, when tiptoe is already attached.
     let code = format!("import ctypes; ctypes.CDLL('{plugin}').wait_often(100)");
     let run = Probe::lock().run(Path::new(PYTHON), &["-c", &code]);
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");

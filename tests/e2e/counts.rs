@@ -236,8 +236,8 @@ fn filters_count_only_what_they_let_through() {
     assert_eq!(run.good().count("add"), 1800);
 }
 
-/// Calls that tiptoe's own child makes before exec must not be counted for the command, by the
-/// kernel as by the agent.
+/// Calls that tiptoe's own child makes before exec must be counted for the command neither by the
+/// kernel nor by the agent.
 #[test]
 fn the_kernel_counts_from_exec_on() {
     let libc = ["malloc", "read", "write", "execvpe", "__errno_location"];

@@ -1,5 +1,6 @@
-//! contended_rust KIND ROUNDS [wait]: threads that contend for one lock of this kind, of std or
-//! parking_lot, ROUNDS times each. Then prints `done` and the number of rounds, and ends when its
+//! contended_rust KIND ROUNDS [wait]: threads contend for one lock of std or parking_lot, of this
+//! kind, each ROUNDS times. With `wait` the program first prints `ready` and reads `go` and a line
+//! break. At the end it prints `done` and the number of rounds of all threads, and exits when its
 //! stdin closes.
 
 use std::cell::Cell;

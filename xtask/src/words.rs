@@ -207,7 +207,7 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns the string literals that have a space, without `{…}`, and with an empty line after each.
+/// Returns the string literals that have a space. Leaves out their `{…}`, and puts an empty line after each.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {

@@ -38,7 +38,8 @@ const SIGSEGV: u32 = 2;
 static TICKS: AtomicU64 = AtomicU64::new(0);
 static NS: AtomicU64 = AtomicU64::new(0);
 
-/// Allows the agent's thread to read the counter, which its creator may not be allowed, and compares the two clocks.
+/// Lets the agent's thread read the time-stamp counter, which the thread that created it may be forbidden to read. Then
+/// reads the counter and the clock, so that they can be compared.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };

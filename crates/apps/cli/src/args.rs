@@ -32,7 +32,7 @@ Examples:
   tiptoe probe --latency dictFind -p 42      how long calls take"
     };
 }
-/// The order of a command's help: examples first, the options last, because they remain on the screen.
+/// The order of a command's help: examples first, options last, because the last lines remain on the screen.
 const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Low-overhead tracing that reports its own cost

@@ -83,7 +83,7 @@ fn not_created(folder: &Path, error: &std::io::Error) -> Failure {
     Failure::new(what).hint("name another folder: tiptoe bug FOLDER")
 }
 
-/// Replaces paths below `/home`, `/root` and the given home by `[home]`, up to the next white space.
+/// Replaces each path below `/home`, `/root` or the given home by `[home]`. A path ends at white space.
 fn without_homes(text: &str, home: Option<&Path>) -> String {
     let home = home.and_then(Path::to_str).filter(|home| home.len() > 1);
     let usual = ["/home", "/root"].map(|folder| format!("{folder}/"));

@@ -194,7 +194,7 @@ pub struct StatArgs {
 
     /// Stop after this time: 2, 1.5s, 500ms, 3m
     ///
-    /// CMD runs on, and the report is printed at its end.
+    /// CMD runs on, and the report is printed when CMD ends.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 

@@ -129,7 +129,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
     IS_ON.store(true, Relaxed);
 }
 
-/// Notes that counting begins. If the target writes to the terminal, the line ends here.
+/// Notes that counting begins, or ends the status line if the target writes to the same terminal.
 pub fn counting() {
     if !IS_ON.load(Relaxed) {
         return;

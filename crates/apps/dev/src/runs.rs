@@ -1,7 +1,8 @@
 //! The same bench in several processes.
 //!
-//! The addresses of a process's memory, and what was calibrated when it began, change a result by more than the rounds
-//! within one process show. So the median of several processes is stated, with half their range.
+//! The addresses of a process's memory and the calibration at its start change a result. They differ only between
+//! processes, so rounds within one process do not show their effect. So the median of several processes is reported,
+//! with half their range.
 
 use crate::table::{Table, TableRow, median_and_spread};
 

@@ -20,7 +20,7 @@ impl Scope {
     /// let _in = tenant.enter();
     /// ```
     pub fn named(name: &str) -> &'static Scope {
-        // A poisoned lock is used on, because no panic can leave the map inconsistent.
+        // A poisoned lock is still used, because no panic can leave the map inconsistent.
         let known = NAMED.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(scope) = known.get(name) {
             return scope;

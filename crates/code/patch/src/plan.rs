@@ -182,8 +182,8 @@ impl Planner {
         self.arenas.fresh_ranges()
     }
 
-    /// Returns all callers' arenas, with those of the [`Space`]. Each must be mapped before the
-    /// patches that use it.
+    /// Returns all arenas for callers, including those that the [`Space`] already had. Each must be
+    /// mapped before a patch that uses it is written.
     pub fn caller_arenas(&self) -> &[CallerArena] {
         self.arenas.callers()
     }

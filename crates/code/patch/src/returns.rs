@@ -46,7 +46,7 @@ pub enum Callee {
 pub struct ReturnReads {
     /// Bit N: the return address of the Nth frame above.
     pub levels: u8,
-    /// Targets of jumps out of the function, which read the same return address.
+    /// Targets of jumps out of the function (tail calls): they return to this function's caller.
     pub jumps: Vec<Callee>,
     /// Targets of its calls.
     pub calls: Vec<Callee>,

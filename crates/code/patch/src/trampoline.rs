@@ -311,8 +311,8 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// As long as the check that makes a thread call the hook again, because the agent knows the
-/// distances.
+/// NOPs with the length of the check that makes a thread call the hook again, because the agent
+/// relies on the distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 /// Appends the code from `again` on, as in the module's text.

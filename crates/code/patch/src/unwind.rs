@@ -133,8 +133,9 @@ const RETURN_ADDRESS: u8 = 16;
 const RELATIVE: u8 = 0x1b;
 const CIE: u64 = 24;
 
-/// A trampoline is a signal's frame, because the caller's address must be looked up unchanged. The
-/// CFA is -4(%rsp) (def_cfa_sf), and %rsp is the CFA plus 4 (val_offset_sf).
+/// A trampoline is marked as a signal's frame, so that the unwinder looks up the caller's address
+/// itself, not the one before it. The CFA is -4(%rsp) (def_cfa_sf), which no function's frame has,
+/// and %rsp is the CFA plus 4 (val_offset_sf).
 static TRAMPOLINE: Form = Form {
     augmentation: b"zRS\0",
     data_factor: 0x7c,

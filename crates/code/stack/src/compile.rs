@@ -209,8 +209,9 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns the offset in a linkage table's entries from which the function's number is on the
-/// stack, if the expression is the linkers': `rsp + 8 + ((rip & 15) >= turn) * 8`.
+/// Returns `turn` if the expression is the one that linkers write for a linkage table:
+/// `rsp + 8 + ((rip & 15) >= turn) * 8`. From this offset of an entry on, the function's number is
+/// on the stack.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;

@@ -8,8 +8,8 @@ pub const fn encode_row(start: u32, rule: Rule) -> u64 {
     (start as u64) << 32 | rule.bits() as u64
 }
 
-/// Returns the rule at an address, in `len` rows. A corrupt table gives an arbitrary one of its
-/// rules or [`Rule::UNKNOWN`].
+/// Returns the rule at an address, from a table of `len` rows. A corrupt table gives an arbitrary
+/// one of its rules or [`Rule::UNKNOWN`].
 #[inline]
 pub fn find(len: u32, row: impl Fn(u32) -> u64, at: u32) -> Rule {
     let (mut first, mut left) = (0, len);

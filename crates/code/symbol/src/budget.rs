@@ -1,7 +1,7 @@
 //! A budget for reading the entries of debug information.
 //!
-//! The bytes are hostile. An attribute may have no bytes, and one entry may be referred to over and over. So each entry
-//! and each of its attributes must be paid for, and each time that a text is searched for its end.
+//! The bytes are hostile. An attribute may have no bytes, and one entry may be referred to over and over. So each
+//! entry, each of its attributes, and each search for the end of a text must be paid for.
 
 use std::cell::Cell;
 

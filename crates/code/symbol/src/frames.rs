@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(frames(&section), [expected]);
     }
 
-    /// Regression: assemblers move a function's first instructions into the CIE, so a stripped program's `_start` was
-    /// followed to a return that it does not have.
+    /// Regression: assemblers move a function's first CFI instructions into the CIE, so that `_start` of a stripped
+    /// program looked like a function that returns.
     #[test]
     fn an_outermost_function_is_marked_in_its_cie_or_fde() {
         check(&CALLED, &[], false);

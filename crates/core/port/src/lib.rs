@@ -26,9 +26,9 @@ pub enum Kind {
     /// A thread's scope. The library calls `begin` with the scope's name and flags ([`RESUMES`])
     /// when the thread enters it, and `end` with the result of `begin`.
     Scopes = 1,
-    /// The lock that a thread waits for. The library calls `begin` with the lock's name, its
-    /// address, and one of [`mode`] from bit [`MODE_SHIFT`] on; then `end` with the result of
-    /// `begin`, and one of [`outcome`].
+    /// The lock that a thread waits for. The library calls `begin` with the lock's name, and a word
+    /// that has the lock's address and, from bit [`MODE_SHIFT`] on, one of [`mode`]. Then it calls
+    /// `end` with the result of `begin`, and one of [`outcome`].
     Locks = 2,
 }
 
@@ -124,7 +124,8 @@ pub struct Port {
     magic: u64,
     kind: u32,
     bytes: u32,
-    /// An address once an agent attached; written from outside, as the fields below.
+    /// 0 until an agent attaches, then an address. This field and those below are written from
+    /// outside this library.
     begin: AtomicUsize,
     end: AtomicUsize,
     /// Not 0 while an agent is attached, which writes the addresses first.

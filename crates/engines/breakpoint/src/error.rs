@@ -102,7 +102,8 @@ impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Descri
             ..
         } = self.conflict;
         write!(f, "no debug register left on cpu {cpu}")?;
-        // Task 0 is no thread: the caller checks for threads that do not exist yet.
+        // Task 0 is no thread: with it the caller checks whether threads that do not exist yet
+        // would get a register.
         if let Target::Task {
             task: task @ 1.., ..
         } = target

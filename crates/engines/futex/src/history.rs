@@ -78,7 +78,7 @@ pub struct HandOvers<'a> {
 const AHEAD: usize = 4;
 
 /// Hand-overs of one lock, newest first. A thread that is preempted after it read the clock records its hand-over late,
-/// so each is taken from the next [`AHEAD`].
+/// so the newest of the next [`AHEAD`] records is taken each time.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],

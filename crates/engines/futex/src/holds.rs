@@ -261,7 +261,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // This condition wait did not sleep, so when the new hold began is unknown.
+        // This condition wait did not sleep, so the start of the new hold is unknown.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

@@ -1,7 +1,8 @@
 //! The user's call site: the first return address outside of the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers. tiptoe compiled how to leave its functions into tables in slab 0
-//! ([`tiptoe_stack`]): each library's sorted rows and code range. A return address outside all ranges is the user's.
+//! The runtime keeps no frame pointers. So tiptoe has compiled tables, in slab 0, of how to return from each of the
+//! runtime's functions ([`tiptoe_stack`]): each library's sorted rows and code range. A return address outside all
+//! ranges is the user's.
 //!
 //! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic functions, all of
 //! `std`. Such a program is a [`RuntimePart::Mixed`] library with rows for these functions alone: a walk goes through

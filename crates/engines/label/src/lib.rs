@@ -3,7 +3,7 @@
 //! A switch makes no system call, takes no lock, and writes only its thread's words. Threads share
 //! the [table of nodes](nodes), which is written only when a scope is first entered inside another.
 //!
-//! - [`nodes`] numbers each scope by the scope around it.
+//! - [`nodes`] gives a number to each node, which is a scope within its parent node.
 //! - [`switch`] charges a thread's time to the node that it leaves, and records the one that it
 //!   enters.
 //!

@@ -73,8 +73,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Sets the time up to which all is charged to `now`, and returns its old value. Returns 0 if
-    /// no time was set, or if a signal handler has charged up to `now` or later.
+    /// Sets `SINCE`, the time up to which all is charged, to `now`. Returns its old value: 0 if no
+    /// time was set. Also returns 0 if a signal handler has charged up to `now` or later.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {

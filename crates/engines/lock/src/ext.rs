@@ -392,7 +392,8 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         R: RawRwLockTimed<Duration = Duration>,
     {
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
-        // SAFETY: the guard holds the lock upgradable, and the new one takes over what it becomes.
+        // SAFETY: the guard has an upgradable hold. The upgrade turns this hold into an exclusive
+        // one, which the new guard takes over.
         unsafe {
             let wait = |raw: &R| {
                 until(

@@ -29,8 +29,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses before the raw lock's own spinning, which begins with a try. Right after a failed try
-/// that would only take the cache line from the holder, which needs it to release the lock.
+/// Pauses before the raw lock's own spinning, which begins with a try. Right after a failed try,
+/// another would only take the cache line from the holder, which needs it to release the lock.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The slots that are rotated.
+/// The slots over which events rotate.
 pub trait Slots {
     /// Why a slot could not be changed.
     type Error;
@@ -48,14 +48,14 @@ pub struct Rotation {
 struct RotatedEvent {
     /// When the event last got its slot; `None` while it has none.
     since_ns: Option<u64>,
-    /// How long it ran before that.
+    /// How long it ran in its earlier turns.
     ran_ns: u64,
 }
 
 impl Rotation {
-    /// Returns a rotation of events, some `pinned`. Flexible ones begin with number `first`, so
-    /// that the caller can vary which ones see a program's start. Nothing runs before
-    /// [`Rotation::start`].
+    /// Returns a rotation of events, some `pinned`. Of the flexible events, the one at index
+    /// `first` (modulo their number) gets a slot first, so that the caller can vary which ones see
+    /// a program's start. Nothing runs before [`Rotation::start`].
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
             let numbered = pinned.iter().enumerate();
@@ -93,7 +93,7 @@ impl Rotation {
         &self.slots
     }
 
-    /// Returns whether events take turns, because not all have a slot.
+    /// Returns whether events take turns: some have no slot, and not all slots are pinned.
     pub fn takes_turns(&self) -> bool {
         !self.waiting.is_empty() && self.pinned < self.slots.len()
     }

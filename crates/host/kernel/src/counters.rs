@@ -141,8 +141,8 @@ impl CounterSet {
             .collect()
     }
 
-    /// Returns the events that every CPU counts by itself, each on all CPUs: its number as in
-    /// [`CounterSet::everywhere`], CPU, and event.
+    /// Returns the events that each CPU counts for itself, once per CPU: the number as in
+    /// [`CounterSet::everywhere`], the CPU, and the event.
     pub(crate) fn on_cpus(&self) -> impl Iterator<Item = (usize, u32, &PerfEvent)> {
         let cpus = self.cpus.as_deref().unwrap_or_default();
         let numbered = self.everywhere().into_iter().zip(&self.events);

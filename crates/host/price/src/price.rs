@@ -60,7 +60,7 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns `N` times in nanoseconds, if a hit may take each of them.
+/// Returns the numbers as `N` durations in nanoseconds, if each is a possible duration of a hit.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);

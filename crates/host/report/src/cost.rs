@@ -14,8 +14,8 @@ pub(crate) fn own_line(session: &Session) -> Option<String> {
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
 }
 
-/// Returns the note that the counted calls cost more than the budget, a share of the target's CPU time, because counting
-/// has no limit. `None` if they cost less.
+/// Returns a note if the counted calls cost more than the budget, a share of the target's CPU time. This can happen
+/// because counting has no limit.
 pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let is_counted = |event: &&Event| {
         let followed = event.ends.is_none_or(|ends| ends.only_counted > 0);

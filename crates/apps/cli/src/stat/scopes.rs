@@ -176,7 +176,8 @@ impl Observer for ScopePrinter {
     }
 }
 
-/// Fails for perf's fields, and for options about CPUs, cgroups or several runs: scopes do not have these.
+/// Fails for options that scopes do not have: perf's output fields (`-x`), CPUs, cgroups, several runs, and `-p` with
+/// a command.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::temporary::TemporaryGuard;
 use crate::workshop::failed;
 
-/// A cgroup with the children `c0`, `c1`, … They are removed when this is dropped, or when a signal ends the process.
+/// A cgroup with the children `c0`, `c1`, … All are removed when this is dropped, or when a signal ends the process.
 pub(super) struct Folder {
     cgroup: TemporaryGuard,
     /// The mount point, and the tree below it.

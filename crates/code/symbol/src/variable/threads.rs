@@ -84,7 +84,8 @@ impl Image {
 }
 
 impl ThreadSegment {
-    /// Returns the size, plus padding that aligns the first byte as in the file.
+    /// Returns the distance from the block's first byte to the thread pointer: the block's size,
+    /// plus padding that gives the first byte the alignment that it has in the file.
     fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;

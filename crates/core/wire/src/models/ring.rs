@@ -47,8 +47,9 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // loom reorders two threads only if another thread accessed the word last, but a thread
-        // reads its own head before it moves it. So each push accesses a shared word first.
+        // loom reorders an access of a word only if another thread made the access before it. A
+        // push reads the head before it moves the head, so loom would not reorder the move. So each
+        // push accesses a shared word first.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);

@@ -1,7 +1,9 @@
 //! Cases as text, a line for each change.
 //!
-//! `enter a -> S A | -T +A`: S and A count (`!P` is in error), T was deleted and A added. Nothing
-//! after `|` means that no group was touched; without `|` any may have been. Each line takes 1 ms.
+//! `enter a -> S A !P | -T +A`: afterwards S and A count and P is in error; T was taken from the
+//! PMU's slots, and A was put there. Nothing after `|` means that no group was touched; without `|`
+//! any may have been. Several changes of a line are separated by `;`. A line without `->` is not
+//! checked. Each line takes 1 ms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +110,8 @@ impl Script {
         Ok(())
     }
 
-    /// `add NAME system|task|task:T|LABEL [pinned] [xN] [rival]`
+    /// `add NAME system|task|task:T|LABEL [pinned] [xN] [rival]`. `xN`: a group of N events.
+    /// `rival`: of all such events only one can count at a time.
     fn add(&mut self, name: &str, target: &str, rest: &[&str]) -> Result<(), String> {
         let priority = match rest.contains(&"pinned") {
             true => Priority::Pinned,

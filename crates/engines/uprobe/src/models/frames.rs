@@ -321,8 +321,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine called on one thread returns on another. The first thread goes on so near in the
-/// stack that it takes the coroutine's frame for left.
+/// A coroutine called on one thread returns on another. At the same time the first thread enters a
+/// call with a slot so near above the coroutine's that the coroutine's frame counts as left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

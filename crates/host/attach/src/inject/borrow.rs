@@ -78,7 +78,7 @@ impl StubStart {
 }
 
 /// Borrows a thread of `process` before `deadline`. With `loads` the thread will call the loader:
-/// its stack must then be outside of all code whose locks the loader needs, otherwise there is a
+/// no frame on its stack may then be in code whose locks the loader needs, because that would
 /// deadlock.
 pub(super) fn borrow(
     process: &Process,

@@ -28,7 +28,7 @@ pub(super) enum Restart {
     NeverHandled = 2,
 }
 
-/// How likely borrowing a thread has no effect that the program sees, best first.
+/// How likely it is that the program sees no effect if this thread is borrowed, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The thread sleeps in a call that is restarted without a trace.

@@ -4,9 +4,9 @@
 //! cut the transfer short. That is safe if the thread blocks none of the signals: to run into half
 //! a patch, it would have to wake and reach one of a few instructions within microseconds.
 //!
-//! One list of threads may lack a new one, because the kernel skips some while others end. So
-//! threads are listed until as many are stopped as the process has: then no running thread is left
-//! that could create another.
+//! The kernel may leave a new thread out of a list, because it skips some threads while others end.
+//! So threads are listed until as many are stopped as the process has: then no running thread is
+//! left that could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

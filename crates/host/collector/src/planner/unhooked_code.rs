@@ -34,8 +34,8 @@ fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<
     })
 }
 
-/// Returns whether a module's system calls are neither the C library's nor the loader's. The loader makes those
-/// that matter before the program starts, or in a program that is about to end.
+/// Returns whether a module is neither the C library nor the loader. The loader's calls that matter here are made
+/// before the program starts, or when it is about to end.
 pub fn makes_own_calls(module: &&Module) -> bool {
     let is_loader = module.name.starts_with("ld-linux") || module.name == "ld.so";
     !is_libc(module) && !is_loader

@@ -1,4 +1,5 @@
-//! Measures the critical sections of both forms, their locks, and the transfer between two CPUs on this machine.
+//! Measures on this machine: the critical sections of both forms of the accounting, their locks, and the transfer of a
+//! cache line between two CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

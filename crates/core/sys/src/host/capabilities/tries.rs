@@ -35,8 +35,8 @@ pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
-/// Returns our pid namespace's device and inode as the kernel has them; `None` for the first one,
-/// or without /proc.
+/// Returns the device and inode of our pid namespace, with the device in the kernel's encoding.
+/// `None` in the initial namespace, or without /proc.
 pub fn pid_namespace() -> Option<(u64, u64)> {
     let found = fs::metadata("/proc/self/ns/pid").ok()?;
     let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));

@@ -119,7 +119,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a path inside `root`, also for `/` and `..` in its links.
+/// Opens a path that stays inside `root`, even if its links have `/` or `..`.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: open_how has only integers, for which 0 is valid.

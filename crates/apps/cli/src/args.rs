@@ -238,7 +238,7 @@ pub struct Common {
 
     /// Stop after this time: 2, 1.5s, 500ms, 3m
     ///
-    /// CMD runs on, and the report is printed at its end.
+    /// CMD runs on, and the report is printed when CMD ends.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 

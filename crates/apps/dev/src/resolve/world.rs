@@ -84,7 +84,7 @@ impl<'a> World<'a> {
         {
             let file_offset = file_offset(file, OFFSET + probe * PROBE_DISTANCE);
             let id = (file * PROBES + probe) as u32;
-            writer.add_probe(file_offset, id).map_err(full)?;
+            writer.add_probe(file_offset, id, |_| true).map_err(full)?;
         }
         drop(writer);
         Ok(world)
@@ -143,12 +143,12 @@ impl<'a> World<'a> {
             let address = BASE + index * STRIDE + probe * PROBE_DISTANCE;
             let id = (index % FILES * PROBES + probe) as u32;
             match case {
-                Case::Speculative => seen.count(self.space.find(address), id),
+                Case::Speculative => seen.count(self.space.find(address, 1, |_| true), id),
                 Case::Rwlock => {
-                    let mut answer = self.space.find_locked(address);
+                    let mut answer = self.space.find_locked(address, |_| true);
                     while answer == Lookup::Unsure {
                         seen.count(answer, id);
-                        answer = self.space.find_locked(address);
+                        answer = self.space.find_locked(address, |_| true);
                     }
                     seen.count(answer, id);
                 }

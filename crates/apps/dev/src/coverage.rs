@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 Via::Agent,
                 options.agent,
             );
-            session.map(|session| add(&mut table, case, &session))?;
+            add(&mut table, case, &session?)?;
         }
         table.notes.extend(crowded(holder, child.id()));
         // Others end when their stdin closes, but redis does not read its stdin.
@@ -149,7 +149,7 @@ fn crowded(holder: &Holder, pid: u32) -> Option<String> {
 }
 
 /// Adds one row per binary, and one note per reason.
-fn add(table: &mut Table, case: &str, session: &Session) {
+fn add(table: &mut Table, case: &str, session: &Session) -> Result<(), Error> {
     let by_trap = session
         .events
         .iter()
@@ -157,10 +157,13 @@ fn add(table: &mut Table, case: &str, session: &Session) {
     let traps = by_trap.count();
     let jumps = session.events.len() - traps;
     let all = session.events.len() + session.refusals.len();
+    if all == 0 {
+        return Err(Error::Answer(format!("no function of {case} was found")));
+    }
     table.rows.push(TableRow {
         case: case.to_owned(),
         sites: Some(all),
-        value: 100.0 * jumps as f64 / all.max(1) as f64,
+        value: 100.0 * jumps as f64 / all as f64,
         unit: "%".into(),
         ..TableRow::default()
     });
@@ -172,4 +175,5 @@ fn add(table: &mut Table, case: &str, session: &Session) {
     table
         .notes
         .extend(reasons.map(|(reason, count)| format!("{case}: {count} of {all}: {reason}")));
+    Ok(())
 }

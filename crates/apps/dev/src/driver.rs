@@ -246,8 +246,9 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
+    // A set `stop` would break the attach off.
     let request = Request {
-        stop: Arc::new(AtomicBool::new(true)),
+        duration: Some(Duration::ZERO),
         ..request(pid, vec![spec.to_owned()], via, agent)
     };
     Ok(tiptoe_collector::run(request, &mut Silent)?.session)

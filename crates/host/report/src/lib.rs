@@ -108,8 +108,7 @@ fn at_most(limit: usize, len: usize) -> usize {
 }
 
 /// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists, and with its notes in words.
-pub fn json(session: &Session) -> Result<String, serde_json::Error> {
-    let mut session = session.clone();
+pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     session.sentences = note_sentences(&session);
     for event in &mut session.events {
         event.sentences = notes::in_words(&event.notes, &event.sentences);
@@ -163,7 +162,7 @@ mod tests {
             command: vec!["a\u{9b}2J\u{202e}".into()],
             ..Session::default()
         };
-        let json = json(&session).expect("a session is JSON");
+        let json = json(session).expect("a session is JSON");
         assert!(json.contains("\"a\\u009b2J\\u202e\""), "{json}");
         let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(back["command"][0], "a\u{9b}2J\u{202e}");

@@ -153,7 +153,7 @@ fn an_old_session_prints_its_sentences() {
         text.contains("dictFind  (2 functions of this name)\n"),
         "{text}"
     );
-    let again = crate::json(&session).expect("JSON");
+    let again = crate::json(session.clone()).expect("JSON");
     assert_eq!(
         serde_json::from_str::<Session>(&again).expect("a session"),
         session

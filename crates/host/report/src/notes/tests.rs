@@ -1,4 +1,6 @@
-use tiptoe_session::{CgroupFault, FunctionNote, LockNote, Locks, Process, ProcessNote, StatNote};
+use tiptoe_session::{
+    CgroupFault, FunctionNote, KernelNote, LockNote, Locks, Process, ProcessNote, StatNote,
+};
 
 use super::*;
 
@@ -135,6 +137,26 @@ fn notes_of_one_kind_but_different_meaning_were_folded() {
             assert!(all.iter().any(|line| line.contains(name)), "{all:#?}");
         }
         assert_eq!(all.len(), faults.len() + (SHOWN + 1) + 2, "{all:#?}");
+    }
+}
+
+/// The fourth process left to the kernel, for another reason than the first three, was hidden.
+#[test]
+fn notes_with_different_causes_were_folded() {
+    let by_kernel = |(pid, why): (u32, &str)| {
+        let (pid, why) = (Some(pid), why.replace("PID", &pid.to_string()));
+        Note::from(KernelNote::Traces { pid, why })
+    };
+    let (musl, seccomp) = ("process PID runs on musl", "process PID is under seccomp");
+    let mut session = Session::default();
+    session.notes = (1..=9).map(|pid| by_kernel((pid, musl))).collect();
+    session.notes.push(by_kernel((10, seccomp)));
+    let mut live = LiveNotes::default();
+    let printed = session.notes.iter().filter_map(|note| live.line(note));
+    let printed: Vec<String> = printed.collect();
+    for all in [printed, lines(&session, &Options::default())] {
+        assert_eq!(all.len(), SHOWN + 2, "{all:#?}");
+        assert!(all[SHOWN + 1].contains("is under seccomp"), "{all:#?}");
     }
 }
 

@@ -160,6 +160,31 @@ fn notes_with_different_causes_were_folded() {
     }
 }
 
+/// Each process that ran a stripped file repeated the note on it.
+#[test]
+fn equal_notes_were_repeated() {
+    let no_symbols = |path: &str| FunctionNote::NoSymbols {
+        path: path.to_owned(),
+        nameless: 2,
+        functions: 3,
+        remedy: "install its debug symbols".to_owned(),
+    };
+    let mut session = Session::default();
+    for path in ["/sbin/nginx", "/lib/libz.so", "/sbin/nginx", "/sbin/nginx"] {
+        session.notes.push(no_symbols(path).into());
+    }
+    let all = lines(&session, &Options::default());
+    assert_eq!(all.len(), 2, "{all:#?}");
+    assert!(
+        all[0].contains("nginx") && all[0].ends_with(" (3 times)"),
+        "{all:#?}"
+    );
+    assert!(
+        all[1].contains("libz") && !all[1].contains(" times"),
+        "{all:#?}"
+    );
+}
+
 /// A session of a version whose notes had no kinds.
 #[test]
 fn an_old_session_prints_its_sentences() {

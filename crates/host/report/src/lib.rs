@@ -56,6 +56,8 @@ pub use watch::{access, access_json};
 
 /// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
+/// The least default on a terminal, where a report shows only as many as there is room for.
+const LEAST_TOP: usize = 3;
 /// The number of histograms that a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
 
@@ -68,6 +70,8 @@ pub struct Options {
     /// The columns of the terminal, which no line exceeds: rows lose what fits no more, sentences are wrapped. `None`
     /// changes no line.
     pub width: Option<usize>,
+    /// The lines of the terminal, in which a report without `top` and histograms fits, if that is possible.
+    pub height: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
     /// Whether all notes are printed. Otherwise of many similar ones only the first few are.
@@ -80,6 +84,24 @@ impl Options {
     /// Returns how many of `len` rows are shown.
     pub(crate) fn shown(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
+    }
+
+    /// Returns the options with the largest default for which a report, given how many lines it has, leaves a line of
+    /// the terminal to the prompt.
+    pub(crate) fn fitted(&self, lines: impl Fn(&Options) -> usize) -> Options {
+        let Some(height) = self
+            .height
+            .filter(|_| self.top.is_none() && !self.histograms)
+        else {
+            return *self;
+        };
+        let with = |top: &usize| Options {
+            top: Some(*top),
+            ..*self
+        };
+        let tops: Vec<usize> = (LEAST_TOP..=DEFAULT_TOP).collect();
+        let fit = tops.partition_point(|top| lines(&with(top)) < height);
+        with(&tops[fit.saturating_sub(1)])
     }
 
     /// Returns how many of `len` histograms are drawn.

@@ -254,7 +254,7 @@ pub struct Common {
 
     /// Show this many rows; 0 shows all [default: 20]
     ///
-    /// Of histograms, 10 are drawn by default.
+    /// On a terminal the default is as many as it has room for, between 3 and 20. Of histograms, 10 are drawn by default.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 

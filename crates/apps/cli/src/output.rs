@@ -119,6 +119,7 @@ pub fn terminal_options(stream: &impl RawStream) -> Options {
     let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;
     Options {
         width: size.map(|(width, _)| usize::from(width.0)),
+        height: size.map(|(_, height)| usize::from(height.0)),
         color: is_colored || is_always_colored(),
         ..Options::default()
     }

@@ -302,8 +302,8 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let mut outcome = tiptoe_collector::stat(&request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
     let comments = output.comments_to(&shape);
-    let written = report::write(&outcome.session, output, comments, &form, &options);
-    Ok(probe::exit_code(&outcome, written))
+    let written = report::write(outcome.session, output, comments, &form, &options);
+    Ok(probe::exit_code(outcome.exit_status, written))
 }
 
 /// Returns the targets that the options choose. Fails if they choose none.

@@ -209,7 +209,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
     Ok(probe::print_outcome(
-        &outcome,
+        outcome,
         output,
         &common,
         ReportExtras::default(),

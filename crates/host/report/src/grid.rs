@@ -314,7 +314,7 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
 
 /// Returns the name of a row that is the sum of rows without a row of their own.
 pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
-    counted(rows, &format!("more {noun}"))
+    counted(rows as u64, &format!("more {noun}"))
 }
 
 /// Returns the line that explains a row of that name.
@@ -338,8 +338,7 @@ pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) ->
 
 fn kind_prefix(name: &str) -> Option<&str> {
     let end = single_colon(name, 0)?;
-    let is_kind = Kind::ALL.iter().any(|kind| kind.word() == &name[..end]);
-    is_kind.then(|| &name[..=end])
+    Kind::of_word(&name[..end]).map(|_| &name[..=end])
 }
 
 /// Returns the kind, if the name has one, and the binary, with the `:` after each. A library's file name may contain a

@@ -99,7 +99,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
         add_parts(&mut grid, &columns, &event.by, options);
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
-    let events = counted(rest.len(), "more event");
+    let events = counted(rest.len() as u64, "more event");
     add_left_out(&mut grid, &columns, rest_ns, format!("in {events}"));
     Some(grid.lines(options))
 }

@@ -56,6 +56,8 @@ pub use watch::{access, access_json};
 
 /// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
+/// The least default on a terminal, where a report shows only as many as there is room for.
+const LEAST_TOP: usize = 3;
 /// The number of histograms that a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
 
@@ -68,6 +70,8 @@ pub struct Options {
     /// The columns of the terminal, which no line exceeds: rows lose what fits no more, sentences are wrapped. `None`
     /// changes no line.
     pub width: Option<usize>,
+    /// The lines of the terminal, in which a report without `top` and histograms fits, if that is possible.
+    pub height: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
     /// Whether all notes are printed. Otherwise of many similar ones only the first few are.
@@ -80,6 +84,24 @@ impl Options {
     /// Returns how many of `len` rows are shown.
     pub(crate) fn shown(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
+    }
+
+    /// Returns the options with the largest default for which a report, given how many lines it has, leaves a line of
+    /// the terminal to the prompt.
+    pub(crate) fn fitted(&self, lines: impl Fn(&Options) -> usize) -> Options {
+        let Some(height) = self
+            .height
+            .filter(|_| self.top.is_none() && !self.histograms)
+        else {
+            return *self;
+        };
+        let with = |top: &usize| Options {
+            top: Some(*top),
+            ..*self
+        };
+        let tops: Vec<usize> = (LEAST_TOP..=DEFAULT_TOP).collect();
+        let fit = tops.partition_point(|top| lines(&with(top)) < height);
+        with(&tops[fit.saturating_sub(1)])
     }
 
     /// Returns how many of `len` histograms are drawn.
@@ -108,8 +130,7 @@ fn at_most(limit: usize, len: usize) -> usize {
 }
 
 /// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists, and with its notes in words.
-pub fn json(session: &Session) -> Result<String, serde_json::Error> {
-    let mut session = session.clone();
+pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     session.sentences = note_sentences(&session);
     for event in &mut session.events {
         event.sentences = notes::in_words(&event.notes, &event.sentences);
@@ -163,7 +184,7 @@ mod tests {
             command: vec!["a\u{9b}2J\u{202e}".into()],
             ..Session::default()
         };
-        let json = json(&session).expect("a session is JSON");
+        let json = json(session).expect("a session is JSON");
         assert!(json.contains("\"a\\u009b2J\\u202e\""), "{json}");
         let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(back["command"][0], "a\u{9b}2J\u{202e}");

@@ -198,9 +198,8 @@ fn early(lock: &Lock) -> Option<Below> {
     let before = time(early.before_ns as f64);
     let unfinished = match early.unfinished {
         0 => String::new(),
-        1 if early.waits == 1 => ", and was not over when the trace ended".to_owned(),
-        1 => ", and 1 was not over when the trace ended".to_owned(),
-        some => format!(", and {} were not over when the trace ended", grouped(some)),
+        1 if early.waits == 1 => ", and did not end during it".to_owned(),
+        some => format!(", and {} did not end during it", grouped(some)),
     };
     let text = format!("{waits} began {before} or more before the trace{unfinished}");
     Some(Below::new(BELOW, text))

@@ -45,6 +45,8 @@ struct NoteLine<'a> {
     text: String,
     /// `None` if the note follows from the session's numbers, or is of an old session: then it is like no other.
     note: Option<&'a Note>,
+    /// How many equal notes the session has, for example one of each process that runs a stripped file.
+    times: usize,
 }
 
 impl<'a> NoteLine<'a> {
@@ -53,6 +55,7 @@ impl<'a> NoteLine<'a> {
             severity,
             text,
             note: None,
+            times: 1,
         }
     }
 
@@ -61,6 +64,7 @@ impl<'a> NoteLine<'a> {
             severity: note.severity(),
             text: sentence(note),
             note: Some(note),
+            times: 1,
         }
     }
 
@@ -106,7 +110,7 @@ pub(crate) fn lines(session: &Session, options: &Options) -> Vec<String> {
         });
         let printed = notes[..shown]
             .iter()
-            .map(|note| label.to_owned() + &note.text);
+            .map(|note| format!("{label}{}{}", note.text, repeated(note.times)));
         printed.chain(more).collect::<Vec<_>>()
     });
     lines.flat_map(|line| options.sentence(&line)).collect()
@@ -119,12 +123,22 @@ fn label(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the notes by kind, in the order of the first of each.
+fn repeated(times: usize) -> String {
+    match times {
+        1 => String::new(),
+        times => format!(" ({} times)", grouped(times as u64)),
+    }
+}
+
+/// Returns the notes by kind, in the order of the first of each. Of equal notes only the first is kept.
 fn by_kind(lines: Vec<NoteLine<'_>>) -> Vec<Vec<NoteLine<'_>>> {
     let mut kinds: Vec<Vec<NoteLine<'_>>> = Vec::new();
     for line in lines {
         match kinds.iter_mut().find(|kind| kind[0].is_like(&line)) {
-            Some(kind) => kind.push(line),
+            Some(kind) => match kind.iter_mut().find(|known| known.note == line.note) {
+                Some(known) => known.times += 1,
+                None => kind.push(line),
+            },
             None => kinds.push(vec![line]),
         }
     }

@@ -24,8 +24,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 }
 
 /// Returns a number and its noun: `1 event`, `2 events`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    let count = count as u64;
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {}", grouped(count), plural(count, noun))
 }
 

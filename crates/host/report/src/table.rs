@@ -158,7 +158,7 @@ fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let count = more.iter().map(|event| event.scaled()).sum();
     grid.add_left_out(more.len(), "event", grouped(count));
     if !idle.is_empty() {
-        let events = counted(idle.len(), "event");
+        let events = counted(idle.len() as u64, "event");
         grid.add_sum(0.to_string(), format!("in {events} never hit"));
     }
 }

@@ -16,7 +16,8 @@ const PROCESSES: usize = 3;
 /// Returns the whole report. Its last line is the cost of tracing, which a session of one moment
 /// ([`Session::now`]) does not have.
 pub fn text(session: &Session, options: &Options) -> String {
-    printable_lines(&report(session, options))
+    let options = options.fitted(|options| report(session, options).lines().count());
+    printable_lines(&report(session, &options))
 }
 
 fn report(session: &Session, options: &Options) -> String {

@@ -158,7 +158,7 @@ fn below(row: &Accesses) -> Vec<Below> {
         lines.push(Below::new(share, callers(stack)));
     }
     if let Some(more) = stacks.len().checked_sub(STACKS).filter(|more| *more > 0) {
-        let more = format!("and from {}", counted(more, "more place"));
+        let more = format!("and from {}", counted(more as u64, "more place"));
         lines.push(Below::new(BELOW_STACK, more));
     }
     lines

@@ -317,6 +317,35 @@ fn no_line_is_longer_than_the_terminal_is_wide() {
     }
 }
 
+/// The rows with the most waiting time, which are first, were not on the screen any more.
+#[test]
+fn rows_did_not_fit_the_terminal() {
+    let mut session = locks();
+    let rows = &mut session.locks.as_mut().expect("locks").rows;
+    let row = rows[0].clone();
+    rows.extend((0..30).map(|_| row.clone()));
+    let lines = |height, top| {
+        let options = Options {
+            height,
+            top,
+            ..at(80)
+        };
+        text(&session, &options).lines().count()
+    };
+    let [least, all] = [Some(3), Some(20)].map(|top| lines(None, top));
+    assert_eq!(lines(None, None), all);
+    assert_eq!(lines(Some(24), Some(20)), all, "as requested");
+    assert_eq!(lines(Some(least), None), least, "at least 3 rows");
+    assert_eq!(lines(Some(all + 1), None), all);
+    for height in least + 1..all {
+        let fitted = lines(Some(height), None);
+        assert!(
+            (height - 8..height).contains(&fitted),
+            "{fitted} of {height}"
+        );
+    }
+}
+
 /// Returns the text without the escape sequences of colours.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");

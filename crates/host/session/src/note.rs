@@ -24,12 +24,12 @@ pub enum Severity {
 }
 
 /// Defines [`Note`] and the kinds of each area, each after its severity. Notes of one kind differ in meaning if they differ
-/// in the field after `by`.
+/// in the field after `by`, or in the cause after `because`.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
         $(
             $(#[$kind_doc:meta])*
-            $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)?;
+            $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)? $(because $why:ident)?;
         )*
     })*) => {
         /// A note, by what it is about.
@@ -57,7 +57,11 @@ macro_rules! notes {
                     $($($((
                         Note::$area($kinds::$kind { $meaning: one, .. }),
                         Note::$area($kinds::$kind { $meaning: other, .. }),
-                    ) => one == other,)?)*)*
+                    ) => one == other,)?
+                    $((
+                        Note::$area($kinds::$kind { $why: one, .. }),
+                        Note::$area($kinds::$kind { $why: other, .. }),
+                    ) => cause(one.clone()) == cause(other.clone()),)?)*)*
                     $((Note::$area(one), Note::$area(other)) => {
                         discriminant(one) == discriminant(other)
                     })*
@@ -100,7 +104,7 @@ notes! {
         /// The attach to this process was broken off before all functions were armed.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
         /// The agent could not be asked to leave.
-        Plain NotDetached { process: Process, why: String };
+        Plain NotDetached { process: Process, why: String } because why;
         /// The trace ended before its process.
         Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
         /// The process ended, by a signal or not.
@@ -128,7 +132,7 @@ notes! {
         /// How often libraries ran before their probes were set.
         Warning RanUnprobed { times: u64 };
         /// Libraries that were just loaded could not be probed.
-        Warning NotProbed { why: String };
+        Warning NotProbed { why: String } because why;
         /// Another tracer probed the same functions.
         Warning OtherTracer { events: Vec<String> };
         /// Probes of another tracer were removed from sites of tiptoe's.
@@ -149,11 +153,11 @@ notes! {
     /// A note on what the kernel counts instead of the agent.
     Kernel(KernelNote) {
         /// The agent does not enter; `pid` is absent for a command.
-        Plain Traces { pid: Option<u32>, why: String };
+        Plain Traces { pid: Option<u32>, why: String } because why;
         /// The agent left these events to the kernel.
-        Plain Counts { events: Vec<String>, why: String };
+        Plain Counts { events: Vec<String>, why: String } because why;
         /// The kernel refuses all probes.
-        Plain TakesNoProbe { why: String };
+        Plain TakesNoProbe { why: String } because why;
         /// The kernel counts only in the threads that ran when tracing began.
         Warning CountsInThreads { threads: u64 };
         /// Threads may be missing, because some kept starting while events were opened.
@@ -173,7 +177,7 @@ notes! {
     /// A note on scopes.
     Scope(ScopeNote) {
         /// Only the time in scopes is known, not their CPU time and events.
-        Warning Uncharged { why: String };
+        Warning Uncharged { why: String } because why;
         /// The process entered no scopes.
         Plain NeverEntered { process: Process };
         /// No agent saw the scopes of the process.
@@ -183,16 +187,16 @@ notes! {
     /// A note on waits for locks.
     Lock(LockNote) {
         /// The kernel's tracepoints show the waits of one place, because the agent cannot.
-        Plain PlaceInKernel { place: String, why: String };
+        Plain PlaceInKernel { place: String, why: String } because why;
         /// The kernel's tracepoints show all waits of a process; `why` is absent if the user chose that, `call_ns` if no
         /// call was seen.
-        Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> };
+        Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> } because why;
         /// Waits of Go's runtime are not those of goroutines.
         Warning Go;
         /// The kernel hides its addresses.
         Warning CallsitesHidden;
         /// Waits without a call site.
-        Plain StacksLost { waits: u64 };
+        Warning StacksLost { waits: u64 };
     }
 
     /// A note on counts of events.
@@ -256,6 +260,12 @@ notes! {
         /// Each hit is a trap.
         Plain Trap;
     }
+}
+
+/// Returns a cause without numbers, because the text of an error may name its process.
+fn cause(why: impl Into<Option<String>>) -> Option<String> {
+    let why: Option<String> = why.into();
+    why.map(|why| why.replace(|letter: char| letter.is_ascii_digit(), ""))
 }
 
 /// What a program did that ended its trace.

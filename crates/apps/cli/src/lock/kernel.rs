@@ -65,7 +65,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, extras))
+    Ok(probe::print_outcome(outcome, output, &common, extras))
 }
 
 /// Returns the processes whose waits count; `None` for the whole system.

@@ -11,7 +11,7 @@ use crate::terminal;
 
 /// Writes the report of `tiptoe stat`.
 pub(super) fn write(
-    session: &Session,
+    session: Session,
     output: Output,
     comments_to: NotesTo,
     form: &Form,
@@ -21,8 +21,8 @@ pub(super) fn write(
         return Ok(());
     };
     let text = match form {
-        Form::Text => tiptoe_report::text(session, options),
-        Form::Json => json(session)?,
+        Form::Text => tiptoe_report::text(&session, options),
+        Form::Json => return output.write(&json(session)?),
         Form::Fields(separator) if stat.intervals.is_none() => {
             tiptoe_report::stat_fields(stat, separator)
         }
@@ -30,14 +30,14 @@ pub(super) fn write(
         Form::Fields(_) | Form::Csv => String::new(),
     };
     let comments = match form {
-        Form::Fields(_) | Form::Csv => comments(session, tiptoe_report::stat_cost(session, stat)),
+        Form::Fields(_) | Form::Csv => comments(&session, tiptoe_report::stat_cost(&session, stat)),
         Form::Text | Form::Json => Vec::new(),
     };
     write_with(output, text, &comments, comments_to)
 }
 
 /// Returns the session as JSON.
-pub(super) fn json(session: &Session) -> Result<String, Failure> {
+pub(super) fn json(session: Session) -> Result<String, Failure> {
     let failed = |error| Failure::new(format!("the session has no JSON form: {error}"));
     tiptoe_report::json(session).map_err(failed)
 }

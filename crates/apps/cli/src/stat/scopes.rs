@@ -103,29 +103,25 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::run(request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
-    let text = text(&outcome.session, &form, &options)?;
+    let session = outcome.session;
     let written = match form {
+        Form::Json => output.write(&report::json(session)?),
         Form::Csv => {
-            let cost = tiptoe_report::cost_line(&outcome.session.cost);
-            let comments = report::comments(&outcome.session, cost);
-            report::write_with(output, text, &comments, comments_to)
+            let cost = tiptoe_report::cost_line(&session.cost);
+            let comments = report::comments(&session, cost);
+            report::write_with(output, csv(&session), &comments, comments_to)
         }
-        _ => output.write(&text),
+        Form::Text | Form::Fields(_) => output.write(&tiptoe_report::text(&session, &options)),
     };
-    Ok(probe::exit_code(&outcome, written))
+    Ok(probe::exit_code(outcome.exit_status, written))
 }
 
-/// Returns the report. With intervals, CSV was already printed.
-fn text(session: &Session, form: &Form, options: &Options) -> Result<String, Failure> {
-    let scopes = session.scopes.as_ref();
-    Ok(match form {
-        Form::Json => report::json(session)?,
-        Form::Csv if scopes.is_none_or(|scopes| scopes.intervals.is_none()) => {
-            tiptoe_report::scopes_csv(session)
-        }
-        Form::Csv => String::new(),
-        Form::Text | Form::Fields(_) => tiptoe_report::text(session, options),
-    })
+/// Returns the report as CSV. With intervals it was already printed.
+fn csv(session: &Session) -> String {
+    match &session.scopes {
+        Some(scopes) if scopes.intervals.is_some() => String::new(),
+        _ => tiptoe_report::scopes_csv(session),
+    }
 }
 
 /// The observer that prints the scopes of each interval to the output of the report.

@@ -146,7 +146,7 @@ fn waits_from_before_the_trace_are_lower_bounds() {
     let text = blocks(&session, &Options::default()).concat();
     assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
     let rest = [
-        "         2 waits began 500ms or more before the trace, and 1 was not over when the trace ended",
+        "         2 waits began 500ms or more before the trace, and 1 did not end during it",
         "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
         "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
     ];

@@ -102,7 +102,7 @@ fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<St
         false => format!("(most of {event})"),
     };
     let verb = if sum == 1 { "was" } else { "were" };
-    Some(format!("{} {whose} {verb}", some(sum, "call")))
+    Some(format!("{} {whose} {verb}", counted(sum, "call")))
 }
 
 fn of_waits(waits: &Waits, notes: &mut Vec<NoteLine<'static>>) {
@@ -111,7 +111,7 @@ fn of_waits(waits: &Waits, notes: &mut Vec<NoteLine<'static>>) {
 }
 
 fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
-    let events = some(dropped.count, "event");
+    let events = counted(dropped.count, "event");
     let reason = printable(&dropped.reason);
     NoteLine::new(Warning, format!("{events} not counted: {reason}"))
 }
@@ -121,7 +121,7 @@ fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
-        let waits = some(count, "wait");
+        let waits = counted(count, "wait");
         NoteLine::new(
             Plain,
             format!("{waits} {was} not over when the trace ended, and {was} not counted"),
@@ -135,16 +135,16 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     let left = locks.rows.iter().map(|row| row.left);
     let left = left.fold(0, u64::saturating_add);
     if left > 0 {
-        let waits = some(left, "wait");
+        let waits = counted(left, "wait");
         notes.push(NoteLine::new(Plain, format!(
             "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
              last saw the thread there counts, twice a second (>=)"
         )));
     }
     if locks.others > 0 {
-        let calls = some(locks.others, "call");
+        let calls = counted(locks.others, "call");
         notes.push(NoteLine::new(Warning, format!(
-            "{calls} that waited or woke are in no row: their threads had no room for more locks"
+            "no row has {calls} that waited or woke in threads without room for more locks"
         )));
     }
     notes.extend(locks.drops.iter().map(not_counted));
@@ -193,7 +193,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
         warn(format!(
             "?: the value before {} is not known, because earlier stores were missed (the watch rested or watched \
              another variable); these hits do not count as changes",
-            some(unknown, "hit")
+            counted(unknown, "hit")
         ));
     }
     if !watch.sees_kernel {
@@ -204,13 +204,13 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
         );
     }
     if watch.foreign > 0 {
-        let hits = some(watch.foreign, "hit");
+        let hits = counted(watch.foreign, "hit");
         warn(format!(
             "{hits} of other processes at the same addresses were not counted, but cost those processes as much"
         ));
     }
     for dropped in &watch.drops {
-        let hits = some(dropped.count, "hit");
+        let hits = counted(dropped.count, "hit");
         warn(format!("{hits}: {}", printable(&dropped.reason)));
     }
     notes.extend(placement(&watch.form));
@@ -220,7 +220,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
 /// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
-    let threads = some(attached.threads.into(), "thread");
+    let threads = counted(attached.threads.into(), "thread");
     let took = time(attached.took_ns as f64);
     let why = form.why.as_ref().map(|why| format!(": {}", printable(why)));
     let why = why.unwrap_or_default();
@@ -228,7 +228,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
         0 => String::new(),
         without => format!(
             "; {} ended before a breakpoint could be set",
-            some(without.into(), "thread")
+            counted(without.into(), "thread")
         ),
     };
     let whose = match &*form.by {
@@ -255,7 +255,7 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
             0 => "without a wait".to_owned(),
             waited => format!(
                 "{} after a wait, {} in all",
-                some(waited, "time"),
+                counted(waited, "time"),
                 time(side.waited_ns as f64)
             ),
         };
@@ -263,8 +263,8 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
             Plain,
             format!(
                 "debug registers of {whose}: {}; the lock was taken {}, {waited}",
-                some(side.reservations, "reservation"),
-                some(side.holds, "time"),
+                counted(side.reservations, "reservation"),
+                counted(side.holds, "time"),
             ),
         )
     };
@@ -276,8 +276,4 @@ fn of_moment(now: &Now, notes: &mut Vec<NoteLine<'static>>) {
         let since = "waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
         notes.push(NoteLine::new(Plain, since.to_owned()));
     }
-}
-
-fn some(count: u64, noun: &str) -> String {
-    counted(count as usize, noun)
 }

@@ -9,7 +9,7 @@ use tiptoe_session::{
     ProcessNote, ScopeNote, StatNote, VariableEnd, WatchNote,
 };
 
-use crate::number::plural;
+use crate::number::counted;
 use crate::{cost, printable};
 
 /// The most items of a list to name.
@@ -467,11 +467,6 @@ fn few(all: &[String], most: usize) -> String {
         0 => first,
         more => format!("{first} and {more} more"),
     }
-}
-
-/// Returns a number and its noun, without separators.
-fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {}", plural(count, noun))
 }
 
 fn seconds(ns: u64, decimals: usize) -> String {

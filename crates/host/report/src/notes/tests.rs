@@ -1,4 +1,6 @@
-use tiptoe_session::{CgroupFault, FunctionNote, LockNote, Locks, Process, ProcessNote, StatNote};
+use tiptoe_session::{
+    CgroupFault, FunctionNote, KernelNote, LockNote, Locks, Process, ProcessNote, StatNote,
+};
 
 use super::*;
 
@@ -138,6 +140,51 @@ fn notes_of_one_kind_but_different_meaning_were_folded() {
     }
 }
 
+/// The fourth process left to the kernel, for another reason than the first three, was hidden.
+#[test]
+fn notes_with_different_causes_were_folded() {
+    let by_kernel = |(pid, why): (u32, &str)| {
+        let (pid, why) = (Some(pid), why.replace("PID", &pid.to_string()));
+        Note::from(KernelNote::Traces { pid, why })
+    };
+    let (musl, seccomp) = ("process PID runs on musl", "process PID is under seccomp");
+    let mut session = Session::default();
+    session.notes = (1..=9).map(|pid| by_kernel((pid, musl))).collect();
+    session.notes.push(by_kernel((10, seccomp)));
+    let mut live = LiveNotes::default();
+    let printed = session.notes.iter().filter_map(|note| live.line(note));
+    let printed: Vec<String> = printed.collect();
+    for all in [printed, lines(&session, &Options::default())] {
+        assert_eq!(all.len(), SHOWN + 2, "{all:#?}");
+        assert!(all[SHOWN + 1].contains("is under seccomp"), "{all:#?}");
+    }
+}
+
+/// Each process that ran a stripped file repeated the note on it.
+#[test]
+fn equal_notes_were_repeated() {
+    let no_symbols = |path: &str| FunctionNote::NoSymbols {
+        path: path.to_owned(),
+        nameless: 2,
+        functions: 3,
+        remedy: "install its debug symbols".to_owned(),
+    };
+    let mut session = Session::default();
+    for path in ["/sbin/nginx", "/lib/libz.so", "/sbin/nginx", "/sbin/nginx"] {
+        session.notes.push(no_symbols(path).into());
+    }
+    let all = lines(&session, &Options::default());
+    assert_eq!(all.len(), 2, "{all:#?}");
+    assert!(
+        all[0].contains("nginx") && all[0].ends_with(" (3 times)"),
+        "{all:#?}"
+    );
+    assert!(
+        all[1].contains("libz") && !all[1].contains(" times"),
+        "{all:#?}"
+    );
+}
+
 /// A session of a version whose notes had no kinds.
 #[test]
 fn an_old_session_prints_its_sentences() {
@@ -153,7 +200,7 @@ fn an_old_session_prints_its_sentences() {
         text.contains("dictFind  (2 functions of this name)\n"),
         "{text}"
     );
-    let again = crate::json(&session).expect("JSON");
+    let again = crate::json(session.clone()).expect("JSON");
     assert_eq!(
         serde_json::from_str::<Session>(&again).expect("a session"),
         session

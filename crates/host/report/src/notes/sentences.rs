@@ -460,7 +460,7 @@ fn named(process: &Process) -> String {
     words.trim_end().to_owned()
 }
 
-/// Names the first items of a list, and the number of the others.
+/// Returns the first items of a list, and the number of the others.
 fn few(all: &[String], most: usize) -> String {
     let first = all[..all.len().min(most)].join(", ");
     match all.len().saturating_sub(most) {

@@ -34,7 +34,7 @@ pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     }
 }
 
-/// Fails for `--force` where the kernel counts.
+/// Fails if `--force` is given with `--via kernel`.
 pub fn refuse_force(force: bool, via: Via) -> Result<(), Failure> {
     if !force || via != Via::Kernel {
         return Ok(());
@@ -166,7 +166,7 @@ pub fn open_output(
     }
 }
 
-/// What a text report has besides its tables.
+/// Properties of a text report besides its tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportExtras {
     /// Whether lines of calls were printed before the report.
@@ -213,8 +213,8 @@ pub fn rendered(
     })
 }
 
-/// Returns the command's own status. If that is 0 and the report was lost, returns [`FAILED`],
-/// because the loss is tiptoe's failure.
+/// Returns the command's own status. Returns [`FAILED`] instead if that status is 0 and the report was lost, because
+/// tiptoe failed.
 pub fn exit_code(of_command: Option<i32>, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = of_command.unwrap_or(0);

@@ -20,9 +20,9 @@ use crate::workshop::failed;
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// What to write to its stdin first.
+    /// What must be written to the program's stdin first.
     question: &'static str,
-    /// The cases: name, and the binary as in a spec.
+    /// The cases: the name, and the binary as a spec names it.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// What a program prints when it is ready: redis by itself, the others on request.
+/// What a program prints when it is ready. Redis prints it by itself, and the others are asked to.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             add(&mut table, case, &session?)?;
         }
         table.notes.extend(crowded(holder, child.id()));
-        // Others end when their stdin closes, but redis does not read its stdin.
+        // Redis must be killed, because it does not read its stdin. The others end when their stdin is closed.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -130,8 +130,8 @@ impl Holder {
 /// The least distance of forward jumps whose last byte must be a trap.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins so close after its program that a jump of [`FORWARD`] bytes
-/// has no room. The kernel chooses the heap's place at random, within 1 GB.
+/// Returns a note if the heap begins so soon after the program that a jump of [`FORWARD`] bytes has no room. The kernel
+/// chooses the heap's place at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

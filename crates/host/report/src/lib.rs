@@ -64,19 +64,19 @@ pub const DEFAULT_HISTOGRAMS: usize = 10;
 /// The format of a text report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The most events, parts of an event, and histograms; 0 shows all. `None`: [`DEFAULT_TOP`] and
-    /// [`DEFAULT_HISTOGRAMS`].
+    /// The most events, parts of an event, and histograms that are shown; 0 shows all. `None` means [`DEFAULT_TOP`]
+    /// events and parts, and [`DEFAULT_HISTOGRAMS`] histograms.
     pub top: Option<usize>,
-    /// The columns of the terminal, which no line exceeds: rows lose what fits no more, sentences are wrapped. `None`
-    /// changes no line.
+    /// The number of columns of the terminal. Rows that are wider lose some of their content, and wider sentences are
+    /// wrapped. `None` if the text is not for a terminal, so that no line is changed.
     pub width: Option<usize>,
     /// The lines of the terminal, in which a report without `top` and histograms fits, if that is possible.
     pub height: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
-    /// Whether all notes are printed. Otherwise of many similar ones only the first few are.
+    /// Whether all notes are printed. Otherwise only the first few of many similar notes are printed.
     pub all_notes: bool,
-    /// Whether the text has colours. It must mean the same without.
+    /// Whether the text has colours. The text must mean the same without them.
     pub color: bool,
 }
 
@@ -138,7 +138,7 @@ pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(&session)).map(|line| line + "\n")
 }
 
-/// Returns JSON of the same value, with escapes for what a terminal would obey.
+/// Returns JSON of the same value, in which all characters that a terminal would obey are escaped.
 pub(crate) fn printable_json(json: serde_json::Result<String>) -> serde_json::Result<String> {
     json.map(|json| PrintableJson(&json).to_string())
 }

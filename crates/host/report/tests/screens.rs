@@ -1,6 +1,6 @@
 //! Each report on a terminal of 80 columns must look as in `screens/NAME.txt`.
 //!
-//! The numbers are made up; the layout is what is tested. `TIPTOE_WRITE_SCREENS=1` writes the files.
+//! The numbers are made up, because only the layout is tested. `TIPTOE_WRITE_SCREENS=1` writes the files.
 
 mod made;
 
@@ -374,7 +374,7 @@ fn colours_only_add_to_the_text() {
     }
 }
 
-/// A narrow report must have all that a wide one has, except in columns that it names.
+/// A narrow report must contain all that a wide one contains, except the columns that it names as left out.
 #[test]
 fn no_word_of_a_sentence_is_lost() {
     let words = |text: &str| {

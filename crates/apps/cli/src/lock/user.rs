@@ -84,7 +84,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
         let report = probe::rendered(session, &output, common, ReportExtras::default())?;
         reports.push(report);
     }
-    // A JSON report is one line; an empty line separates others.
+    // A JSON report is one line. Text reports are separated by an empty line.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! Writes the report of `tiptoe stat`. In a table for scripts, everything but the fields is a comment, after the fields
-//! or on stderr.
+//! Writes the report of `tiptoe stat`. In a report for scripts, notes and cost are comments, which come after the
+//! fields or go to stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -42,7 +42,7 @@ pub(super) fn json(session: Session) -> Result<String, Failure> {
     tiptoe_report::json(session).map_err(failed)
 }
 
-/// Writes a report, with its comments after it or to stderr.
+/// Writes a report and its comments. The comments go to stderr or after the report.
 pub(super) fn write_with(
     output: Output,
     mut text: String,
@@ -62,7 +62,7 @@ pub(super) fn write_with(
     output.write(&text)
 }
 
-/// Returns the comments of a report in fields: the notes, and the cost.
+/// Returns the comments of a report for scripts: the notes, and the cost.
 pub(super) fn comments(session: &Session, cost: String) -> Vec<String> {
     let notes = tiptoe_report::note_sentences(session).into_iter();
     let notes = notes.map(|note| format!("# note: {note}"));

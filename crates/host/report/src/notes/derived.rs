@@ -1,5 +1,5 @@
-//! Notes that follow from the numbers of a session, so that the session has no note of its own: what the tables leave
-//! out or estimate.
+//! Notes that the report derives from the numbers of a session, such as on what the tables leave out or estimate. The
+//! session itself does not contain them.
 
 use tiptoe_session::Severity::{Plain, Warning};
 use tiptoe_session::{Dropped, Event, Locks, Now, Placement, Reservations, Session, Waits, Watch};
@@ -29,7 +29,7 @@ pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
     notes
 }
 
-/// Adds a note for each option that restricts which calls count (`--under`, `--slower`).
+/// Adds a note for each option that restricts which calls are counted or timed (`--under`, `--slower`).
 fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     if let Some(function) = &session.under {
         let function = printable(function);
@@ -52,7 +52,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
     let spent = spent.unwrap_or_default();
-    // All possible reasons, because calls are not counted by reason.
+    // Lists all possible reasons, because the session does not count these calls by reason.
     let why = "they were nested too deeply, or called from too many places or from generated code";
     let ways = [
         (
@@ -87,7 +87,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// Returns `3 calls of EVENT were`; `None` without such calls.
+/// Returns `3 calls of EVENT were`; `None` if there are no such calls.
 fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<String> {
     let events = session.events.iter();
     let counts = events.filter_map(|event| Some((event, number(event)?)));
@@ -116,8 +116,8 @@ fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
     NoteLine::new(Warning, format!("{events} not counted: {reason}"))
 }
 
-/// Returns the note on waits that the end of the trace interrupted. That is no warning, because every trace ends during
-/// some waits.
+/// Returns the note on waits that were in progress at the end of the trace. It is no warning, because every trace ends
+/// during some waits.
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
@@ -150,7 +150,7 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that the budget allowed timing only a sample of the waits; `None` if all were timed.
+/// Returns the note that the budget allowed timing only a sample of the waits. `None` if all waits were timed.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -243,7 +243,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     ))
 }
 
-/// Returns a note for each side of the lock of debug registers: CPUs and threads.
+/// Returns a note for each side of the lock of debug registers, that of CPUs and that of threads.
 fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {

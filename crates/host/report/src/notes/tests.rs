@@ -80,7 +80,7 @@ fn many_notes_of_one_kind_are_printed_once_during_a_run() {
     assert!(other.is_some_and(|line| line.starts_with("note: `f` matches nothing")));
 }
 
-/// The severity was derived from the words, so a process or file whose name was such a word turned a note into a
+/// The severity was derived from words of the sentence, so a process or file with such a name turned a note into a
 /// warning.
 #[test]
 fn names_do_not_make_a_warning_of_a_note() {
@@ -93,7 +93,7 @@ fn names_do_not_make_a_warning_of_a_note() {
     }
 }
 
-/// Notes were of one kind if most of their words were the same.
+/// Notes were folded as one kind if most of their words were equal.
 #[test]
 fn notes_of_different_kinds_are_not_folded() {
     let process = Process::from((7, "a".to_owned()));
@@ -110,7 +110,7 @@ fn notes_of_different_kinds_are_not_folded() {
     assert_eq!(kinds.len(), session.notes.len());
 }
 
-/// Crashes after three normal ends, and all faults after the third, were hidden.
+/// A crash after three normal ends was hidden, and so were all faults after the third.
 #[test]
 fn notes_of_one_kind_but_different_meaning_were_folded() {
     let faults = [

@@ -54,7 +54,7 @@ pub struct Direct {
     pub backs: [u64; WAYS],
     /// The first of the probe's words.
     pub slot: u64,
-    /// The address of the words with these calls' return addresses in the program.
+    /// The address of the words that hold these calls' return addresses in the program.
     callers: u64,
 }
 

@@ -167,7 +167,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // The trampoline has counted the call as followed, or not at all. The difference is added.
+    // The trampoline has either counted the call as followed, or not counted it. Only the difference must be added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);

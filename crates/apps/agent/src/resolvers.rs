@@ -37,7 +37,7 @@ pub struct Resolvers<'t, T> {
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// The number of resolvers; only the first are in `kept`.
+    /// The number of resolvers. It may exceed [`MOST_KEPT`], and then `kept` has only the first.
     count: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::memory;
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether this session is the first in its range.
+    /// Whether the current session is the first in its range. Then no thread has an address of the range yet.
     fresh: AtomicBool,
 }
 

@@ -225,7 +225,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, which then ask the agent at each entry and at each return.
+/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and at each return: the
+/// thread may not read the clock ([`crate::forbidden`]).
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {

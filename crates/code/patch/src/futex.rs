@@ -104,12 +104,12 @@ pub struct FutexSite {
     pub call: SyscallSite,
     /// The shape after the call, unless no jump fits or the call cannot wait.
     pub after_call: Option<Shape>,
-    /// Whether it may be a wake, with the operation still in `%esi` after it.
+    /// Whether the call may be a wake, with the operation still in `%esi` after it.
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` returns the function at an address, because another
-/// function may make the call.
+/// Finds a function's futex calls. `other` returns the function that contains an address. It is
+/// needed because glibc may make the call in a function of its own.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -127,7 +127,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the call of a function that makes any system call.
+/// Returns the futex call of a function like `syscall(3)`, which makes any system call.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }

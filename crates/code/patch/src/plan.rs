@@ -75,8 +75,8 @@ impl Draft<'_> {
 /// All bytes to write for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte: the shape's site, or the entry's first instruction if a filter needs
-    /// an argument overwritten in between.
+    /// The address of the first patched byte: the shape's site; or the entry's first instruction,
+    /// if the instructions up to the site overwrite an argument that a filter needs.
     pub site: u64,
     /// The strategy that found room.
     pub strategy: Strategy,

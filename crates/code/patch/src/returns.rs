@@ -24,9 +24,9 @@ use crate::decode::{FunctionCode, direct_target};
 /// The canonical frame address, in bytes above a register. The return address is the word below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cfa {
-    /// Above the stack pointer.
+    /// This many bytes above the stack pointer.
     AboveSp(i64),
-    /// Above %rbp.
+    /// This many bytes above %rbp.
     AboveBp(i64),
     /// No CFA: the code is entered without a call.
     Nowhere,
@@ -41,14 +41,14 @@ pub enum Callee {
     Slot(u64),
 }
 
-/// The return addresses that a function reads, and where it leads.
+/// The return addresses that a function reads, and the code to which control goes on from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
     /// Bit N: the return address of the Nth frame above.
     pub levels: u8,
     /// Targets of jumps out of the function (tail calls): they return to this function's caller.
     pub jumps: Vec<Callee>,
-    /// Targets of its calls.
+    /// Targets of the function's calls.
     pub calls: Vec<Callee>,
 }
 

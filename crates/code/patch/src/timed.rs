@@ -283,7 +283,7 @@ impl Call {
         })
     }
 
-    /// Returns whether the trampoline follows the first two callers' calls.
+    /// Returns whether calls from the first two callers are followed in the trampoline itself.
     fn follows_by_itself(&self) -> bool {
         !self.gate && self.by().is_none()
     }
@@ -292,7 +292,8 @@ impl Call {
         self.hits.by.filter(|_| self.timed)
     }
 
-    /// Jumps if the call can be followed, as a gate's always can; otherwise counts it.
+    /// Appends a jump that is taken if the thread has credit to follow the call; a gate's calls need none. Without
+    /// credit the call is only counted.
     fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp

@@ -45,7 +45,7 @@ impl Pieces for Vec<u8> {
 pub struct Content {
     file: Rc<Budgeted>,
     cache: ReadCache<ContentCursor>,
-    /// Pieces that the budget paid for.
+    /// The pieces for which the budget has paid, so that reading one again is free.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
@@ -188,7 +188,7 @@ impl ReadCacheOps for ContentCursor {
         Ok(at)
     }
 
-    /// Reads a part of a text of unknown length.
+    /// Reads part of a text whose length is unknown.
     fn read(&mut self, part: &mut [u8]) -> Result<usize, ()> {
         let left = self.file.pieces.size().saturating_sub(self.at);
         let size = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));

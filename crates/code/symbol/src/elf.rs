@@ -343,7 +343,7 @@ mod tests {
         file.into()
     }
 
-    /// A lookup in such a file of 5 MB compares up to 60 GB of names.
+    /// Regression: a lookup in such a file of 5 MB compared up to 60 GB of names.
     #[test]
     fn a_file_with_more_sections_and_names_than_a_program_has_is_refused() {
         assert!(read(&file(30, 1 << 20)).is_ok());

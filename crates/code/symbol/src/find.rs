@@ -114,7 +114,7 @@ impl Image {
         self.functions.iter().filter(any_fits).collect()
     }
 
-    /// Returns the functions with this symbol.
+    /// Returns the functions that have this symbol.
     pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
         let start = self
             .by_name
@@ -125,7 +125,7 @@ impl Image {
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
     }
 
-    /// Returns the compilers' copies of a function without its own symbol.
+    /// Returns the compilers' copies of a function (`f.isra.0` of `f`), for a function that has no symbol of its own.
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
         let start = self

@@ -201,7 +201,7 @@ impl<'d> Tables<'d> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
-    /// Its link-time addresses, or offsets in a thread's block.
+    /// The variable's link-time addresses, or its offsets in a thread's block.
     range: Range<u64>,
     thread_local: bool,
 }

@@ -22,7 +22,7 @@ pub struct Segment {
 /// The segments of an image, and its code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// In the order of the program headers.
+    /// The loadable segments, in the order of the program headers.
     pub segments: Vec<Segment>,
     /// Code's link-time addresses, ascending: executable sections, or without sections the
     /// segments.
@@ -32,7 +32,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Translates a link-time address, if the file has a byte for it.
+    /// Translates a link-time address to a file offset, if the file has a byte for it.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
@@ -73,13 +73,13 @@ impl Layout {
 }
 
 impl Segment {
-    /// Returns the file offset of a link-time address here.
+    /// Returns the file offset of a link-time address in this segment.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.file_size).then(|| self.offset.checked_add(within))?
     }
 
-    /// Returns the link-time address of a file offset here.
+    /// Returns the link-time address of a file offset in this segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.file_size).then(|| self.address.checked_add(within))?

@@ -136,8 +136,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// Returns whether a frame starts early. A signal trampoline's description begins a byte before it,
-/// because unwinders look up the byte before a return address.
+/// Returns whether a frame description begins before its code. A signal trampoline's begins a byte
+/// early, because unwinders look up the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

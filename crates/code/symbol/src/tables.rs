@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 192 << 20;
 const MAX_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Symbol<'d> {
-    /// Without version; `None` if empty, too long, or not UTF-8.
+    /// The symbol's name without its version; `None` if empty, too long, or not UTF-8.
     pub(crate) name: Option<&'d str>,
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Symbol<'d> {
 
 pub(crate) struct DataSymbol<'d> {
     pub(crate) name: &'d str,
-    /// Its address, or its offset in a thread's block.
+    /// The symbol's address, or its offset in a thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) thread_local: bool,

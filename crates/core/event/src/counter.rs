@@ -58,13 +58,13 @@ impl CounterKind<'_> {
 /// One event of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
-    /// The text as given, with its modifiers.
+    /// The event's text as given, with its modifiers.
     pub text: &'a str,
-    /// The text without its modifiers.
+    /// The event's text without its modifiers.
     pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
-    /// Where and how it counts, its group's modifiers included.
+    /// The modifiers, those of its group included: where the event counts and how.
     pub modifiers: Modifiers,
     /// Whether some modifiers come from its group, not from `text`.
     pub is_modified_by_group: bool,

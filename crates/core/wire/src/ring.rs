@@ -95,7 +95,7 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Returns the ring of a slab; `None` if there is none, or if either is too short.
+    /// Returns the ring in a slab's `cells`; `None` if there are none, or if the slab or the cells are too short.
     pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
         let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
         fits.then_some(Ring { slab, cells })

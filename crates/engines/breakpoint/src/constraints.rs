@@ -270,7 +270,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records again a request that was removed in the same hold of the locks.
+    /// Records a request that was removed before, because the request in its place was refused. The
+    /// locks must have been held since the removal.
     #[cold]
     pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
         let held = match &resolved.target {

@@ -56,7 +56,7 @@ pub enum VariableError {
         /// Its function.
         function: String,
     },
-    /// It is always in a register.
+    /// The variable is always in a register.
     #[error(
         "`{name}` is in a register, and only memory can be watched: watch the memory that it is stored to, \
          or, if it is an argument, count calls by it (`tiptoe probe FUNCTION --by arg0`)"
@@ -65,7 +65,7 @@ pub enum VariableError {
         /// The requested name.
         name: String,
     },
-    /// The compiler or linker gave it no address.
+    /// The compiler or linker gave the variable no address.
     #[error(
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
@@ -73,24 +73,24 @@ pub enum VariableError {
     OptimisedOut {
         /// The requested name.
         name: String,
-        /// Its value, if constant.
+        /// The variable's value, if it is constant.
         value: Option<i64>,
     },
-    /// Its address is computed in an unsupported way.
+    /// The variable's address is computed in an unsupported way.
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
     NoSingleAddress {
         /// The requested name.
         name: String,
-        /// Its debug information's description.
+        /// What the debug information says of the address.
         what: &'static str,
     },
-    /// It is defined in another file.
+    /// The variable is defined in another file.
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
     Elsewhere {
         /// The requested name.
         name: String,
     },
-    /// No debug information has its type.
+    /// No debug information has the type of the variable, which an operator needs.
     #[error("the type of `{name}` is unknown, so `{operator}` cannot be followed: {why}")]
     NoType {
         /// The variable.
@@ -100,7 +100,7 @@ pub enum VariableError {
         /// What is missing.
         why: String,
     },
-    /// Its type has no such member.
+    /// The type has no member of the requested name.
     #[error(
         "`{type_name}` has no member `{member}`; {}",
         instead(nearest, members)
@@ -151,7 +151,7 @@ pub enum VariableError {
         /// That structure's link-time address, if known.
         address: Option<u64>,
     },
-    /// A virtual base class, whose offset only the object has.
+    /// A member of a virtual base class, whose offset only the object has.
     #[error(
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
@@ -230,7 +230,7 @@ pub enum VariableError {
         /// What is missing.
         why: &'static str,
     },
-    /// Its type is in a file that does not exist.
+    /// The variable's type is in a file that does not exist.
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
     MissingFile {
         /// The file's path, relative to the referring file.

@@ -13,7 +13,7 @@ use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Two positions farther from each other are on different stacks.
+/// Two positions that are farther apart than this are on different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
@@ -103,7 +103,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(sp_word(index), wait.sp);
-        // Waits inside this slot's previous one have ended with it.
+        // Waits inside the one that this slot had before have ended with it.
         if index + 1 < activity::DEPTH {
             self.0.store(sp_word(index + 1), 0);
         }

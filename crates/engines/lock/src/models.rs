@@ -153,9 +153,9 @@ fn killable(world: &World) -> Option<Guard<'_>> {
 enum Holder {
     Plain,
     Panics,
-    /// Releases it broken: a thread that waits panics.
+    /// Breaks the raw lock when it releases it, so that a waiting thread panics.
     Breaks,
-    /// Cancels all waits while it holds it.
+    /// Cancels all waits while it holds the lock.
     CallsOff,
 }
 

@@ -19,7 +19,8 @@ pub(crate) struct Unit<P> {
     pub(crate) homes: Homes,
     /// The running label's home, or the nearest home above it.
     pub(crate) here: At,
-    /// Empty between calls. Keeps its capacity, so that a switch does not allocate.
+    /// The candidates for slots during a call, empty between calls. The vector keeps its capacity,
+    /// so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 

@@ -44,10 +44,10 @@ pub use lines::{Line, Lines};
 /// How often a program's thread tries the lock: for ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
-/// A file as /proc/self/maps names it.
+/// A file, as /proc/self/maps identifies it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId {
-    /// Major number above, minor below.
+    /// The device's major number in the upper half, the minor number in the lower half.
     pub device: u64,
     /// The inode, never 0.
     pub inode: u64,
@@ -67,11 +67,11 @@ pub enum Answer {
 /// The result of reading the whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Mappings; adjacent ones that continue each other are one.
+    /// The number of mappings; adjacent ones that continue each other count as one.
     pub mappings: usize,
-    /// Their total size in bytes.
+    /// The total size of the mappings in bytes.
     pub bytes: u64,
-    /// Differences found although nothing was in doubt or lacking: changes that no hook saw.
+    /// The number of differences found although nothing was in doubt or lacking: changes that no hook saw.
     pub corrected: u64,
 }
 

@@ -35,15 +35,15 @@ const ADDRESS: u64 = (1 << 47) - 1;
 /// A thunk's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thunk {
-    /// The address that it finally returns to.
+    /// The address to which a call finally returns.
     pub to: u64,
-    /// What it calls: the copy of the displaced instructions, which continues in the function.
+    /// The code that the thunk calls: the copy of the displaced instructions, which continues in the function.
     pub calls: u64,
-    /// Where it continues afterwards: the exit of the probe's trampoline.
+    /// The code at which the thunk continues after the call: the exit of the probe's trampoline.
     pub exit: u64,
     /// The first of the probe's words.
     pub slot: u64,
-    /// Whether its frames hold the counters that record their call.
+    /// Whether the frames of the thunk's calls hold the counters in which the call is recorded.
     pub gate: bool,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Thunks<'a> {
         self.made.store(count, Ordering::Release); // pairs with the load in `add`
     }
 
-    /// Returns how many are in use.
+    /// Returns the number of thunks in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) as usize // only grows
     }

@@ -161,7 +161,8 @@ fn threads_that_map_beside_each_other() {
     });
 }
 
-/// Code that stays must never be taken for another; an uncertain answer is allowed.
+/// Checks the answers for code that stays mapped. They may be uncertain, but must never name
+/// another place.
 fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
     feed.is_at(stays + PAGE, stays + PAGE, file_offset);
     if let Some(found) = feed.file_offset_of(stays + PAGE) {

@@ -26,7 +26,7 @@ pub enum Call {
     Map {
         /// The MAP_FIXED address, replacing what is mapped there.
         fixed: Option<u64>,
-        /// Bytes.
+        /// The length in bytes.
         len: u64,
         /// Whether it is executable and may be a file's; shared anonymous memory is a file's, too.
         code: bool,
@@ -135,7 +135,8 @@ impl Call {
                 executable: true,
             } => Change::MayAdd(range),
             Call::Protect { range, .. } => Change::TakesAway([range.clone(), 0..0]),
-            // An old length of 0 copies the mapping at `from`; the program gives the copy's length.
+            // If the old length is 0, the call copies the mapping at `from`, and the new length is
+            // the copy's.
             Call::Move { from, .. } => Change::TakesAway([
                 from.start..from.end.max(from.start.saturating_add(1)),
                 fixed.unwrap_or(0..0),

@@ -35,9 +35,9 @@ pub struct Doubt {
 pub struct ReadingStart {
     begun: u64,
     lacking: u64,
-    /// No change was in progress.
+    /// Whether no change was in progress.
     quiet: bool,
-    /// Nothing was in doubt or lacking.
+    /// Whether nothing was in doubt or lacking.
     believed: bool,
 }
 

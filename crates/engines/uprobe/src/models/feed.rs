@@ -16,7 +16,7 @@ const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// A feed with one mapping, and the word that is 1 while the kernel has it.
+/// A feed with one mapping, and a word that is 1 while the kernel has the mapping.
 fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
     let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));

@@ -105,8 +105,8 @@ impl Resolution {
     }
 }
 
-/// Resolves all specs against a process's modules; `entries` is what to record of entries. With
-/// `wait`, a spec that matches nothing is no error if a later library may match it.
+/// Resolves all specs against a process's modules; `entries` says what to record of each entry of a
+/// function. With `wait`, a spec that matches nothing is no error if a later library may match it.
 pub fn resolve(
     specs: &[String],
     entries: Follow,

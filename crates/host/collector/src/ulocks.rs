@@ -395,7 +395,7 @@ fn worst_first(rows: &mut [Lock]) {
     });
 }
 
-/// Adds another process's locks.
+/// Adds the locks of another process.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
     all.drops.extend(more.drops);
@@ -441,7 +441,7 @@ struct Rows {
     early: Early,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
-    /// Whether some wait for one of its locks was not timed, in this row or in another.
+    /// Whether some wait for one of the row's locks was not timed, in this row or in another.
     is_sampled: bool,
 }
 

@@ -11,7 +11,7 @@ enum { IDLE, OTHERS, FIRST };
 struct tiptoe_line {
 	u64 runtime_ns;
 	u64 switches;
-	/* Switches among these to another cgroup. */
+	/* Those of the switches that led to another cgroup. */
 	u64 left;
 	u64 minor_faults;
 	u64 major_faults;

@@ -66,9 +66,9 @@ pub const MOST_EVENTS: usize = 32;
 /// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCounts {
-    /// Moves of tasks to another CPU.
+    /// Whether to count moves of tasks to another CPU.
     pub migrations: bool,
-    /// Switches to another cgroup.
+    /// Whether to count switches to another cgroup.
     pub cgroup_switches: bool,
     /// Whether each count is per CPU.
     pub per_cpu: bool,

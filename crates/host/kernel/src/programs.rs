@@ -16,7 +16,7 @@ use tiptoe_sys::host::tracefs::Tracefs;
 use crate::Error;
 use crate::refusal::{bpf_refusal, no_tracepoint};
 
-/// The programs' own time.
+/// How often the programs ran, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTimes {
     /// The number of runs.

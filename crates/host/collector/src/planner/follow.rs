@@ -9,7 +9,7 @@ pub const MOST_BY_VALUE: usize = 280;
 /// The most counters that each thread has for calls timed by value. A function has 226 KB of them;
 /// a thread touches only those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
-// Room must be left for functions that are only counted.
+// These counters must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
 
 /// What is recorded of each hit.

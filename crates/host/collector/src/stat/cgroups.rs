@@ -19,7 +19,7 @@ use crate::request::Error;
 /// are forgotten, and their counts are added to their nearest existing ancestors.
 const MOST_GONE: usize = 512;
 
-/// One of a task's own counts.
+/// Reads one of the counts that a task's own fields have.
 type Field = fn(&CpuCounts) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.

@@ -6,7 +6,7 @@ use tiptoe_port::mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockKind {
     pub name: &'static str,
-    /// "read" or "write".
+    /// How the lock is taken: "read" or "write"; `None` for a lock with one mode.
     pub mode: Option<&'static str>,
     /// Whether threads wait for an event, not for a holder.
     pub idle: bool,

@@ -17,7 +17,8 @@ pub(super) trait Breakpoints {
     /// Returns the number of hits that a window allows, if the budget limits it.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies what is needed before the first hit.
+    /// Supplies the stores and unwind rules that are needed before the first hit: see
+    /// [`super::initial_rules`].
     fn supply_initial_rules(
         &mut self,
         target: &Target,

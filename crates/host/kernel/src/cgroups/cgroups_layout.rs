@@ -101,8 +101,8 @@ pub struct Checks {
     /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
     /// events may be in neighbours' counts.
     pub unseen: u64,
-    /// Of these, switches from tasks without kept fields, whose first counts are missing. By tasks:
-    /// those without memory.
+    /// Those of the unreported switches that were from tasks without kept fields, whose first counts are missing. By
+    /// tasks: those without memory.
     pub strangers: u64,
     /// Switches from a task moved to another cgroup while it ran, before its CPU was flushed. Its counts in between
     /// went to the old cgroup.
@@ -162,13 +162,13 @@ impl Round {
 /// The programs' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// At switches.
+    /// The time of the programs at context switches.
     pub switches: SwitchTimes,
-    /// By tasks: births, ends and moves handled.
+    /// When counting is by tasks: the number of births, ends and moves that the programs handled.
     pub lives: u64,
-    /// The time for these.
+    /// The time that handling them took.
     pub lives_ns: u64,
-    /// Rounds over all tasks.
+    /// The number of rounds over all tasks.
     pub rounds: u64,
     /// The time of the rounds.
     pub rounds_ns: u64,

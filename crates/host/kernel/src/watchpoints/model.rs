@@ -40,11 +40,11 @@ pub enum Form {
 /// A comparison of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// On the left.
+    /// The left operand.
     pub left: Operand,
-    /// How the two compare.
+    /// How the two operands compare.
     pub operator: Operator,
-    /// On the right.
+    /// The right operand.
     pub right: Operand,
 }
 
@@ -202,10 +202,10 @@ pub struct Drops {
     pub missed: u64,
 }
 
-/// The result of a window.
+/// The result of a window, until it ends or so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Hits in it.
+    /// The hits in the window.
     pub hits: u64,
     /// The throttled variables, a bit each.
     pub rested: u64,

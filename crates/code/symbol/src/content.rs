@@ -43,7 +43,7 @@ impl Pieces for Vec<u8> {
 
 /// The content of a file.
 pub struct Content {
-    file: Rc<Budgeted>,
+    file: Rc<BudgetedPieces>,
     cache: ReadCache<ContentCursor>,
     /// The pieces for which the budget has paid, so that reading one again is free.
     paid: RefCell<HashSet<(u64, u64)>>,
@@ -52,7 +52,7 @@ pub struct Content {
 impl Content {
     /// Returns the content of `pieces`.
     pub fn new(pieces: impl Pieces + 'static) -> Content {
-        let file = Rc::new(Budgeted {
+        let file = Rc::new(BudgetedPieces {
             pieces: Box::new(pieces),
             left: Cell::new(MOST_KEPT),
             exceeded: Cell::new(false),
@@ -155,13 +155,13 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 }
 
-struct Budgeted {
+struct BudgetedPieces {
     pieces: Box<dyn Pieces>,
     left: Cell<u64>,
     exceeded: Cell<bool>,
 }
 
-impl Budgeted {
+impl BudgetedPieces {
     fn spend(&self, bytes: u64) -> Option<()> {
         let left = self.left.get().checked_sub(bytes);
         let left = left.filter(|_| self.pieces.has_room(bytes));
@@ -174,7 +174,7 @@ impl Budgeted {
 }
 
 struct ContentCursor {
-    file: Rc<Budgeted>,
+    file: Rc<BudgetedPieces>,
     at: u64,
 }
 

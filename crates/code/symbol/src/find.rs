@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use tiptoe_event::number;
 
-use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments, without_tags};
+use crate::demangle::{
+    DemangledName, demangle, is_mangled, squeeze, without_arguments, without_tags,
+};
 use crate::error::Error;
 use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
@@ -252,7 +254,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
 }
 
 /// Returns whether the user's text, without spaces, names a demangled function.
-fn is_called(form: &Demangled, wanted: &str) -> bool {
+fn is_called(form: &DemangledName, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);
     form.forms().iter().any(|text| text == wanted)

@@ -11,7 +11,7 @@ use crate::histogram::Histogram;
 use crate::primitive::AtomicU64;
 use crate::request::Request;
 use crate::stats::{self, Counters};
-use crate::words::{Plain, Words};
+use crate::words::{PlainWord, Words};
 
 /// The first words of a shard.
 pub(crate) type Head = [AtomicU64; HEAD];

@@ -72,13 +72,13 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
 }
 
 #[derive(Default)]
-struct Recorded {
+struct RecordedEvents {
     all: Std<Vec<(ThreadId, Option<Outcome>)>>,
     panics: Std<Option<Option<Outcome>>>,
 }
 
 loom::lazy_static! {
-    static ref RECORDED: Recorded = Recorded::default();
+    static ref RECORDED: RecordedEvents = RecordedEvents::default();
     static ref THREADS: Std<usize> = Std::new(0);
 }
 

@@ -35,7 +35,7 @@ pub struct Calls {
 
 static RUNNING: Mutex<()> = Mutex::new(());
 static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
-static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
+static FOREIGN: Mutex<Option<ForeignBreakpoint>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
 /// Where a thread continues after a fault, or 0, and the fault's signal.
@@ -57,7 +57,7 @@ struct Steps {
 const TRAP_FLAG: u64 = 0x100;
 
 /// Another tool's breakpoint on a patched site, as the kernel keeps one.
-struct Foreign {
+struct ForeignBreakpoint {
     site: u64,
     original: Vec<u8>,
     /// The bytes at the site, except during the step over the file's first instruction.
@@ -237,7 +237,7 @@ impl Machine {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
         armed[0] = 0xcc;
-        *FOREIGN.lock().expect("no test panics with it") = Some(Foreign {
+        *FOREIGN.lock().expect("no test panics with it") = Some(ForeignBreakpoint {
             site: patch.site,
             original: patch.original[..patch.len.into()].to_vec(),
             armed,
@@ -369,7 +369,7 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
     true
 }
 
-impl Foreign {
+impl ForeignBreakpoint {
     /// After the first trap, continues at the original instruction, after the second at the next.
     /// Returns `false` for other traps.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {

@@ -97,7 +97,7 @@ impl CpuCounts {
 
 /// What went wrong; 0 in a good run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checks {
+pub struct CountFaults {
     /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
     /// events may be in neighbours' counts.
     pub unseen: u64,
@@ -125,7 +125,7 @@ pub struct Checks {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Round {
+pub(super) struct RoundCounts {
     /// Tasks that began to end, and that ended.
     pub(super) ending: u64,
     pub(super) ended: u64,
@@ -138,10 +138,10 @@ pub(super) struct Round {
     runs_ns: u64,
 }
 
-impl Round {
-    pub(super) fn read(word: impl Fn(usize) -> u64) -> Round {
+impl RoundCounts {
+    pub(super) fn read(word: impl Fn(usize) -> u64) -> RoundCounts {
         let [ending, ended, seen_ending, lost, no_room, runs, runs_ns] = std::array::from_fn(word);
-        Round {
+        RoundCounts {
             ending,
             ended,
             seen_ending,
@@ -152,7 +152,7 @@ impl Round {
         }
     }
 
-    pub(super) fn add(&self, checks: &mut Checks, times: &mut Times) {
+    pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) {
         checks.strangers += self.no_room;
         times.lives += self.runs;
         times.lives_ns += self.runs_ns;
@@ -185,7 +185,7 @@ pub struct SwitchTimes {
     pub timed_ns: [u64; 2],
 }
 
-pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut SwitchTimes) {
+pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut CountFaults, times: &mut SwitchTimes) {
     let [unseen, strangers, moved, no_slot, unread] = std::array::from_fn(|at| state[7 + at]);
     checks.unseen += unseen;
     checks.strangers += strangers;
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((checks.unseen, checks.unread), (7, 11));
         assert_eq!((times.timed, times.runs), ([12, 13], [16, 17]));
 
-        let round = Round::read(|at| at as u64);
+        let round = RoundCounts::read(|at| at as u64);
         assert_eq!((round.ending, round.ended), (0, 1));
         assert_eq!((round.seen_ending, round.lost), (2, 3));
         let (mut checks, mut times) = Default::default();

@@ -102,7 +102,7 @@ fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
             first = line;
         }
         if (line.start..line.end).contains(&address) {
-            let is_code = line.executable && line.file.inode != 0 && line.file == first.file;
+            let is_code = line.is_executable && line.file.inode != 0 && line.file == first.file;
             return is_code.then_some((first.start, line.start..line.end));
         }
     }

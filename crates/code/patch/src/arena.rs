@@ -157,7 +157,7 @@ pub(crate) struct RoomRequest {
     /// The length of the trampoline's unwind information, a multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
     /// Whether the trampoline needs [`CALLER_BYTES`] for return addresses.
-    pub(crate) callers: bool,
+    pub(crate) needs_callers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,7 +315,7 @@ impl Arenas {
             .or_else(|| self.in_end(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
-        let callers = match want.callers {
+        let callers = match want.needs_callers {
             true => self.callers_near(room.at)?,
             false => 0,
         };

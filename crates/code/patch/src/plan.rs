@@ -254,7 +254,7 @@ impl Planner {
             len: code.len() as u64,
             hot: draft.trampoline.hot as u64,
             unwind_len: draft.unwind.len(),
-            callers: !code.followed().is_empty(),
+            needs_callers: !code.followed().is_empty(),
         })
     }
 }

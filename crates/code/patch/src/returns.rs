@@ -170,23 +170,23 @@ fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
 struct Prologue {
     /// Bytes between the stack pointer and the CFA; `None` after the first branch.
     depth: Option<i64>,
-    pushed_bp: bool,
-    framed: bool,
+    has_pushed_bp: bool,
+    is_framed: bool,
 }
 
 impl Default for Prologue {
     fn default() -> Prologue {
         Prologue {
             depth: Some(WORD),
-            pushed_bp: false,
-            framed: false,
+            has_pushed_bp: false,
+            is_framed: false,
         }
     }
 }
 
 impl Prologue {
     fn cfa(&self) -> Option<Cfa> {
-        match self.framed {
+        match self.is_framed {
             true => Some(FRAMED),
             false => self.depth.map(Cfa::AboveSp),
         }
@@ -197,8 +197,8 @@ impl Prologue {
         let first = instruction.op0_register();
         let sets_bp = instruction.mnemonic() == Mnemonic::Mov
             && (first, instruction.op1_register()) == (Register::RBP, Register::RSP);
-        self.framed |= self.pushed_bp && sets_bp;
-        self.pushed_bp = pushes && first == Register::RBP;
+        self.is_framed |= self.has_pushed_bp && sets_bp;
+        self.has_pushed_bp = pushes && first == Register::RBP;
         let straight = matches!(
             instruction.flow_control(),
             FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall

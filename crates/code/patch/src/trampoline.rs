@@ -211,7 +211,7 @@ pub(crate) fn build(
             hits,
         } => {
             let call = Call {
-                timed,
+                is_timed: timed,
                 hits,
                 ..Call::new(slot, probe)?
             };
@@ -221,7 +221,7 @@ pub(crate) fn build(
         }
         Body::Gate { slot, probe } => {
             let call = Call {
-                gate: true,
+                is_gate: true,
                 ..Call::new(slot, probe)?
             };
             let mut copy = Trampoline::default();

@@ -191,7 +191,7 @@ fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
             || end <= start
             || !segments
                 .iter()
-                .any(|s| s.executable && s.offset_of(start).is_some())
+                .any(|s| s.is_executable && s.offset_of(start).is_some())
         {
             continue;
         }
@@ -205,7 +205,7 @@ fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
         }
     }
     if executable.is_empty() {
-        let code = segments.iter().filter(|s| s.executable);
+        let code = segments.iter().filter(|s| s.is_executable);
         executable.extend(code.map(|s| s.address..s.file_end()));
     }
     executable.sort_by_key(|range| range.start);
@@ -234,8 +234,8 @@ fn segment<E: Elf>(header: &E::ProgramHeader, endian: Endianness) -> Segment {
         memory_size: header.p_memsz(endian).into(),
         offset: header.p_offset(endian).into(),
         file_size: header.p_filesz(endian).into(),
-        executable: flags.contains(elf::PF_X),
-        writable: flags.contains(elf::PF_W),
+        is_executable: flags.contains(elf::PF_X),
+        is_writable: flags.contains(elf::PF_W),
     }
 }
 

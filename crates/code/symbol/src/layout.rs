@@ -14,9 +14,9 @@ pub struct Segment {
     /// Its size in the file; the rest of its memory is zeros.
     pub file_size: u64,
     /// Whether it is mapped executable.
-    pub executable: bool,
+    pub is_executable: bool,
     /// Whether it is mapped writable.
-    pub writable: bool,
+    pub is_writable: bool,
 }
 
 /// The segments of an image, and its code.
@@ -53,7 +53,7 @@ impl Layout {
             let mut segments = self
                 .segments
                 .iter()
-                .filter(move |s| s.executable == executable);
+                .filter(move |s| s.is_executable == executable);
             segments.find_map(|s| s.address_of(offset))
         };
         at(true).or_else(|| at(false))
@@ -63,7 +63,7 @@ impl Layout {
     pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
-            .find(|s| s.executable && s.offset_of(address).is_some())
+            .find(|s| s.is_executable && s.offset_of(address).is_some())
     }
 
     /// Returns whether the address is in a procedure linkage table.
@@ -101,13 +101,13 @@ mod tests {
             memory_size: 0x2000,
             offset: 0x1000,
             file_size: 0x800,
-            executable: false,
-            writable: true,
+            is_executable: false,
+            is_writable: true,
         };
         let code = Segment {
             address: 0x1000,
             offset: 0x1000,
-            executable: true,
+            is_executable: true,
             ..data
         };
         Layout {

@@ -108,7 +108,10 @@ fn packed_or_in_units_of_types() {
         assert_eq!(found.start, Start::Module(symbol[0]));
         assert!(matches!(
             found.value.kind,
-            ValueKind::Enumeration { signed: true, .. }
+            ValueKind::Enumeration {
+                is_signed: true,
+                ..
+            }
         ));
     }
 }

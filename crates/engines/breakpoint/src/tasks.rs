@@ -63,7 +63,7 @@ pub(crate) struct TaskSlots {
     /// On the request's CPU only.
     pub(crate) here: u32,
     /// Whether the task holds more on other CPUs.
-    pub(crate) elsewhere: bool,
+    pub(crate) has_more_elsewhere: bool,
 }
 
 /// A task's slots on one CPU, or on all (`None`).
@@ -102,7 +102,7 @@ impl TaskSlots {
         let sum = match entry.cpu() {
             None => &mut self.everywhere,
             on if on == cpu => &mut self.here,
-            _ => return self.elsewhere = true,
+            _ => return self.has_more_elsewhere = true,
         };
         *sum = sum.saturating_add(entry.weight());
     }

@@ -193,7 +193,7 @@ fn every_call_counts(thread: Option<Edge>) {
                 sp,
                 caller,
                 at: 9,
-                timed: true,
+                is_timed: true,
             };
             thread.begins(&call, || Some(OwnedLock::Mutex), || 10, |_| 7);
             thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
@@ -257,7 +257,7 @@ fn what_goes_on_is_not_mixed_up(looks: Looks) {
                 sp: 1000,
                 caller,
                 at: 9,
-                timed: true,
+                is_timed: true,
             };
             Thread::new(own, shared).begins(&call, || None, || 10, |_| 0);
         };

@@ -178,7 +178,7 @@ impl<'a> Feed<'a> {
             Call::Move {
                 ref from,
                 len,
-                stays,
+                stays_mapped: stays,
                 ..
             } => {
                 let to = at..at.saturating_add(len);
@@ -294,7 +294,7 @@ impl<'a> Feed<'a> {
 
     /// Returns a line's mapping; `None` if it is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
-        let code = line.executable && line.file.inode != 0;
+        let code = line.is_executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;
         let mapping = Mapping {
             start: line.start,

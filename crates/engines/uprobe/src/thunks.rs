@@ -44,7 +44,7 @@ pub struct Thunk {
     /// The first of the probe's words.
     pub slot: u64,
     /// Whether the frames of the thunk's calls hold the counters in which the call is recorded.
-    pub gate: bool,
+    pub is_gate: bool,
 }
 
 /// All thunks of a process, in the caller's storage.
@@ -114,7 +114,7 @@ impl<'a> Thunks<'a> {
             calls: word(1),
             exit: word(2),
             slot: word(3) & SLOT,
-            gate: word(3) & GATE != 0,
+            is_gate: word(3) & GATE != 0,
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Thunks<'a> {
             self.used.store(made, Ordering::Relaxed); // otherwise it would overflow after 2^32 calls
             return None;
         }
-        let gate = if thunk.gate { GATE } else { 0 };
+        let gate = if thunk.is_gate { GATE } else { 0 };
         // The distance of the caller's canonical frame address from the thunk's, for unwinders.
         let cfa_gap = if is_ours { 0 } else { CFA_GAP };
         let words = [
@@ -213,7 +213,7 @@ mod tests {
             calls: to ^ 1,
             exit: to ^ 2,
             slot: 3,
-            gate: to.is_multiple_of(2),
+            is_gate: to.is_multiple_of(2),
         }
     }
 

@@ -135,10 +135,12 @@ impl Object {
             return Some(());
         }
         let segments = self.image.layout().segments.iter();
-        let mut starts = segments.filter(|segment| segment.writable).map(|segment| {
-            let size = segment.file_size.min(MOST_SEARCHED);
-            content.get(segment.offset..segment.offset.checked_add(size)?)
-        });
+        let mut starts = segments
+            .filter(|segment| segment.is_writable)
+            .map(|segment| {
+                let size = segment.file_size.min(MOST_SEARCHED);
+                content.get(segment.offset..segment.offset.checked_add(size)?)
+            });
         starts
             .any(|start| start.is_some_and(|start| start.windows(GO.len()).any(|some| some == GO)))
             .then_some(())
@@ -473,7 +475,7 @@ fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
     let end = mapping.offset + (mapping.end - mapping.start);
     let segments = image.layout().segments.iter();
     let segment = segments
-        .filter(|segment| segment.executable)
+        .filter(|segment| segment.is_executable)
         .find(|segment| {
             segment.offset < end && segment.offset + segment.file_size > mapping.offset
         })?;

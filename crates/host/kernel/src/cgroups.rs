@@ -67,9 +67,9 @@ pub const MOST_EVENTS: usize = 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCounts {
     /// Whether to count moves of tasks to another CPU.
-    pub migrations: bool,
+    pub has_migrations: bool,
     /// Whether to count switches to another cgroup.
-    pub cgroup_switches: bool,
+    pub has_cgroup_switches: bool,
     /// Whether each count is per CPU.
     pub per_cpu: bool,
 }
@@ -242,7 +242,7 @@ impl Cgroups {
     }
 
     fn start_at_switches(&mut self) -> Result<(), Error> {
-        if self.wanted.migrations {
+        if self.wanted.has_migrations {
             self.links.push(attach(&mut self.bpf, MIGRATED)?);
         }
         self.links.push(attach(&mut self.bpf, SWITCHED)?);
@@ -442,7 +442,7 @@ fn system_switches() -> Option<u64> {
 
 impl ExtraCounts {
     fn is_counted_by_tasks(self) -> bool {
-        !self.cgroup_switches && !self.per_cpu
+        !self.has_cgroup_switches && !self.per_cpu
     }
 }
 

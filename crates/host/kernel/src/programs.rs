@@ -101,8 +101,8 @@ pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Resul
 pub(crate) fn need_tracefs() -> Result<(), Error> {
     match Tracefs::detect() {
         Tracefs::Readable(_) => Ok(()),
-        Tracefs::Unreadable(_) => Err(Error::NoTracefs { mounted: true }),
-        Tracefs::NotMounted => Err(Error::NoTracefs { mounted: false }),
+        Tracefs::Unreadable(_) => Err(Error::NoTracefs { is_mounted: true }),
+        Tracefs::NotMounted => Err(Error::NoTracefs { is_mounted: false }),
     }
 }
 

@@ -25,7 +25,7 @@ struct FollowedFunction {
     patch: Patch,
     at: u64,
     random: Random,
-    timed: bool,
+    is_timed: bool,
 }
 
 impl FollowedFunction {
@@ -46,7 +46,7 @@ impl FollowedFunction {
             patch,
             at,
             random: Random(seed),
-            timed,
+            is_timed: timed,
         };
         followed.machine.slab[0] = CREDIT;
         followed
@@ -90,7 +90,7 @@ impl FollowedFunction {
 
     fn assert_followed(&self, calls: u64, before: &crate::machine::Calls) {
         let now = self.machine.calls();
-        let returns = match self.timed {
+        let returns = match self.is_timed {
             true => now.timed - before.timed,
             false => self.machine.count((SLOT + words::RETURNS) as usize),
         };

@@ -21,7 +21,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
             let before = squeeze(bare).strip_suffix(&*wanted).map(String::from);
             before.is_some_and(|before| {
                 before.is_empty()
-                    || fit == NameMatch::Suffix && !name.global && before.ends_with("::")
+                    || fit == NameMatch::Suffix && !name.is_global && before.ends_with("::")
             })
         };
         let fits = |symbol: &str| {

@@ -21,7 +21,7 @@ fn call(operation: u32, site: u64) -> Call {
             frame: 0x7100,
         },
         at: 0,
-        timed: true,
+        is_timed: true,
     }
 }
 
@@ -265,7 +265,7 @@ fn waits_without_an_after_hook_are_counted() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     let untimed = Call {
-        timed: false,
+        is_timed: false,
         ..call(WAIT, 5)
     };
     thread.begins(&untimed, || None, || 100, |_| 0);

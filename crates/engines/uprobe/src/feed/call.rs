@@ -29,7 +29,7 @@ pub enum Call {
         /// The length in bytes.
         len: u64,
         /// Whether it is executable and may be a file's; shared anonymous memory is a file's, too.
-        code: bool,
+        is_code: bool,
         /// The offset in the file.
         offset: u64,
     },
@@ -40,7 +40,7 @@ pub enum Call {
         /// The range whose protection changes.
         range: Range<u64>,
         /// Whether it is executable afterwards.
-        executable: bool,
+        is_executable: bool,
     },
     /// mremap(2).
     Move {
@@ -51,7 +51,7 @@ pub enum Call {
         /// The new length in bytes.
         len: u64,
         /// Whether the old range stays mapped.
-        stays: bool,
+        stays_mapped: bool,
     },
 }
 
@@ -75,19 +75,20 @@ impl Call {
             MMAP => Call::Map {
                 fixed: (d & MAP_FIXED != 0).then_some(a),
                 len: pages(b),
-                code: c & PROT_EXEC != 0 && (d & MAP_ANONYMOUS == 0 || d & MAP_TYPE != MAP_PRIVATE),
+                is_code: c & PROT_EXEC != 0
+                    && (d & MAP_ANONYMOUS == 0 || d & MAP_TYPE != MAP_PRIVATE),
                 offset: f,
             },
             MUNMAP => Call::Unmap(range(a, b)),
             MPROTECT | PKEY_MPROTECT => Call::Protect {
                 range: range(a, b),
-                executable: c & PROT_EXEC != 0,
+                is_executable: c & PROT_EXEC != 0,
             },
             MREMAP => Call::Move {
                 from: range(a, b),
                 fixed: (d & MREMAP_FIXED != 0).then_some(e),
                 len: pages(c),
-                stays: d & MREMAP_DONTUNMAP != 0 || b == 0,
+                stays_mapped: d & MREMAP_DONTUNMAP != 0 || b == 0,
             },
             _ => return None,
         })
@@ -103,7 +104,7 @@ impl Call {
 
     /// Returns whether the call maps executable memory that may be a file's.
     pub(super) fn is_code(&self) -> bool {
-        matches!(self, Call::Map { code: true, .. })
+        matches!(self, Call::Map { is_code: true, .. })
     }
 
     /// Returns whether the call may remove a mapping.
@@ -124,7 +125,7 @@ impl Call {
     pub(super) fn change(&self) -> Change<'_> {
         let fixed = self.fixed();
         match self {
-            Call::Map { code: true, .. } => Change::Adds,
+            Call::Map { is_code: true, .. } => Change::Adds,
             Call::Map { .. } => match fixed {
                 Some(range) => Change::TakesAway([range, 0..0]),
                 None => Change::Nothing,
@@ -132,7 +133,7 @@ impl Call {
             Call::Unmap(range) => Change::TakesAway([range.clone(), 0..0]),
             Call::Protect {
                 range,
-                executable: true,
+                is_executable: true,
             } => Change::MayAdd(range),
             Call::Protect { range, .. } => Change::TakesAway([range.clone(), 0..0]),
             // If the old length is 0, the call copies the mapping at `from`, and the new length is

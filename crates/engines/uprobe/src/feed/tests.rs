@@ -35,12 +35,12 @@ fn lines_are_read_in_whatever_pieces_they_come() {
         let first = Line {
             start: 0x7f0a_1000,
             end: 0x7f0a_3000,
-            executable: true,
+            is_executable: true,
             offset: 0x1a000,
             file,
         };
         assert_eq!(lines[0], first);
-        assert!(!lines[1].executable && lines[2].executable);
+        assert!(!lines[1].is_executable && lines[2].is_executable);
         assert_eq!(lines[2].end, 0xffff_ffff_ff60_1000);
     }
     let (lines, failed) = parse(&LIST[..LIST.len() - 1], 64);

@@ -89,8 +89,8 @@ impl ByCgroup {
             counters.any(|one| plain_number(one) == Some(number))
         };
         let wanted = ExtraCounts {
-            migrations: wants(MIGRATIONS),
-            cgroup_switches: wants(CGROUP_SWITCHES),
+            has_migrations: wants(MIGRATIONS),
+            has_cgroup_switches: wants(CGROUP_SWITCHES),
             per_cpu,
         };
         Ok(ByCgroup {

@@ -298,9 +298,11 @@ impl WatchedVariable {
                 },
             },
             is_signed: match &self.value.kind {
-                ValueKind::Integer { signed }
-                | ValueKind::Character { signed }
-                | ValueKind::Enumeration { signed, .. } => *signed,
+                ValueKind::Integer { is_signed: signed }
+                | ValueKind::Character { is_signed: signed }
+                | ValueKind::Enumeration {
+                    is_signed: signed, ..
+                } => *signed,
                 _ => false,
             },
         }

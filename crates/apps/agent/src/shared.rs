@@ -195,7 +195,7 @@ fn furnish(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     unsafe { block.write(shared) };
     // Release: pairs with the Acquire in `get`.
     SHARED.store(block, Ordering::Release);
-    // SAFETY: written just above, never freed.
+    // SAFETY: the block was written just above, and is never freed.
     Ok(unsafe { &*block })
 }
 

@@ -210,7 +210,7 @@ fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
     const ABOVE: i32 = 20;
-    // SAFETY: takes and returns numbers.
+    // SAFETY: the call takes and returns numbers.
     let Ok(below) = (unsafe { call(nr::GETPRIORITY, [0; 6]) }) else {
         return;
     };

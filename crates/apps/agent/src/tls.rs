@@ -76,7 +76,7 @@ static EMPTY_DESCRIPTOR: EmptyDescriptor = EmptyDescriptor([0; 8]);
 /// Returns the offset of the first word from %fs, for trampolines.
 pub fn descriptor_offset() -> i64 {
     let offset: i64;
-    // SAFETY: it reads the offset that the loader put into the GOT.
+    // SAFETY: the instruction reads the offset that the loader put into the GOT.
     unsafe {
         asm!("mov {}, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]", out(reg) offset,
              options(nostack, pure, readonly, preserves_flags));

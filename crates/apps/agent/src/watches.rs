@@ -210,7 +210,7 @@ fn look(shared: &Shared, hits: &Hits) {
 
 /// Enables or disables the events that this thread opened, and those inherited from them.
 fn switch(what: usize) {
-    // SAFETY: the call changes nothing else.
+    // SAFETY: the call enables or disables events of this thread, and changes nothing else.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_next_to_the_return_address_is_not_it() {
+    fn words_beside_the_return_address_are_no_reads_of_it() {
         check(&[0x48, 0x8b, 0x44, 0x24, 0x08, 0xc3], 0); // mov 8(%rsp),%rax: an argument
         check(&[0x48, 0x89, 0x44, 0x24, 0xf8, 0xc3], 0); // mov %rax,-8(%rsp): the red zone
         check(&[0x50, 0x48, 0x8b, 0x04, 0x24, 0x58, 0xc3], 0); // push %rax; mov (%rsp),%rax; pop

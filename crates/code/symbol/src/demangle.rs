@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn cpp_and_rust_names_have_a_short_and_a_long_form() {
         check("_ZN2ns1fEi", "ns::f", "ns::f(int)");
         check("_ZN2ns1gIiEEvT_", "ns::g<int>", "ns::g<int>(int)");
         check(
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn template_arguments_come_off() {
+    fn template_arguments_may_be_left_out() {
         assert_eq!(without_arguments("ns::f<int>"), Some("ns::f"));
         assert_eq!(without_arguments("ns::f<a<b>, c>"), Some("ns::f"));
         assert_eq!(without_arguments("krate::f::<usize>"), Some("krate::f"));
@@ -232,7 +232,7 @@ mod tests {
 
     /// Regression: a function that returns `std::string`, or a lambda, was not found by its name in the source.
     #[test]
-    fn forms_are_without_tags_of_an_abi_and_qualifiers() {
+    fn abi_tags_and_qualifiers_may_be_left_out() {
         for (mangled, forms) in [
             (
                 "_Z1fB5cxx11i",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_end_beyond_ascii() {
+    fn names_may_end_with_non_ascii_characters() {
         assert_eq!(without_arguments("krate::maß"), None);
         assert_eq!(without_arguments("krate::maß<é>"), Some("krate::maß"));
         check("_RNvC5krateu6ma_hia", "krate::ma\u{df}", "krate::ma\u{df}");

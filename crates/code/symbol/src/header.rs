@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn identifies() {
+    fn class_machine_and_type_are_identified() {
         let identify =
             |class, elf_type, machine| Header::identify(&start(class, elf_type, machine));
         assert_eq!(identify(2, 3, 62), Ok((Class::Elf64, Machine::X86_64)));

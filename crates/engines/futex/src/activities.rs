@@ -290,7 +290,7 @@ mod tests {
 
     /// Regression: waits that were cancelled, or that a handler jumped out of, were not counted.
     #[test]
-    fn waits_that_were_left_are_taken_out_innermost_first() {
+    fn abandoned_waits_are_removed_innermost_first() {
         let room = room();
         let waits = Activities::new(Words::new(&room));
         assert!(waits.is_empty());

@@ -282,13 +282,13 @@ fn what_goes_on_is_not_mixed_up(looks: Looks) {
 }
 
 #[test]
-fn model_what_goes_on_is_not_mixed_up() {
+fn model_a_later_wait_is_not_marked_as_in_progress() {
     what_goes_on_is_not_mixed_up(goes_on);
 }
 
 #[test]
 #[should_panic]
-fn mutant_goes_on_whatever_is_there() {
+fn mutant_marks_any_wait() {
     what_goes_on_is_not_mixed_up(any_goes_on);
 }
 

@@ -192,7 +192,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: this is no upgrade; the raw lock returns whether the lock was taken.
         unsafe {
             self.take_timed::<ReadAgainKind>(|raw| raw.try_lock_shared_recursive_for(timeout))
         }

@@ -108,7 +108,7 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_map_beside_each_other() {
+fn threads_map_and_unmap_concurrently() {
     const MAPPERS: usize = 3;
     with_feed(|feed| {
         let file = fresh();

@@ -273,7 +273,7 @@ fn correct(sums: &mut [u64], own: &[u64]) {
 /// Returns the first stretch of a file's range that is not a hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
-        // SAFETY: moves the offset of a descriptor that is only read at given positions.
+        // SAFETY: the call only moves the offset of a descriptor, which is read at given positions.
         let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
         u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
     };

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_leaves_ourselves_out() {
+    fn tiptoes_own_objects_are_not_listed() {
         let me = std::process::id();
         assert!(foreign_tracers().iter().all(|t| t.pid != Some(me)));
     }

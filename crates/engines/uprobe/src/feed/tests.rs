@@ -82,7 +82,7 @@ fn munmap(at: u64, len: u64) -> Call {
 }
 
 #[test]
-fn calls_about_no_code_do_not_concern_it() {
+fn calls_that_concern_no_code_are_left_to_the_program() {
     with_feed(|feed| {
         assert!(feed.concerns(&munmap(0x9000, 1)), "nothing is known yet");
         read(feed, "1000-3000 r-xp 0 1:1 7\n");

@@ -275,7 +275,7 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
         }
         match open_events(tid) {
             Ok(()) => opened += 1,
-            // It has just ended.
+            // The thread has just ended.
             Err(ESRCH) => {}
             Err(errno) => done = Err(OpenFailure { errno, tid }),
         }

@@ -83,9 +83,9 @@ pub struct Space {
 /// An arena to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
-    /// The address of its first byte.
+    /// The address of the arena's first byte.
     pub base: u64,
-    /// Its length in bytes.
+    /// The arena's length in bytes.
     pub len: u64,
     /// The bytes at `base + PROLOGUE`.
     pub prologue: Vec<u8>,

@@ -36,9 +36,9 @@ pub struct Island {
 /// A trampoline's unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindBytes {
-    /// Where to write it, in the trampoline's arena.
+    /// The address at which to write the information, in the trampoline's arena.
     pub address: u64,
-    /// Its bytes.
+    /// The bytes of the information.
     pub bytes: Vec<u8>,
 }
 

@@ -15,11 +15,11 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// Whether it is a signal trampoline, whose description starts a byte early.
+    /// Whether the piece is a signal trampoline, whose description starts a byte early.
     pub(crate) is_signal_trampoline: bool,
     /// Whether the first rule is not that of a function's entry, so the piece begins inside a function.
     pub(crate) is_inside_function: bool,
-    /// Whether it saves the registers in which handlers get their arguments.
+    /// Whether the piece saves the registers in which handlers get their arguments.
     pub(crate) is_unwinder: bool,
     pub(crate) is_outermost: bool,
 }

@@ -30,7 +30,8 @@ pub struct Header {
     pub machine: Machine,
     /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// Whether it is a program. A library with an interpreter, as libc, is both.
+    /// Whether the file is a program. A library with an interpreter, as libc, is a program and a
+    /// library.
     pub program: bool,
     /// The dynamic loader that it requests.
     pub interpreter: Option<String>,

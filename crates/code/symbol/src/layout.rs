@@ -11,11 +11,11 @@ pub struct Segment {
     pub memory_size: u64,
     /// The offset of its bytes in the file.
     pub offset: u64,
-    /// Its size in the file; the rest of its memory is zeros.
+    /// The segment's size in the file; the rest of its memory is zeros.
     pub file_size: u64,
-    /// Whether it is mapped executable.
+    /// Whether the segment is mapped executable.
     pub is_executable: bool,
-    /// Whether it is mapped writable.
+    /// Whether the segment is mapped writable.
     pub is_writable: bool,
 }
 

@@ -36,12 +36,12 @@ pub enum CounterKind<'a> {
     Tracepoint {
         /// The folder of events, such as `sched`.
         group: &'a str,
-        /// The event in it.
+        /// The event in that folder.
         name: &'a str,
     },
     /// An event to look up in /sys/bus/event_source/devices.
     Pmu {
-        /// The folder there.
+        /// The folder of the PMU.
         pmu: &'a str,
         /// The text between the slashes: an event's name, or `term=value` and commas.
         terms: &'a str,

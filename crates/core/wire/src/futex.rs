@@ -356,21 +356,21 @@ pub mod frames {
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
-    /// A library.
+    /// A library whose functions a walk must leave.
     pub mod library {
-        /// The end of its code; 0 if there is no library.
+        /// The end of the library's code; 0 if there is no library.
         pub const END: u32 = 0;
-        /// The start of its code.
+        /// The start of the library's code.
         pub const START: u32 = 1;
-        /// What the loader adds to its addresses.
+        /// The number that the loader adds to the library's addresses.
         pub const BASE: u32 = 2;
-        /// Its first row; from bit 32 on their number, and [`LIBC`] or [`MIXED`].
+        /// The library's first row; from bit 32 on the number of its rows, and [`LIBC`] or [`MIXED`].
         pub const ROWS: u32 = 3;
         /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// Its functions name the kind of lock.
+        /// The library is libc, whose functions name the kind of lock.
         pub const LIBC: u64 = 1 << 63;
-        /// It is the user's, except functions of a standard library compiled into it: these have rows.
+        /// The library is the user's. Only functions of a standard library compiled into it have rows.
         pub const MIXED: u64 = 1 << 62;
     }
 }

@@ -152,7 +152,7 @@ impl Map {
 pub struct WatchTarget {
     /// The watched address.
     pub address: u64,
-    /// Its size in bytes.
+    /// The watched size in bytes.
     pub len: u8,
     /// The kernel's bits for read, write and execute.
     pub access: u8,

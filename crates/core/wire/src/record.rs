@@ -32,9 +32,9 @@ impl SiteFlags {
     pub const HOOK: SiteFlags = SiteFlags(2);
     /// A permanent trap: every hit raises SIGTRAP.
     pub const TRAP: SiteFlags = SiteFlags(4);
-    /// Its trampoline follows calls to their return.
+    /// The site's trampoline follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// Its trampoline also times the followed calls.
+    /// The site's trampoline also times the followed calls.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
     /// The site stays armed between sessions.

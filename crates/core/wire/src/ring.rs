@@ -78,9 +78,9 @@ pub struct Record {
 pub enum Entry {
     /// The following records are this thread's.
     Thread {
-        /// Its id in the target's pid namespace.
+        /// The thread's id in the target's pid namespace.
         tid: u32,
-        /// Its name at that time.
+        /// The thread's name at the announcement.
         comm: [u8; 16],
     },
     /// A call.

@@ -122,9 +122,9 @@ pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
 /// A node, as slab 0 describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its parent, a smaller number than its own, or [`OTHERS`].
+    /// The node's parent, a smaller number than its own, or [`OTHERS`].
     pub parent: u32,
-    /// Its name, cut to its room, and the length.
+    /// The node's name, cut to its room, and the length.
     pub name: ([u8; record::NAME_BYTES], usize),
     /// Whether the name was cut.
     pub is_cut: bool,

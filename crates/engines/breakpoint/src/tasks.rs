@@ -47,7 +47,7 @@ pub(crate) struct Task<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Its index plus one.
+    /// The entry's index plus one.
     link: u64,
     next: u64,
     pub(crate) task: u64,

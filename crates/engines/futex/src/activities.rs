@@ -19,7 +19,7 @@ const STACK: u64 = 8 << 20;
 /// A wait in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Its position on the stack, never 0.
+    /// The wait's position on the stack, never 0.
     pub sp: u64,
     /// The address that the thread waits at.
     pub address: u64,
@@ -27,7 +27,7 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// When it began, in ticks, or a substitute if it was skipped: see [`crate::gaps`].
+    /// When the wait began, in ticks, or a substitute if the wait was skipped: see [`crate::gaps`].
     pub since: u64,
     /// The futex operation in the low 32 bits; the caller's data above.
     pub operation: u64,

@@ -47,7 +47,7 @@ pub struct Call {
     pub address: u64,
     /// The futex operation.
     pub operation: u32,
-    /// Its position on the stack, the same for the hooks before and after: see [`Activity::sp`].
+    /// The call's position on the stack, the same for the hooks before and after: see [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,

@@ -62,7 +62,7 @@ impl LockOperation {
 pub struct EndedHold {
     /// The call site that took the lock.
     pub site: u64,
-    /// Its duration in ticks.
+    /// The hold's duration in ticks.
     pub ticks: u64,
 }
 

@@ -66,13 +66,13 @@ pub enum Error {
     /// The kernel is too old, or built without the tracepoint.
     #[error("this kernel has no tracepoint {name}")]
     NoTracepoint {
-        /// Its group and name.
+        /// The tracepoint's group and name.
         name: String,
     },
     /// tracefs, which names the tracepoints, is not mounted or not readable.
     #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *is_mounted { "closed to this user" } else { "not mounted" })]
     NoTracefs {
-        /// Whether it is mounted.
+        /// Whether tracefs is mounted.
         is_mounted: bool,
     },
     /// All debug registers are in use.

@@ -40,7 +40,7 @@ pub enum Root {
 pub struct Name {
     /// The source file that defines it.
     pub file: Option<String>,
-    /// Whether it begins with `::`, so nothing may precede its parts.
+    /// Whether the name begins with `::`, so nothing may precede its parts.
     pub is_global: bool,
     /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,

@@ -268,7 +268,8 @@ pub(super) fn definition<'d>(
         return defined.map(|die| units.entry(die)).transpose();
     }
     let Some(name) = units.name(declared) else {
-        // It may be a name for which nothing is left to pay.
+        // The entry may have a name that the budget cannot pay for. Then the budget's error must be
+        // returned, not a missing name.
         return units.spend(1).map(|()| None);
     };
     let wanted = path(units, declared, &units.above(declared.die)?)?;

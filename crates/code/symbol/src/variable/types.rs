@@ -34,7 +34,7 @@ pub(super) enum Shape<'d> {
     Scalar,
     Pointer(TypeRef),
     Reference(TypeRef),
-    /// It has elements, this many if known.
+    /// An array, with this many elements if known.
     Array {
         element: TypeRef,
         count: Option<u64>,

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 /// The type of a watched value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// Its name, without `struct` and the like: `client *`.
+    /// The type's name, without `struct` and the like: `client *`.
     pub name: String,
-    /// Its size in bytes, if known.
+    /// The type's size in bytes, if known.
     pub size: Option<u64>,
     /// The format of its values.
     pub kind: ValueKind,
@@ -18,12 +18,12 @@ pub struct Type {
 pub enum ValueKind {
     /// A number.
     Integer {
-        /// Whether it can be negative.
+        /// Whether the number can be negative.
         is_signed: bool,
     },
     /// A character, of one byte or of Unicode.
     Character {
-        /// Whether it can be negative.
+        /// Whether the character can be negative.
         is_signed: bool,
     },
     /// `true` or `false`.
@@ -34,7 +34,7 @@ pub enum ValueKind {
     Pointer,
     /// A value with a name.
     Enumeration {
-        /// Whether it can be negative.
+        /// Whether the value can be negative.
         is_signed: bool,
         /// Each value's name.
         names: Vec<(i64, String)>,

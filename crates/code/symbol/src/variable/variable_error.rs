@@ -53,7 +53,7 @@ pub enum VariableError {
     Local {
         /// The requested name.
         name: String,
-        /// Its function.
+        /// The variable's function.
         function: String,
     },
     /// The variable is always in a register.
@@ -120,7 +120,7 @@ pub enum VariableError {
     NoMembers {
         /// The operand.
         expression: String,
-        /// Its type.
+        /// The operand's type.
         type_name: String,
     },
     /// `*` or `[]` on neither a pointer nor an array.
@@ -128,7 +128,7 @@ pub enum VariableError {
     NotAPointer {
         /// The operand.
         expression: String,
-        /// Its type.
+        /// The operand's type.
         type_name: String,
     },
     /// An index outside its array.
@@ -136,7 +136,7 @@ pub enum VariableError {
     OutOfBounds {
         /// The array.
         expression: String,
-        /// Its length.
+        /// The array's length.
         count: u64,
         /// The requested index.
         index: i64,
@@ -146,7 +146,7 @@ pub enum VariableError {
     BitField {
         /// The member.
         expression: String,
-        /// Its bits from the start of the (pointed-to) structure.
+        /// The bit field's bits, from the start of the (pointed-to) structure.
         bits: Range<u64>,
         /// That structure's link-time address, if known.
         address: Option<u64>,
@@ -168,7 +168,7 @@ pub enum VariableError {
     NoSize {
         /// The requested expression.
         expression: String,
-        /// Its type.
+        /// The expression's type.
         type_name: String,
     },
     /// A size that no breakpoint has.
@@ -179,7 +179,7 @@ pub enum VariableError {
     BadSize {
         /// The requested expression.
         expression: String,
-        /// Its type.
+        /// The expression's type.
         type_name: String,
         /// The size of the type.
         size: u64,
@@ -195,7 +195,7 @@ pub enum VariableError {
     Unaligned {
         /// The address of the watch.
         address: u64,
-        /// Its length in bytes.
+        /// The watch's length in bytes.
         length: u8,
     },
     /// A pointer on the way is null.
@@ -209,7 +209,7 @@ pub enum VariableError {
     Unmapped {
         /// The pointer, as an expression.
         pointer: String,
-        /// Its address.
+        /// The address to which the pointer leads.
         address: u64,
     },
     /// An address of a file that is larger than any address in memory once the file is loaded.

@@ -54,7 +54,7 @@ pub struct WholeFile {
     folder: OwnedFd,
     temporary: OsString,
     name: OsString,
-    /// Whether it has its own name already.
+    /// Whether the file has its final name already.
     has_name: AtomicBool,
 }
 

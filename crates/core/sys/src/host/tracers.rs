@@ -23,11 +23,11 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// A tracer that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
-    /// Its process, if any.
+    /// The tracer's process, if any.
     pub pid: Option<u32>,
-    /// Its name; `kernel` without a process.
+    /// The process's name; `kernel` without a process.
     pub comm: String,
-    /// What it holds: `8 perf events`, `event sched:sched_switch`.
+    /// What the tracer holds: `8 perf events`, `event sched:sched_switch`.
     pub what: String,
 }
 

@@ -7,7 +7,7 @@ const MPROTECT: usize = 10;
 const MUNMAP: usize = 11;
 const MREMAP: usize = 25;
 const PKEY_MPROTECT: usize = 329;
-/// These calls' numbers (x86-64).
+/// The numbers of the system calls that may change mappings (x86-64).
 pub const NUMBERS: [usize; 5] = [MMAP, MPROTECT, MUNMAP, MREMAP, PKEY_MPROTECT];
 
 const PROT_EXEC: u64 = 4;
@@ -28,7 +28,8 @@ pub enum Call {
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,
-        /// Whether it is executable and may be a file's; shared anonymous memory is a file's, too.
+        /// Whether the mapping is executable and may be a file's; shared anonymous memory is a
+        /// file's, too.
         is_code: bool,
         /// The offset in the file.
         offset: u64,
@@ -39,7 +40,7 @@ pub enum Call {
     Protect {
         /// The range whose protection changes.
         range: Range<u64>,
-        /// Whether it is executable afterwards.
+        /// Whether the range is executable afterwards.
         is_executable: bool,
     },
     /// mremap(2).

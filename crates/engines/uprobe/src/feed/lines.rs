@@ -11,7 +11,7 @@ pub struct Line {
     pub start: u64,
     /// The first address after the mapping.
     pub end: u64,
-    /// Whether it is executable.
+    /// Whether the mapping is executable.
     pub is_executable: bool,
     /// The file offset at `start`.
     pub offset: u64,

@@ -16,7 +16,7 @@ use crate::words::few;
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
     pub(super) owner: Owner,
-    /// Its number and name, as displayed.
+    /// The thread's number and name, as displayed.
     pub(super) label: String,
     pointer: u64,
 }

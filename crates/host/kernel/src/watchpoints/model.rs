@@ -87,7 +87,7 @@ pub struct Watchpoint {
     pub is_pinned: bool,
     /// The address and the kind of access.
     pub at: Breakpoint,
-    /// Whether its values are signed.
+    /// Whether the variable's values are signed.
     pub is_signed: bool,
 }
 

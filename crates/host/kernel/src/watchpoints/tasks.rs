@@ -48,7 +48,7 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether its debug registers are reserved, because the thread lives.
+    /// Whether the thread's debug registers are reserved, because the thread lives.
     is_accounted: bool,
 }
 

@@ -188,7 +188,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         sp: place,
         caller,
         at: registers.back,
-        timed: !registers.has(UNTIMED),
+        is_timed: !registers.has(UNTIMED),
     };
     let lock = || owned_lock(registers, caller.via >> OWNER_SHIFT);
     thread.begins(&call, lock, clockwork::ticks, read_lock);

@@ -37,7 +37,7 @@ pub struct Resolvers<'t, T> {
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// The number of resolvers; only the first are in `kept`.
+    /// The number of resolvers. It may exceed [`MOST_KEPT`], and then `kept` has only the first.
     count: usize,
 }
 
@@ -102,7 +102,7 @@ fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
             first = line;
         }
         if (line.start..line.end).contains(&address) {
-            let is_code = line.executable && line.file.inode != 0 && line.file == first.file;
+            let is_code = line.is_executable && line.file.inode != 0 && line.file == first.file;
             return is_code.then_some((first.start, line.start..line.end));
         }
     }

@@ -322,7 +322,8 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     for index in 0..count {
         let address = plan.address(index);
         let chosen = resolvers.have(address).then(|| {
-            // SAFETY: the loader calls it in the same way; it takes no arguments and returns a code address.
+            // SAFETY: a resolver takes no arguments and returns a code address, and the loader calls it in the same
+            // way.
             let resolver: extern "C" fn() -> u64 =
                 unsafe { core::mem::transmute(address as usize) };
             resolver()

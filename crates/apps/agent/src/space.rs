@@ -65,9 +65,9 @@ struct Space {
     /// The process that it describes.
     pid: AtomicU32,
     /// Whether the loader is mapping or unmapping.
-    loading: AtomicBool,
+    is_loading: AtomicBool,
     /// Whether /proc/self/maps cannot be read.
-    blind: AtomicBool,
+    is_blind: AtomicBool,
     /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,
     readings: AtomicU64,
@@ -103,8 +103,8 @@ fn make() -> Option<()> {
     let space = Space {
         feed: Feed::new(words, SHAPE, FILES)?,
         pid: AtomicU32::new(getpid()),
-        loading: AtomicBool::new(false),
-        blind: AtomicBool::new(false),
+        is_loading: AtomicBool::new(false),
+        is_blind: AtomicBool::new(false),
         due: AtomicU64::new(0),
         readings: AtomicU64::new(0),
         corrected: AtomicU64::new(0),
@@ -123,7 +123,7 @@ impl Space {
     /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
         // Relaxed: a space without a list contains nothing that can be wrong.
-        !self.blind.load(Ordering::Relaxed) && self.is_home()
+        !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
     /// Marks the space unsure, because a change may have been missed.
@@ -134,7 +134,7 @@ impl Space {
 
     fn read_once(&self) -> Option<Reading> {
         let Some(list) = File::open(ProcFile::Maps) else {
-            self.blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
+            self.is_blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
             return None;
         };
         let began = clockwork::counter();
@@ -154,10 +154,10 @@ impl Space {
         let mut reading = None;
         self.insist(|| {
             // Relaxed: as in `is_on`.
-            if !self.blind.load(Ordering::Relaxed) {
+            if !self.is_blind.load(Ordering::Relaxed) {
                 reading = self.read_once();
             }
-            reading.is_some() || self.blind.load(Ordering::Relaxed)
+            reading.is_some() || self.is_blind.load(Ordering::Relaxed)
         });
         if let Some(reading) = reading {
             // Relaxed: agent's thread only.
@@ -199,7 +199,7 @@ pub fn read(data: &Data) -> u64 {
 pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
     // Relaxed: as in `is_on`; agent's thread only.
-    if space.blind.load(Ordering::Relaxed) {
+    if space.is_blind.load(Ordering::Relaxed) {
         return None;
     }
     if clockwork::counter() >= space.due.load(Ordering::Relaxed) {
@@ -341,7 +341,7 @@ pub fn loading(begins: bool) {
         return;
     };
     // Relaxed: ordered by the loader's lock.
-    let before = space.loading.swap(begins, Ordering::Relaxed);
+    let before = space.is_loading.swap(begins, Ordering::Relaxed);
     if before && begins {
         return;
     }

@@ -83,19 +83,19 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
-    shared.leave.store(true, Ordering::Relaxed); // published by `retire`
+    shared.must_leave.store(true, Ordering::Relaxed); // published by `must_retire`
     retire(shared);
 }
 
 /// Makes the thread end without ending the session, and waits for that.
 pub fn retire(shared: &Shared) {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
-    shared.retire.store(true, Ordering::Release); // pairs with the swap in `run`
+    shared.must_retire.store(true, Ordering::Release); // pairs with the swap in `run`
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
     wait_until_gone(shared, tid);
-    shared.retire.store(false, Ordering::Release); // no thread reads it now
+    shared.must_retire.store(false, Ordering::Release); // no thread reads it now
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
@@ -156,7 +156,7 @@ pub extern "C" fn run() {
         return;
     };
     watches::go_on(shared, &data);
-    while !shared.retire.load(Ordering::Acquire) {
+    while !shared.must_retire.load(Ordering::Acquire) {
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
@@ -177,7 +177,7 @@ pub extern "C" fn run() {
             }
         } else if watches::tend(shared, &data) {
             // There was work, so do not sleep.
-        } else if shared.rearm.swap(false, Ordering::AcqRel) {
+        } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -188,8 +188,8 @@ pub extern "C" fn run() {
             }
         }
     }
-    // Relaxed: ordered by `retire`, read above.
-    if shared.leave.swap(false, Ordering::Relaxed) {
+    // Relaxed: ordered by `must_retire`, read above.
+    if shared.must_leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
         serve::settle(shared, || OtherThreads::Running, || ());
     }
@@ -210,7 +210,7 @@ fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
     const ABOVE: i32 = 20;
-    // SAFETY: takes and returns numbers.
+    // SAFETY: the call takes and returns numbers.
     let Ok(below) = (unsafe { call(nr::GETPRIORITY, [0; 6]) }) else {
         return;
     };

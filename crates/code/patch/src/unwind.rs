@@ -329,7 +329,7 @@ fn advance(program: &mut Vec<u8>, by: usize) {
     }
 }
 
-/// Appends val_expression of the return address: const8u.
+/// Appends the rule for the return address (val_expression): it is the word at `address` (const8u).
 fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend([0x16, RETURN_ADDRESS, 9, 0x0e]);
     program.extend(address.to_le_bytes());

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// Reads per byte of debug information, and the least budget.
+/// Reads allowed per byte of debug information, and in the smallest budget.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
 /// Bytes that are searched for a text's end in the time of one read.
@@ -14,7 +14,7 @@ const BYTES_PER_READ: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     left: Cell<u64>,
-    /// For this many bytes.
+    /// The size of debug information for which the budget was made.
     bytes: u64,
 }
 

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
+    fn patterns_match_whole_names() {
         let check =
             |pattern, text, fits| assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
         check("*", "", true);

@@ -19,9 +19,9 @@ const SHARED: u16 = 1 << 10;
 /// The source of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The functions inlined there, innermost first.
+    /// The functions inlined at the instruction, innermost first.
     pub inlined: Vec<String>,
-    /// Its file's name without folders, and its line.
+    /// The instruction's source file, without folders, and its line.
     pub line: Option<(String, u32)>,
 }
 

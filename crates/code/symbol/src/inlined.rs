@@ -118,7 +118,7 @@ fn open<'d>(
             _ => {}
         }
     }
-    // It may be an index, for which the base must be known.
+    // The low address may be an index, so it must be decoded after the base is known.
     if let Some(low) = low {
         unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
     }

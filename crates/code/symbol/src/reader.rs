@@ -171,7 +171,7 @@ pub(crate) fn unpacked<'d>(
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// The number of its section, unique in a lookup.
+    /// The number of the section, unique in a lookup.
     number: u16,
     start: usize,
     len: usize,

@@ -16,7 +16,7 @@ pub enum SpecFault {
     PathWithoutFunction,
     /// The text after `+` or `0x` is no number of 64 bits.
     BadOffset,
-    /// A return has an offset.
+    /// A probe of returns has an offset, but a return is at no offset.
     OffsetOfReturn,
     /// An option has no name, or invalid letters.
     BadOption,

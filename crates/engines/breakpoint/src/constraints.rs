@@ -186,7 +186,7 @@ impl<'a> Constraints<'a> {
         } else {
             let widest = self.widest(file);
             self.fits(resolved, own, widest, || self.first_with(file, widest))?;
-            if held.elsewhere {
+            if held.has_more_elsewhere {
                 self.check_runs_locked(resolved, task, own)?;
             }
         }
@@ -270,7 +270,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records again a request that was removed in the same hold of the locks.
+    /// Records a request that was removed before, because the request in its place was refused. The
+    /// locks must have been held since the removal.
     #[cold]
     pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
         let held = match &resolved.target {
@@ -316,7 +317,7 @@ impl<'a> Constraints<'a> {
         let Some(cpu) = resolved.request.cpu() else {
             let (from, to) = change.ends(held.everywhere, with);
             task.shard.histogram(resolved.file).shift(from, to);
-            if held.elsewhere {
+            if held.has_more_elsewhere {
                 self.count_runs(resolved, task, held, change);
             }
             return;

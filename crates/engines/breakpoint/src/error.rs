@@ -48,7 +48,7 @@ pub struct Conflict {
 pub struct Holder {
     /// The `holder` of its request.
     pub id: u64,
-    /// Whether it is CPU-wide.
+    /// Whether the holder is CPU-wide.
     pub is_wide: bool,
 }
 

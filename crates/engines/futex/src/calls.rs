@@ -47,14 +47,14 @@ pub struct Call {
     pub address: u64,
     /// The futex operation.
     pub operation: u32,
-    /// Its position on the stack, the same for the hooks before and after: see [`Activity::sp`].
+    /// The call's position on the stack, the same for the hooks before and after: see [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
     /// The hook's site, reported if no return address is in libc.
     pub at: u64,
     /// Whether a hook runs after the call, without which the wait cannot be timed.
-    pub timed: bool,
+    pub is_timed: bool,
 }
 
 /// The words that a thread's hooks write.
@@ -181,7 +181,7 @@ impl<'a> Thread<'a> {
             seen,
             within,
         };
-        if !call.timed || !activities.push(&wait) {
+        if !call.is_timed || !activities.push(&wait) {
             self.counted(&wait, End::Other);
         }
     }

@@ -6,7 +6,7 @@ use core::fmt;
 
 /// The slots over which events rotate.
 pub trait Slots {
-    /// Why a slot could not be changed.
+    /// The error if a slot cannot be changed.
     type Error;
 
     /// Makes a slot run another event. On failure the slot must still run its old event.

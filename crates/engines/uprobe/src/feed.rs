@@ -44,10 +44,10 @@ pub use lines::{Line, Lines};
 /// How often a program's thread tries the lock: for ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
-/// A file as /proc/self/maps names it.
+/// A file, as /proc/self/maps identifies it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId {
-    /// Major number above, minor below.
+    /// The device's major number in the upper half, the minor number in the lower half.
     pub device: u64,
     /// The inode, never 0.
     pub inode: u64,
@@ -67,11 +67,11 @@ pub enum Answer {
 /// The result of reading the whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Mappings; adjacent ones that continue each other are one.
+    /// The number of mappings; adjacent ones that continue each other count as one.
     pub mappings: usize,
-    /// Their total size in bytes.
+    /// The total size of the mappings in bytes.
     pub bytes: u64,
-    /// Differences found although nothing was in doubt or lacking: changes that no hook saw.
+    /// The number of differences found although nothing was in doubt or lacking: changes that no hook saw.
     pub corrected: u64,
 }
 
@@ -178,7 +178,7 @@ impl<'a> Feed<'a> {
             Call::Move {
                 ref from,
                 len,
-                stays,
+                stays_mapped: stays,
                 ..
             } => {
                 let to = at..at.saturating_add(len);
@@ -321,7 +321,7 @@ impl<'a> Feed<'a> {
 
     /// Returns a line's mapping; `None` if it is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
-        let code = line.executable && line.file.inode != 0;
+        let code = line.is_executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;
         let mapping = Mapping {
             start: line.start,

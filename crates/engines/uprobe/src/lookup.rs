@@ -79,7 +79,7 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Why a change was refused; nothing changed.
+/// Why a change was refused. A refused change leaves the space as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceError {
     /// The change might not fit the storage.

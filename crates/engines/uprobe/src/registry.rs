@@ -30,7 +30,8 @@ pub(crate) struct Registry<'a> {
     links: &'a [AtomicU64],
     /// The number of slots, a power of two, minus one.
     mask: usize,
-    /// How far a hash is shifted right, because only its upper bits depend on all of the place.
+    /// The number of bits by which a hash is shifted right, because only its upper bits depend on
+    /// all of the place.
     shift: u32,
     len: AtomicU64,
 }

@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
 
     /// Returns how many records were ever appended.
     pub fn len(&self) -> usize {
-        // Relaxed: the writer's own count; for a reader only a bound.
+        // Relaxed: the writer reads its own count; for a reader it is only a bound.
         self.used.load(Ordering::Relaxed) as usize
     }
 

@@ -112,7 +112,7 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_map_beside_each_other() {
+fn threads_map_and_unmap_concurrently() {
     const MAPPERS: usize = 3;
     with_feed(|feed| {
         let file = fresh();
@@ -166,7 +166,8 @@ fn threads_that_map_beside_each_other() {
     });
 }
 
-/// Code that stays must never be taken for another; an uncertain answer is allowed.
+/// Checks the answers for code that stays mapped. They may be uncertain, but must never name
+/// another place.
 fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
     feed.find(stays + PAGE, 1, |probe| {
         assert_eq!(probe, 1);

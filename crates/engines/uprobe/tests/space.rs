@@ -290,7 +290,7 @@ fn removed_mappings_take_no_room() {
 }
 
 #[test]
-fn lookups_beside_changes() {
+fn lookups_race_with_changes() {
     let words = storage(SHAPE);
     let space = Space::new(&words, SHAPE).expect("long enough");
     let fixed = if cfg!(miri) { 5 } else { 200 };

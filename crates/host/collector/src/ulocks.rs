@@ -367,7 +367,7 @@ impl WaitRecords {
             name,
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
-            idle: kind.idle,
+            is_idle: kind.is_idle,
         }
     }
 }
@@ -395,7 +395,7 @@ fn worst_first(rows: &mut [Lock]) {
     });
 }
 
-/// Adds another process's locks.
+/// Adds the locks of another process.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
     all.drops.extend(more.drops);
@@ -432,7 +432,7 @@ struct Group {
     name: String,
     kind: String,
     mode: Option<String>,
-    idle: bool,
+    is_idle: bool,
 }
 
 #[derive(Default)]
@@ -441,7 +441,7 @@ struct Rows {
     early: Early,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
-    /// Whether some wait for one of its locks was not timed, in this row or in another.
+    /// Whether some wait for one of the row's locks was not timed, in this row or in another.
     is_sampled: bool,
 }
 
@@ -461,12 +461,12 @@ impl Rows {
         let timed = all.is_sampled().then_some(all.timed);
         // Skipped waits recorded no hand-over, so the holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
-        let held = held.filter(|_| !self.is_sampled && !group.idle);
+        let held = held.filter(|_| !self.is_sampled && !group.is_idle);
         Lock {
             lock: group.name,
             kind: group.kind,
             mode: group.mode,
-            idle: group.idle,
+            idle: group.is_idle,
             callsite: most.map_or_else(String::new, |(site, _)| names.code(*site)),
             callsites: self.sites.len() as u64,
             episodes: all.episodes,

@@ -103,7 +103,7 @@ struct Run<'a> {
     /// Why the watch is not on all CPUs.
     why: Option<String>,
     turns: Turns,
-    named: each::Places,
+    named: each::InstructionNames,
     allowance: Option<Allowance>,
     /// When the window ends, since the start.
     window_end: Duration,
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
             form,
             why,
             turns,
-            named: each::Places::new(),
+            named: each::InstructionNames::new(),
             allowance,
             window_end: WINDOW,
             foreign_hits: ForeignHits::default(),

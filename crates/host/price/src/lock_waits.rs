@@ -122,7 +122,7 @@ impl CallRecorder<'_> {
             sp,
             caller,
             at: 0,
-            timed: true,
+            is_timed: true,
         };
         // A wait that sleeps is charged to a holder.
         let lock = || (result == 0).then_some(OwnedLock::Mutex);

@@ -5,7 +5,7 @@
 use std::arch::naked_asm;
 use std::io;
 
-use tiptoe_kernel::{KernelProbe, Optimised, UprobeSet, optimised};
+use tiptoe_kernel::{KernelProbe, ReplacedNop, UprobeSet, optimised};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::path_of;
 
@@ -54,8 +54,8 @@ const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 /// Measures all three kinds. Fails without permission for uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
-        Optimised::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
-        Optimised::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
+        ReplacedNop::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
+        ReplacedNop::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
     };
     // SAFETY: `hits` calls only clock_gettime and the functions below.
     let mut child = unsafe { Child::start(hits) }?;

@@ -178,7 +178,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
 fn ask_rearm(shared: &shared::Shared) {
     // A forked child has no segment, and no tiptoe to wake.
     if shared.is_home()
-        && !shared.rearm.swap(true, Ordering::AcqRel)
+        && !shared.must_rearm.swap(true, Ordering::AcqRel)
         && let Some(owner) = shared.data().and_then(|data| data.owner())
     {
         raw::futex::wake(owner, u32::MAX);

@@ -58,7 +58,7 @@ impl Ends {
         let mut woken = woken.into_iter();
         self.0.retain(|_| !woken.next().unwrap_or(false));
         if let (Some(true), Some(signals)) = (woken.next(), signals) {
-            // What does not fit ends the next wait.
+            // What does not fit into the buffer is still readable, and ends the next wait.
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
     }

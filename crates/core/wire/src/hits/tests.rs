@@ -77,7 +77,7 @@ fn an_impossible_head_is_read_in_bounded_time() {
 }
 
 #[test]
-fn threads_are_met_once_until_they_end() {
+fn a_thread_is_new_once_until_it_ends() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
     for tid in 1..=THREADS as u32 / 32 {

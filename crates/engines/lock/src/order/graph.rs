@@ -19,7 +19,7 @@ pub(super) struct Edge {
 type WantedNode = (u32, WantedAs);
 
 pub(super) enum AddedEdge {
-    /// The edge was there before.
+    /// The edge is not new.
     Existing,
     /// The edge is new, and closes no ring.
     New,

@@ -36,12 +36,12 @@ fn lines_are_read_in_whatever_pieces_they_come() {
         let first = Line {
             start: 0x7f0a_1000,
             end: 0x7f0a_3000,
-            executable: true,
+            is_executable: true,
             offset: 0x1a000,
             file,
         };
         assert_eq!(lines[0], first);
-        assert!(!lines[1].executable && lines[2].executable);
+        assert!(!lines[1].is_executable && lines[2].is_executable);
         assert_eq!(lines[2].end, 0xffff_ffff_ff60_1000);
     }
     let (lines, failed) = parse(&LIST[..LIST.len() - 1], 64);
@@ -121,7 +121,7 @@ fn munmap(at: u64, len: u64) -> Call {
 }
 
 #[test]
-fn calls_about_no_code_do_not_concern_it() {
+fn calls_that_concern_no_code_are_left_to_the_program() {
     with_feed(|feed| {
         assert!(feed.concerns(&munmap(0x9000, 1)), "nothing is known yet");
         read(feed, "1000-3000 r-xp 0 1:1 7\n");

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_merged_by_what_was_asked_for() {
+    fn rows_are_merged_by_the_requested_grouping() {
         let failed = "rwsem - ?(0)  1";
         check(
             None,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_named_after_what_was_asked_for() {
+    fn rows_are_named_after_the_requested_grouping() {
         check(
             Some(LockBy::Process),
             &[

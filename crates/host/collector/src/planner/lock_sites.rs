@@ -31,7 +31,7 @@ pub struct Locks {
 
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Where cancellable calls may begin, besides the sites.
+    /// Where cancellable calls may begin, in addition to the sites.
     unknown: Vec<u64>,
 }
 

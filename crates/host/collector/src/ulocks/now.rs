@@ -186,7 +186,7 @@ impl<'n> WaitReader<'n> {
                 .unwrap_or_else(|| self.names.lock(asleep.address, &kind, &Stacks::default())),
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
-            idle: kind.idle,
+            idle: kind.is_idle,
             callsite: self.names.code(site),
             asleep_ns: slept.and_then(|time| time.as_nanos().try_into().ok()),
             readers: self.readers(asleep, &kind),

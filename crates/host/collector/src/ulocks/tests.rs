@@ -155,7 +155,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
 /// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as
 /// unfinished.
 #[test]
-fn a_wait_that_was_left_was_not_over() {
+fn a_cancelled_wait_was_reported_as_unfinished() {
     let mut noted = WaitRecords::default();
     let seen: &dyn Fn(u32) -> u64 = &|index| 1_000 + u64::from(index);
     noted.add_thread("1 a", &thread(1), None, Some(seen));

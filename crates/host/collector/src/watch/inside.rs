@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, Attached, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
+    Access, AttachSummary, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
 };
 use tiptoe_session::{EndCause, Reservations};
 use tiptoe_sys::host::perf;
@@ -322,7 +322,7 @@ impl Breakpoints for InProcessWatch {
         let hits = hits(at);
         let counts = hits.map(|hits| [hits.lost(), hits.gaps(), hits.strays()]);
         let [lost, gaps, strays] = counts.unwrap_or_default();
-        let attached = Attached {
+        let attached = AttachSummary {
             threads: self.opened.threads,
             again: self.opened.late,
             without: 0,

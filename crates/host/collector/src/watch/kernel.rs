@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{Access, Attached, Hits, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Access, AttachSummary, Hits, Watchpoint, Window};
 use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
@@ -31,7 +31,7 @@ pub(super) struct CpuBreakpoints(pub(super) Option<KernelBreakpoints>);
 /// Breakpoints of the process's threads.
 pub(super) struct ThreadBreakpoints {
     kernel: KernelBreakpoints,
-    attached: Option<Attached>,
+    attached: Option<AttachSummary>,
 }
 
 /// What both forms have.
@@ -49,7 +49,7 @@ pub(super) trait InKernel {
 
     fn kernel(&mut self) -> &mut KernelBreakpoints;
 
-    fn attached(&self) -> Option<Attached> {
+    fn attached(&self) -> Option<AttachSummary> {
         None
     }
 
@@ -86,7 +86,7 @@ impl InKernel for ThreadBreakpoints {
         &mut self.kernel
     }
 
-    fn attached(&self) -> Option<Attached> {
+    fn attached(&self) -> Option<AttachSummary> {
         self.attached
     }
 

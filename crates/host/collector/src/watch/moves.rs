@@ -224,7 +224,7 @@ mod tests {
             value: Type {
                 name: "int".to_owned(),
                 size: Some(4),
-                kind: ValueKind::Integer { signed: true },
+                kind: ValueKind::Integer { is_signed: true },
             },
             word: 8,
         };

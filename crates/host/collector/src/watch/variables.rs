@@ -137,7 +137,7 @@ impl Target {
         let mut way = PointerPath::new(&plan, here);
         let nowhere = NOWHERE + (index as u64 + 1) * 8;
         let address = match (self.locate(&plan, &here, len), &mut way) {
-            (Err(Unlocated { is_unset: true, .. }), Some(way)) => {
+            (Err(LocateFailure { is_unset: true, .. }), Some(way)) => {
                 way.is_unset = true;
                 nowhere
             }
@@ -168,7 +168,7 @@ impl Target {
 }
 
 /// Why no memory can be watched.
-struct Unlocated {
+struct LocateFailure {
     error: Error,
     /// Whether a pointer on the path may just not be set yet.
     is_unset: bool,
@@ -176,8 +176,8 @@ struct Unlocated {
 
 impl Target {
     /// Returns the address of a variable of this length.
-    fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, Unlocated> {
-        let refused = |error: VariableError| Unlocated {
+    fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, LocateFailure> {
+        let refused = |error: VariableError| LocateFailure {
             is_unset: match error {
                 VariableError::NullPointer { .. } => true,
                 // The pointers of a command that has not begun are not even relocated.
@@ -197,7 +197,7 @@ impl Target {
         let is_unset = self.is_new && !is_mapped;
         if let Err(error) = check_alignment(address, len) {
             let error = refused(error).error;
-            return Err(Unlocated { error, is_unset });
+            return Err(LocateFailure { error, is_unset });
         }
         if is_mapped {
             return Ok(address);
@@ -211,7 +211,7 @@ impl Target {
             false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
         };
         let error = Error::new(what).with_hint(hint);
-        Err(Unlocated { error, is_unset })
+        Err(LocateFailure { error, is_unset })
     }
 }
 
@@ -298,9 +298,11 @@ impl WatchedVariable {
                 },
             },
             is_signed: match &self.value.kind {
-                ValueKind::Integer { signed }
-                | ValueKind::Character { signed }
-                | ValueKind::Enumeration { signed, .. } => *signed,
+                ValueKind::Integer { is_signed: signed }
+                | ValueKind::Character { is_signed: signed }
+                | ValueKind::Enumeration {
+                    is_signed: signed, ..
+                } => *signed,
                 _ => false,
             },
         }

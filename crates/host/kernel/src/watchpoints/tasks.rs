@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct Tasks {
     openings: Vec<Opening>,
     served: Vec<(Watch, Breakpoint)>,
-    attached: Attached,
+    attached: AttachSummary,
 }
 
 /// A thread's events, one per slot, and all that inherited them.
@@ -48,13 +48,13 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether its debug registers are reserved, because the thread lives.
+    /// Whether the thread's debug registers are reserved, because the thread lives.
     is_accounted: bool,
 }
 
 /// How a process's threads got their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachSummary {
     /// Threads for which events were opened.
     pub threads: u32,
     /// Openings repeated because a birth raced with them.
@@ -108,7 +108,7 @@ impl Tasks {
         })
     }
 
-    pub(super) fn attached(&self) -> Attached {
+    pub(super) fn attached(&self) -> AttachSummary {
         self.attached
     }
 
@@ -187,7 +187,7 @@ struct ThreadScan {
 }
 
 impl Attach<'_> {
-    fn run(&self) -> Result<(Vec<Opening>, Attached), Error> {
+    fn run(&self) -> Result<(Vec<Opening>, AttachSummary), Error> {
         let start = Instant::now();
         let mut looks = ThreadScan {
             openings: Vec::new(),
@@ -223,7 +223,7 @@ impl Attach<'_> {
         if looks.openings.is_empty() {
             return Err(Error::NoSuchThread);
         }
-        let attached = Attached {
+        let attached = AttachSummary {
             threads: looks.openings.len() as u32,
             again: looks.again,
             without: without as u32,

@@ -71,7 +71,7 @@ mod tests {
         let child = std::process::Command::new("sh")
             .args(["-c", WHILE_CHILD])
             .spawn()
-            .map(Ended)
+            .map(EndedChild)
             .unwrap();
         let process = Process::new(child.0.id()).unwrap();
         let before = process.switches().unwrap();
@@ -80,9 +80,9 @@ mod tests {
         }
     }
 
-    struct Ended(std::process::Child);
+    struct EndedChild(std::process::Child);
 
-    impl Drop for Ended {
+    impl Drop for EndedChild {
         fn drop(&mut self) {
             // Both fail only if it has ended.
             let _ = self.0.kill();

@@ -4,6 +4,7 @@
 //! The table in ARCHITECTURE.md is the only place that says which crate may use which. It is compared with `cargo
 //! metadata` and the sources. Each check returns a list of differences, which must be empty.
 
+pub mod architecture;
 pub mod bench_tables;
 pub mod dependencies;
 pub mod examples;

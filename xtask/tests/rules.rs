@@ -8,8 +8,8 @@ use xtask::dependencies::Dependencies;
 use xtask::layers::{self, CrateLayer};
 use xtask::metadata::{self, Package};
 use xtask::{
-    bench_tables, examples, headings, pages, pairs, read, sbom, schema, shared_object, sources,
-    words,
+    architecture, bench_tables, examples, headings, pages, pairs, read, sbom, schema,
+    shared_object, sources, words,
 };
 
 /// The crates whose types may be serialized: each such type is a contract.
@@ -83,6 +83,11 @@ fn files_are_short() {
 #[test]
 fn the_readme_is_short() {
     none(pages::too_long());
+}
+
+#[test]
+fn the_architecture_is_short_and_names_what_exists() {
+    none(architecture::faults());
 }
 
 #[test]

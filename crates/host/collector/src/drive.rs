@@ -47,7 +47,8 @@ pub struct RunOptions {
     pub interval: Option<Duration>,
     /// Set by the caller (on Ctrl-C) to end the run and get the results.
     pub stop: Arc<AtomicBool>,
-    /// As in [`Request`](crate::Request).
+    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
+    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,

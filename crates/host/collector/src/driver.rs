@@ -87,7 +87,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     }
     let targets = run.tracees.iter_mut().map(|tracee| &mut tracee.target);
     let notes = &mut run.session.notes;
-    let exit_status = wait_for_end(targets, &request.hand_on, observer, notes);
+    let exit_status = wait_for_end(targets, &request.options.hand_on, observer, notes);
     run.end_waiting()?;
     let signal = broken_off.map(|_| 128 + signal_of(&request));
     own.report(&mut run.session);
@@ -100,7 +100,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
 /// Returns the signal that interrupted the attach.
 fn signal_of(request: &Request) -> i32 {
     // Relaxed: the number orders no other data.
-    request.hand_on.load(Ordering::Relaxed) as i32
+    request.options.hand_on.load(Ordering::Relaxed) as i32
 }
 
 /// Returns a note if a signal interrupted attaching to running processes: the processes that are
@@ -122,7 +122,7 @@ fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
 
 /// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
 /// them again `times` times while it runs, and detaches. Returns how often, which is less than
-/// `times` if `request.stop` was set.
+/// `times` if `request.options.stop` was set.
 pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::new("toggling needs a running process"));
@@ -134,7 +134,7 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     };
     let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
     Phase::Counting.begin();
-    let stop = || request.stop.load(Ordering::Relaxed);
+    let stop = || request.options.stop.load(Ordering::Relaxed);
     let toggled = tracees
         .iter()
         .map(|tracee| tracee.toggle(times, stop))
@@ -152,10 +152,10 @@ fn attach_all(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<Vec<Tracee>, Error> {
-    if let Some(delay) = request.delay {
-        pause(delay, &request.stop, &Targets::default());
+    if let Some(delay) = request.options.delay {
+        pause(delay, &request.options.stop, &Targets::default());
     }
-    attach_progress::break_off_by(Some(Arc::clone(&request.stop)));
+    attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
     let tracees = attach_until_stopped(pids, plan, cache);
     attach_progress::break_off_by(None);
     tracees

@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
     /// Runs until the target ends, the duration is over, or the user stops it.
     pub fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let delay = match self.request.target {
-            RequestTarget::Command(_) => self.request.delay,
+            RequestTarget::Command(_) => self.request.options.delay,
             RequestTarget::Pids(_) => None,
         };
         self.begin = delay.map(|delay| self.start + delay);
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
             self.begin = Some(Instant::now());
         }
         let first = self.begin.unwrap_or(self.start);
-        let mut timers = Timers::new(self.request.interval, self.request.duration);
+        let mut timers = Timers::new(self.request.options.interval, self.request.options.duration);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
                 self.serve_records(now, observer);
             }
             self.report_progress(&mut prices, observer)?;
-            let stopped = self.request.stop.load(Ordering::Relaxed);
+            let stopped = self.request.options.stop.load(Ordering::Relaxed);
             let ended = self.tracees.iter().all(|one| one.target.has_ended());
             if stopped || ended || timers.is_over(elapsed) {
                 return Ok(());
@@ -230,7 +230,10 @@ impl<'a> Run<'a> {
 
     fn notify_ready(&self) {
         let counted = self.tracees.iter().map(|tracee| tracee.target.counted());
-        self.request.ready.notify(&counted.collect::<Vec<_>>());
+        self.request
+            .options
+            .ready
+            .notify(&counted.collect::<Vec<_>>());
     }
 
     /// Notes the traces that ended before their programs; returns whether all did.

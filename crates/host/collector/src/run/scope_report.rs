@@ -31,7 +31,7 @@ impl Run<'_> {
 
     /// Reports the counts of the last interval, which the end cut short.
     pub fn report_last_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
-        match (&self.request.scopes, self.request.interval) {
+        match (&self.request.scopes, self.request.options.interval) {
             (Some(_), Some(_)) => self.report_scopes(observer),
             _ => Ok(()),
         }

@@ -92,8 +92,12 @@ impl<'a> Plan<'a> {
             charges: request.scopes.as_deref(),
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
-            stop: Some(&request.stop),
-            ready: request.delay.is_none().then_some(&request.ready),
+            stop: Some(&request.options.stop),
+            ready: request
+                .options
+                .delay
+                .is_none()
+                .then_some(&request.options.ready),
             ..Plan::default()
         }
     }

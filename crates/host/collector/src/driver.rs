@@ -1,43 +1,24 @@
 //! Runs a request: attaches or starts, watches, detaches.
 
-use std::io::Read;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use tiptoe_event::Via;
-use tiptoe_event::spec::is_glob;
-use tiptoe_sys::host::attach_progress;
-use tiptoe_sys::host::procfs::{Mapping, Process};
-
-use tiptoe_attach::Attached;
-use tiptoe_attach::link::Link;
-use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
-use tiptoe_attach::preload;
-use tiptoe_attach::resident::agent_in;
+use tiptoe_event::Via;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::ProcessNote;
-use tiptoe_wire::Geometry;
 
-use crate::drive::{Targets, pause, session_target, wait_for_end};
-use crate::module::{Cache, Module, Object};
+use crate::drive::{session_target, wait_for_end};
+use crate::module::Cache;
+use crate::probes::Run;
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::run::Run;
-use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
-use crate::ulocks::Names;
+use crate::start::{attach_all, start};
+use crate::tracee::{Plan, Tracee};
 use crate::words::processes;
 
 /// The pause between two checks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
-/// How long a started program may take to reach the agent's constructor.
-const REACH: Duration = Duration::from_secs(10);
-/// The most probes in a command whose libraries are not known yet.
-const COMMAND_PROBES: u32 = 1 << 16;
-/// The most functions that share a name: static functions, and overloads.
-const NAMESAKES: u32 = 1 << 10;
 
 /// Runs a request until it ends.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
@@ -144,203 +125,4 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         tracee.detach()?;
     }
     toggled
-}
-
-fn attach_all(
-    request: &Request,
-    pids: &[u32],
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<Vec<Tracee>, Error> {
-    if let Some(delay) = request.options.delay {
-        pause(delay, &request.options.stop, &Targets::default());
-    }
-    attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
-    let tracees = attach_until_stopped(pids, plan, cache);
-    attach_progress::break_off_by(None);
-    tracees
-}
-
-/// Attaches to processes until the user stops it.
-fn attach_until_stopped(
-    pids: &[u32],
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<Vec<Tracee>, Error> {
-    let mut tracees = Vec::new();
-    for pid in pids {
-        match Tracee::attach(*pid, plan, cache) {
-            Ok(tracee) => {
-                tracees.push(tracee);
-                Phase::Attaching.begin();
-            }
-            Err(_) if attach_progress::is_broken_off() => break,
-            Err(error) => {
-                // A failed run must leave nothing in any target.
-                for tracee in &tracees {
-                    let _ = Tracee::detach(tracee);
-                }
-                return Err(error);
-            }
-        }
-    }
-    Ok(tracees)
-}
-
-/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter.
-pub fn start(
-    command: &[std::ffi::OsString],
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<Tracee, Error> {
-    let program = preload::find_program(&command[0])?;
-    // A script's interpreter decides whether the agent can enter.
-    let path = preload::interpreter(&program);
-    let object = match Object::of_program(&path) {
-        Err(error) if is_elf(&path) => return Err(error),
-        object => object,
-    };
-    let against = match &object {
-        Ok(object) => object
-            .image
-            .header()
-            .refusal_in_process()
-            .or_else(|| preload::gained_by(&path))
-            .or_else(|| {
-                plan.locks
-                    .then(|| unpatchable(object.image.header()))
-                    .flatten()
-            })
-            .map(str::to_owned),
-        // Either a shell runs the file, or the exec fails.
-        Err(_) => None,
-    };
-    // A command inherits tiptoe's limits.
-    let own = Process::current();
-    let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
-    let against = against.or_else(room);
-    if let (Via::Agent, Some(reason)) = (plan.via, &against) {
-        return Err(Error::new(format!(
-            "the agent cannot enter {}: {reason}",
-            path.display()
-        ))
-        .with_hint(plan.instead_of_agent()));
-    }
-    let is_by_kernel = plan.via == Via::Kernel;
-    if !is_by_kernel && against.is_none() {
-        return start_with_agent(&program, command, plan, cache);
-    }
-    let object = object?;
-    let target = Attached::start(&program, command, None)?;
-    let modules = Module::before_exec(object, path);
-    let reason = against.as_deref().filter(|_| !is_by_kernel);
-    start_under_kernel(target, &modules, plan, reason, cache)
-}
-
-/// Returns whether a file is an ELF program, of any machine.
-fn is_elf(path: &std::path::Path) -> bool {
-    let mut magic = [0; 4];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"\x7fELF"
-}
-
-/// Returns the most probes that a command may need, before its libraries are known.
-fn command_probes(plan: &Plan) -> u32 {
-    let specs = plan.specs.iter().map(String::as_str).chain(plan.under);
-    match specs.clone().any(is_glob) {
-        true => COMMAND_PROBES,
-        false => COMMAND_PROBES.min(NAMESAKES * specs.count() as u32),
-    }
-}
-
-fn start_with_agent(
-    path: &Path,
-    command: &[std::ffi::OsString],
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<Tracee, Error> {
-    let probes = plan.follow().room(command_probes(plan));
-    let geometry = match plan.breakpoints {
-        true => Geometry::for_hits(Geometry::FIRST_SLOT),
-        false => Geometry::for_slots(probes.saturating_add(plan.own_slots()), plan.record),
-    };
-    let offer = Offer::new(geometry)?;
-    let mut target = Attached::start(path, command, Some(offer.passed(plan.agent)?))?;
-    let terms = plan.terms(Geometry::FIRST_SLOT);
-    let link = offer.open(&terms, target.process.pid())?;
-    target.link = Some(link);
-    target.hold_in_agent()?;
-    // An agent that cannot serve holds the program until the link is dropped.
-    match wait_for_agent(&target) {
-        Ok(()) => Tracee::adopt(target, plan, cache),
-        Err(why) => without_agent(target, &why, plan).map_err(|error| {
-            let word = command[0].display();
-            Error::new(format!("the agent did not enter `{word}`: {why}; {error}"))
-                .with_hint("`--via kernel` needs no agent")
-        }),
-    }
-}
-
-/// Waits for the agent's hello; otherwise returns why there is none.
-fn wait_for_agent(target: &Attached) -> Result<(), String> {
-    let link = target.link.as_ref().ok_or("it was started without one")?;
-    let deadline = Instant::now() + REACH;
-    while link.wait_for_hello(Duration::from_millis(5)).is_none() {
-        if let Some(why) = link.refusal() {
-            return Err(format!("the agent could not begin: {why}"));
-        }
-        if link.has_lost_target() {
-            return Err("it ended before that".to_owned());
-        }
-        if Instant::now() > deadline || is_past_preloading(target.process) {
-            return Err("its loader did not load the agent".to_owned());
-        }
-    }
-    Ok(())
-}
-
-/// Returns whether a program has libc but no agent. Then the agent will not be mapped, because
-/// preloaded libraries are mapped first.
-fn is_past_preloading(process: Process) -> bool {
-    let maps = process.maps();
-    let is_libc = |mapping: &Mapping| {
-        let name = mapping.file().and_then(|path| path.file_name());
-        name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc.so"))
-    };
-    maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
-}
-
-/// Counts through the kernel in a running command, or in one that an agent holds which cannot
-/// serve.
-fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
-    if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
-        return Err(Error::new("nothing was counted"));
-    }
-    let modules = Names::of(target.process, &mut Cache::default())?.modules;
-    // Must be dropped after the target, because that lets the command run.
-    let link = target.link.take();
-    let mut tracee = Tracee::kernel_only(target, &modules, plan, None, Some(why))?;
-    if link.as_ref().is_some_and(|link| link.refusal().is_none()) {
-        tracee.notes.push(ProcessNote::StartedLate.into());
-    }
-    plan.go_on(tracee.target.counted())?;
-    tracee.target.release()?;
-    Ok(tracee)
-}
-
-/// Counts through the kernel in a command that is about to call exec.
-fn start_under_kernel(
-    mut target: Attached,
-    modules: &[Module],
-    plan: &Plan,
-    reason: Option<&str>,
-    cache: &mut Cache,
-) -> Result<Tracee, Error> {
-    let program = modules.first().map(|program| program.name.clone());
-    target.comm = program.unwrap_or_default();
-    let mut tracee = Tracee::kernel_only(target, modules, plan, None, reason)?;
-    plan.go_on(tracee.target.counted())?;
-    tracee.target.release()?;
-    tracee.catch_start(modules, cache);
-    Ok(tracee)
 }

@@ -8,14 +8,14 @@
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
 //! | [`counts`] | reads counts from slabs, which the target may have written |
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
-//! | [`totals`] | events over all processes, and their price |
+//! | [`start`] | attaches to running processes, or starts a command |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: programs in the kernel, and their rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and named |
 //! | [`watch`](mod@watch) | accesses to variables: breakpoints in three forms, what is learnt of the code, and its rows |
 //! | [`stat`](mod@stat) | events by perf's names: sets of perf events, sums, runs and their cost |
 //! | [`drive`](mod@drive) | the one loop of a run and its clock; so far `locks`, `stat` and `watch` run on it |
-//! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
+//! | [`driver`], [`probes`] | from a request to its outcome; the loop, and the session it writes |
 //!
 //! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that
 //! an agent reports must only be used inside the same target.
@@ -30,12 +30,12 @@ mod measured;
 mod module;
 mod planner;
 mod probe_slots;
+mod probes;
 mod request;
 mod resolve;
-mod run;
 mod scopes;
+mod start;
 mod stat;
-mod totals;
 mod tracee;
 mod ulocks;
 mod values;

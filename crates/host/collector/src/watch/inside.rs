@@ -25,9 +25,10 @@ use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
 use super::{WatchRequest, holders};
 use crate::drive::{RunClock, Targets};
-use crate::driver::{self, TICK};
+use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Error, RequestTarget};
+use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two looks for threads that have ended.
@@ -71,7 +72,7 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
     let mut cache = Cache::default();
     let tracee = match &request.target {
         RequestTarget::Pids(pids) => Tracee::attach(one(pids)?, &plan, &mut cache)?,
-        RequestTarget::Command(command) => driver::start(command, &plan, &mut cache)?,
+        RequestTarget::Command(command) => start(command, &plan, &mut cache)?,
     };
     let target = Target::of(&tracee.target, cache)?;
     Ok((tracee, target))

@@ -3,7 +3,7 @@
 use tiptoe_session::FunctionNote;
 
 use super::Run;
-use crate::totals::Events;
+use super::event_sums::Events;
 
 impl Run<'_> {
     /// Notes how often each function was called, and how many of these calls could not be followed.

@@ -6,7 +6,7 @@ use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, unit_costs};
 use tiptoe_session::Programs;
 
-use super::lock_report::cost_of;
+use super::lock_section::cost_of;
 use super::{Run, cpu_ns};
 use crate::request::{Error, Observer, Progress};
 use crate::tracee::{Source, Tracee};

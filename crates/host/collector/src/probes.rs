@@ -11,19 +11,22 @@ use crate::drive::{Timers, session_target, unix_ns};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, By, Error, Observer, Request, RequestTarget};
-use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, RecordedCall, TRAP_WINDOW, Tracee};
 
-mod gate_report;
-mod loading;
-mod lock_report;
+mod event_sums;
+mod gate_notes;
+mod libraries;
+mod lock_section;
 mod outside_findings;
 mod pace;
+mod prices;
 mod progress;
-mod scope_report;
+mod scope_section;
 
+use event_sums::Events;
 use outside_findings::OutsideFindings;
 use pace::{Pace, TURN};
+use prices::Prices;
 use progress::RunPrices;
 
 /// The pause between two checks whether a target called exec, or runs as another user.

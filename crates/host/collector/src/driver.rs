@@ -1,7 +1,7 @@
 //! Runs a request: attaches or starts, watches, detaches.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tiptoe_attach::phase::Phase;
 use tiptoe_event::Via;
@@ -16,9 +16,6 @@ use crate::resolve;
 use crate::start::{attach_all, start};
 use crate::tracee::{Plan, Tracee};
 use crate::words::processes;
-
-/// The pause between two checks whether to stop.
-pub const TICK: Duration = Duration::from_millis(10);
 
 /// Runs a request until it ends.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {

@@ -7,8 +7,7 @@ use tiptoe_event::Cost;
 use tiptoe_price::{PriceCache, UnitCosts, own, scope_visit, unit_costs};
 use tiptoe_session::{CountPart, Event, Interval, KernelNote, Note, ProcessNote, Refusal, Session};
 
-use crate::drive::{Timers, session_target, unix_ns};
-use crate::driver::TICK;
+use crate::drive::{TICK, Timers, session_target, unix_ns};
 use crate::module::Cache;
 use crate::request::{Budget, By, Error, Observer, Request, RequestTarget};
 use crate::tracee::{Plan, RecordedCall, TRAP_WINDOW, Tracee};

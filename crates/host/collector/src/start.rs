@@ -19,7 +19,7 @@ use tiptoe_attach::resident::agent_in;
 use tiptoe_session::ProcessNote;
 use tiptoe_wire::Geometry;
 
-use crate::drive::{Targets, pause};
+use crate::drive::pause;
 use crate::module::{Cache, Module, Object};
 use crate::request::{Error, Request};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
@@ -40,7 +40,7 @@ pub(crate) fn attach_all(
     cache: &mut Cache,
 ) -> Result<Vec<Tracee>, Error> {
     if let Some(delay) = request.options.delay {
-        pause(delay, &request.options.stop, &Targets::default());
+        pause(delay, &request.options.stop);
     }
     attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
     let tracees = attach_until_stopped(pids, plan, cache);

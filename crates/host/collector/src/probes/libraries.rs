@@ -32,7 +32,7 @@ impl Run<'_> {
     /// Sleeps until a library is loaded, at most for `limit`. During a flood of rings, sleeps for
     /// the whole `limit`.
     pub(super) fn sleep(&mut self, limit: Duration) {
-        let bells: Vec<Bell> = self.tracees.iter().filter_map(bell).collect();
+        let bells: Vec<Bell> = self.tracees.iter().filter_map(Tracee::bell).collect();
         match self.pace.is_awake() {
             true => doorbell::wait(&bells, limit),
             false => std::thread::sleep(limit.min(TURN)),
@@ -64,9 +64,4 @@ impl Run<'_> {
         self.session.notes.extend(vain);
         Ok(())
     }
-}
-
-fn bell(tracee: &Tracee) -> Option<Bell<'_>> {
-    let (link, served) = tracee.watched()?;
-    Some((link.data().doorbell()?, served as u32))
 }

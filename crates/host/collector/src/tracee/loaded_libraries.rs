@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tiptoe_attach::doorbell::Bell;
 use tiptoe_attach::link::Link;
 use tiptoe_patch::{Abi, CallerArena};
 use tiptoe_session::{FunctionNote, Note};
@@ -68,6 +69,12 @@ impl Tracee {
     pub fn watched(&self) -> Option<(&Link, u64)> {
         let link = self.target.link.as_ref().filter(|_| self.later.watching)?;
         Some((link, self.later.served))
+    }
+
+    /// Returns the doorbell of an agent that reports changes.
+    pub fn bell(&self) -> Option<Bell<'_>> {
+        let (link, served) = self.watched()?;
+        Some((link.data().doorbell()?, served as u32))
     }
 
     /// Runs `look`. Returns `None` if the program's libraries changed in between, because `look`

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tiptoe_session::KernelNote;
 
 use super::{Counter, Source, Tracee};
-use crate::driver::TICK;
+use crate::drive::TICK;
 
 /// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;

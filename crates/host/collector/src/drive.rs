@@ -29,7 +29,7 @@ mod wakes;
 
 pub(crate) use command::wait_for_end;
 pub(crate) use targets::{Targets, session_target};
-pub(crate) use timers::Timers;
+use timers::Timers;
 use wakes::Wakes;
 
 /// The pause between two turns of an instrument that serves an agent.
@@ -237,7 +237,7 @@ impl Driven<'_> {
         let mut wakes = Wakes::of(self.targets);
         if let Some(time) = self.options.delay {
             // With a delay, the command begins before the counting.
-            self.targets.release()?;
+            self.release()?;
             self.is_early = !self.wait(time, &mut wakes)?;
         }
         self.clock = self.instrument.start(self.targets)?;
@@ -245,7 +245,7 @@ impl Driven<'_> {
         if !is_set(&self.options.stop) {
             self.options.ready.notify(&self.targets.names());
         }
-        self.targets.release()?;
+        self.release()?;
         loop {
             // Must be checked before the poll, so that the last poll reads all of an ended command.
             let have_ended = self.targets.have_ended();
@@ -269,6 +269,18 @@ impl Driven<'_> {
                 wakes.wait(self.targets, next.clamp(SHORTEST, LOOK));
             }
         }
+    }
+
+    /// Lets a held command begin. Fails if the user ended the run first, because then the command
+    /// must never begin.
+    fn release(&mut self) -> Result<(), Error> {
+        if self.targets.iter_mut().any(|target| target.is_held()) {
+            if is_set(&self.options.stop) {
+                return Err(Error::new("interrupted before the command began"));
+            }
+            Phase::Counting.begin();
+        }
+        Ok(self.targets.release()?)
     }
 
     /// Waits before counting. Returns false if nothing is left to count, or `stop` is set, before
@@ -303,7 +315,7 @@ impl Driven<'_> {
 }
 
 /// Returns a time since the Unix epoch.
-pub(crate) fn unix_ns(time: SystemTime) -> u64 {
+fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
@@ -21,9 +22,10 @@ use tiptoe_wire::Geometry;
 
 use crate::drive::pause;
 use crate::module::{Cache, Module, Object};
-use crate::request::{Error, Request};
+use crate::request::{Error, Request, RequestTarget};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
+use crate::words::processes;
 
 /// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
@@ -46,6 +48,29 @@ pub(crate) fn attach_all(
     let tracees = attach_until_stopped(pids, plan, cache);
     attach_progress::break_off_by(None);
     tracees
+}
+
+/// Returns the signal that interrupted the attach.
+pub(crate) fn signal_of(request: &Request) -> i32 {
+    // Relaxed: the number orders no other data.
+    request.options.hand_on.load(Ordering::Relaxed) as i32
+}
+
+/// Returns a note if a signal interrupted attaching to running processes: the processes that are
+/// attached are then reported at once.
+pub(crate) fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
+    let RequestTarget::Pids(pids) = &request.target else {
+        return None;
+    };
+    let is_whole = tracees.len() == pids.len() && !tracees.iter().any(Tracee::is_partial);
+    if is_whole {
+        return None;
+    }
+    Some(ProcessNote::BrokenOff {
+        signal: signal_of(request),
+        attached: tracees.len() as u64,
+        missing: processes(&pids[tracees.len()..]).collect(),
+    })
 }
 
 /// Attaches to processes until the user stops it.
@@ -74,7 +99,7 @@ fn attach_until_stopped(
     Ok(tracees)
 }
 
-/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter.
+/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter. The command is held.
 pub(crate) fn start(
     command: &[std::ffi::OsString],
     plan: &Plan,
@@ -121,7 +146,7 @@ pub(crate) fn start(
     let target = Attached::start(&program, command, None)?;
     let modules = Module::before_exec(object, path);
     let reason = against.as_deref().filter(|_| !is_by_kernel);
-    start_under_kernel(target, &modules, plan, reason, cache)
+    start_under_kernel(target, modules, plan, reason)
 }
 
 /// Returns whether a file is an ELF program, of any machine.
@@ -204,30 +229,26 @@ fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee,
         return Err(Error::new("nothing was counted"));
     }
     let modules = Names::of(target.process, &mut Cache::default())?.modules;
-    // Must be dropped after the target, because that lets the command run.
-    let link = target.link.take();
+    let link = target.link.as_ref();
+    let is_late = link.is_some_and(|link| link.refusal().is_none());
+    target.retire_agent();
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, Some(why))?;
-    if link.as_ref().is_some_and(|link| link.refusal().is_none()) {
+    if is_late {
         tracee.notes.push(ProcessNote::StartedLate.into());
     }
-    plan.go_on(tracee.target.counted())?;
-    tracee.target.release()?;
     Ok(tracee)
 }
 
 /// Counts through the kernel in a command that is about to call exec.
 fn start_under_kernel(
     mut target: Attached,
-    modules: &[Module],
+    modules: Vec<Module>,
     plan: &Plan,
     reason: Option<&str>,
-    cache: &mut Cache,
 ) -> Result<Tracee, Error> {
     let program = modules.first().map(|program| program.name.clone());
     target.comm = program.unwrap_or_default();
-    let mut tracee = Tracee::kernel_only(target, modules, plan, None, reason)?;
-    plan.go_on(tracee.target.counted())?;
-    tracee.target.release()?;
-    tracee.catch_start(modules, cache);
+    let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
+    tracee.expect_start(modules);
     Ok(tracee)
 }

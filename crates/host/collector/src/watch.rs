@@ -137,10 +137,7 @@ fn arm<'a>(
         },
     };
     let (tracee, target) = inside::enter(request)?;
-    let at = Targets {
-        traced: vec![tracee],
-        ..Targets::default()
-    };
+    let at = Targets::traced(vec![tracee]);
     let (variables, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let form = InProcessWatch::open(&at, wanted, &points(&variables), turns.serving())?;

@@ -39,6 +39,13 @@ impl Targets {
         }
     }
 
+    pub(crate) fn traced(traced: Vec<Tracee>) -> Targets {
+        Targets {
+            traced,
+            ..Targets::default()
+        }
+    }
+
     pub(crate) fn system() -> Targets {
         Targets {
             is_system: true,

@@ -1,34 +1,34 @@
-//! The contended locks of all processes of a run.
+//! The session's locks of programs, and their cost.
+
+use std::time::Duration;
 
 use tiptoe_event::{Cost as Between, Via};
 use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
-use tiptoe_session::{Cost, LockNote, Locks, Programs};
+use tiptoe_session::{Cost, LockNote, Locks, Programs, Session};
 
-use super::{Run, stop_clocks};
+use super::Probes;
+use crate::drive::{RunClock, Targets};
 use crate::module::Module;
-use crate::request::Error;
+use crate::request::{ByLock, Error};
 use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
 
-impl Run<'_> {
+impl Probes<'_> {
     /// Reads what naming locks and code needs, because a process may have ended when they are
     /// reported.
-    pub(super) fn look_for_names(&mut self) {
+    pub(super) fn look_for_names(&mut self, at: &mut Targets) {
         if !self.plan.locks {
             return;
         }
-        for tracee in &mut self.tracees {
+        for tracee in &mut at.traced {
             // If the process cannot be read, the last state remains.
             let _ = tracee.look_for_names(&mut self.cache);
         }
     }
 
-    /// Computes the cost of watching locks; returns whether the run watches locks.
-    pub(super) fn price_locks(&mut self) -> bool {
-        let Some(locks) = &self.session.locks else {
-            return false;
-        };
-        let times = self.tracees.iter().filter_map(Tracee::times_in_kernel);
+    /// Adds the locks and the cost of watching them to the session.
+    pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) {
+        let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
         let times: Vec<_> = times.collect();
         let run_ns = times.iter().map(|(own, _)| own.run_ns).sum();
         let runs = times.iter().map(|(own, _)| own.runs).sum();
@@ -41,8 +41,8 @@ impl Run<'_> {
             all_runs: all.as_ref().map(|all| all.iter().map(|all| all.runs).sum()),
             all_run_ns: all.map(|all| all.iter().map(|all| all.run_ns).sum()),
         };
-        let cpu_ns = self.session.cpu_ns;
-        self.session.cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
+        let (cpu_ns, visits) = (session.cpu_ns, self.scopes.visits());
+        session.cost = match at.traced.iter().all(Tracee::is_in_kernel) {
             true => Cost::measured(programs, cpu_ns),
             false => {
                 let kept = PriceCache::of_this_user();
@@ -57,7 +57,7 @@ impl Run<'_> {
                     holds: holds.fold(0, u64::saturating_add),
                 };
                 let cost = cost_of(all, &costs);
-                let cost = match self.scope_visits {
+                let cost = match visits {
                     0 => cost,
                     visits => cost.plus(scope_visit(&kept).times(visits)),
                 };
@@ -65,7 +65,7 @@ impl Run<'_> {
                 let calls = all
                     .hooked()
                     .saturating_add(all.wakes)
-                    .saturating_add(self.scope_visits);
+                    .saturating_add(visits);
                 let cost = cost.plus(Between::between(ns, ns, ns));
                 Cost {
                     calibrated: kept.calibrated(),
@@ -73,30 +73,33 @@ impl Run<'_> {
                 }
             }
         };
-        true
+        session.locks = Some(locks);
     }
 
-    /// Adds the locks to the session.
-    pub(super) fn add_locks(&mut self) -> Result<(), Error> {
-        let Some(by) = self.request.locks else {
-            return Ok(());
-        };
+    /// Reads the last waits. Returns for how long was counted.
+    pub(super) fn read_locks(
+        &mut self,
+        by: ByLock,
+        at: &mut Targets,
+        clock: RunClock,
+    ) -> Result<Duration, Error> {
         let mut all = Locks::default();
-        self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
+        at.traced.iter_mut().for_each(Tracee::stop_in_kernel);
         // Reads all processes before naming any: naming takes long, and the processes still run.
-        let noted = self.tracees.iter().map(|tracee| tracee.wait_records(by));
+        let noted = at.traced.iter().map(|tracee| tracee.wait_records(by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
-        stop_clocks(&mut self.session, self.start, &self.tracees);
-        for (tracee, noted) in self.tracees.iter().zip(noted) {
-            self.session.notes.extend(tracee.kernel_note());
+        at.fetch_cpu_times();
+        let elapsed = clock.elapsed();
+        for (tracee, noted) in at.traced.iter().zip(noted) {
+            self.report.notes.extend(tracee.kernel_note());
             if let Some((noted, names)) = noted {
                 let go = names.modules.iter().any(Module::is_go);
-                self.session.notes.extend(go.then_some(LockNote::Go.into()));
+                self.report.notes.extend(go.then_some(LockNote::Go.into()));
                 let mut locks = noted.locks(names, by);
                 if noted.has_unfinished() {
                     locks.deadlocks = ulocks::deadlocks(tracee.target.process, names);
                 }
-                if self.tracees.len() > 1 {
+                if at.traced.len() > 1 {
                     let pid = tracee.target.process.pid();
                     let rows = locks.rows.iter_mut();
                     rows.for_each(|row| row.lock += &format!(" (process {pid})"));
@@ -107,10 +110,10 @@ impl Run<'_> {
             }
         }
         all.by = by.word().to_owned();
-        let in_kernel = self.tracees.iter().all(Tracee::is_in_kernel);
+        let in_kernel = at.traced.iter().all(Tracee::is_in_kernel);
         all.via = if in_kernel { Via::Kernel } else { Via::Agent };
-        self.session.locks = Some(all);
-        Ok(())
+        self.locks = Some(all);
+        Ok(elapsed)
     }
 }
 

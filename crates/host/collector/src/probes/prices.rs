@@ -1,13 +1,26 @@
 //! The price of events.
 
 use tiptoe_event::{Cost, Via};
-use tiptoe_price::{UnitCosts, followed, gate, recorded, timed, valued};
+use tiptoe_price::{CostRequest, UnitCosts, followed, gate, recorded, timed, valued};
 
 use super::event_sums::{Events, Total};
+use crate::drive::Targets;
 use crate::planner::Follow;
+use crate::tracee::Source;
 
 /// The assumed time between two hits of a function with many callers, if hits are not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
+
+/// Returns the prices that the kinds of the targets' probes need.
+pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
+    let mut sources = at.traced.iter().flat_map(|tracee| &tracee.counters);
+    CostRequest {
+        trap: sources
+            .clone()
+            .any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
+        kernel: sources.any(|c| matches!(c.source, Source::Kernel(_))),
+    }
+}
 
 /// The cost of a hit of each kind.
 pub struct Prices {

@@ -1,4 +1,4 @@
-//! The progress report of a run.
+//! The counts so far, and their cost.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,10 +6,12 @@ use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, unit_costs};
 use tiptoe_session::Programs;
 
+use super::Probes;
 use super::lock_section::cost_of;
-use super::{Run, cpu_ns};
-use crate::request::{Error, Observer, Progress};
-use crate::tracee::{Source, Tracee};
+use super::prices::prices_wanted;
+use crate::drive::{RunClock, Targets};
+use crate::request::{Error, Progress};
+use crate::tracee::Tracee;
 use crate::ulocks::WaitTotals;
 
 /// The stack size of a thread that measures prices.
@@ -37,43 +39,33 @@ fn learn<P: Send + Sync + 'static>(
     known
 }
 
-impl Run<'_> {
-    /// Reports the counts so far, if the observer wants them now.
-    pub(super) fn report_progress(
-        &self,
-        prices: &mut RunPrices,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Error> {
-        // Nothing counts during a delay.
-        if self.begin.is_some() || !observer.wants_progress() {
-            return Ok(());
-        }
-        let progress = match self.plan.locks {
-            true => self.waits_so_far(prices)?,
-            false => self.hits_so_far(prices)?,
-        };
-        observer.progress(&progress);
-        Ok(())
+impl RunPrices {
+    /// Returns the prices of hits, once they are known.
+    fn hits(&mut self, wanted: CostRequest) -> Option<UnitCosts> {
+        let known = self
+            .hits
+            .get_or_insert_with(|| learn(move |kept| unit_costs(wanted, kept)));
+        known.get().copied()
     }
 
-    /// Returns the prices that the kinds of these probes need.
-    pub(super) fn prices_wanted(&self) -> CostRequest {
-        let mut sources = self.tracees.iter().flat_map(|tracee| &tracee.counters);
-        CostRequest {
-            trap: sources
-                .clone()
-                .any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
-            kernel: sources.any(|c| matches!(c.source, Source::Kernel(_))),
-        }
+    /// Returns the prices of waits, once they are known.
+    fn waits(&mut self) -> Option<&FutexCosts> {
+        self.waits.get_or_insert_with(|| learn(futex_calls)).get()
     }
+}
 
-    fn hits_so_far(&self, prices: &mut RunPrices) -> Result<Progress, Error> {
-        let events = self.events_by(None)?;
+impl Probes<'_> {
+    pub(super) fn hits_so_far(
+        &mut self,
+        cpu_ns: u64,
+        at: &Targets,
+        clock: RunClock,
+    ) -> Result<Progress, Error> {
+        let events = self.events_by(None, at, clock)?;
         let all = || events.gates.values().chain(events.by_name.values());
         let hits = all().map(|total| total.all.reading.hits()).sum();
-        let cpu_ns = cpu_ns(&self.tracees);
-        let cost = self.hit_prices(prices).map(|costs| {
-            let prices = self.prices(costs, cpu_ns);
+        let cost = self.prices.hits(prices_wanted(at)).map(|costs| {
+            let prices = self.event_prices(costs, cpu_ns);
             let sum = all().fold(Cost::default(), |sum, total| sum.plus(prices.of(total)));
             tiptoe_session::Cost::estimated(hits, prices.sum(sum), cpu_ns)
         });
@@ -85,9 +77,9 @@ impl Run<'_> {
     }
 
     /// Returns the waits so far, with their cost.
-    fn waits_so_far(&self, prices: &mut RunPrices) -> Result<Progress, Error> {
+    pub(super) fn waits_so_far(&mut self, cpu_ns: u64, at: &Targets) -> Result<Progress, Error> {
         let mut all = WaitTotals::default();
-        for tracee in &self.tracees {
+        for tracee in &at.traced {
             let of_one = tracee.waits_so_far()?;
             all = WaitTotals {
                 waits: all.waits.saturating_add(of_one.waits),
@@ -96,39 +88,24 @@ impl Run<'_> {
                 holds: all.holds.saturating_add(of_one.holds),
             };
         }
-        let times = self.tracees.iter().filter_map(Tracee::times_in_kernel);
+        let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
         let programs = times.fold(Programs::default(), |sum, (own, _)| Programs {
             runs: sum.runs + own.runs,
             run_ns: sum.run_ns + own.run_ns,
             ..sum
         });
-        let cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
-            true => Some(tiptoe_session::Cost::measured(
-                programs,
-                cpu_ns(&self.tracees),
-            )),
-            false => {
-                let costs = prices.waits.get_or_insert_with(|| learn(futex_calls));
-                let cost = costs.get().map(|costs| cost_of(all, costs));
-                cost.map(|cost| {
-                    let ns = programs.run_ns as f64;
-                    let cost = cost.plus(Cost::between(ns, ns, ns));
-                    let calls = all.waits.saturating_add(all.wakes);
-                    tiptoe_session::Cost::estimated(calls, cost, cpu_ns(&self.tracees))
-                })
-            }
+        let cost = match at.traced.iter().all(Tracee::is_in_kernel) {
+            true => Some(tiptoe_session::Cost::measured(programs, cpu_ns)),
+            false => self.prices.waits().map(|costs| {
+                let ns = programs.run_ns as f64;
+                let cost = cost_of(all, costs).plus(Cost::between(ns, ns, ns));
+                let calls = all.waits.saturating_add(all.wakes);
+                tiptoe_session::Cost::estimated(calls, cost, cpu_ns)
+            }),
         };
         Ok(Progress {
             hits: all.waits,
             cost,
         })
-    }
-
-    fn hit_prices(&self, prices: &mut RunPrices) -> Option<UnitCosts> {
-        let want = self.prices_wanted();
-        let known = prices
-            .hits
-            .get_or_insert_with(|| learn(move |kept| unit_costs(want, kept)));
-        known.get().copied()
     }
 }

@@ -35,12 +35,9 @@ impl Tracee {
             return Err(error);
         }
         let mut target = self.target;
-        // Must be dropped after the target, because dropping it lets a waiting command run.
-        let _link = target.link.take();
+        target.retire_agent();
         let (pid, reason) = (Some(target.process.pid()), error.to_string());
-        let mut tracee = Tracee::kernel_only(target, modules, plan, pid, Some(&reason))?;
-        tracee.target.release()?;
-        Ok(tracee)
+        Tracee::kernel_only(target, modules, plan, pid, Some(&reason))
     }
 
     pub(super) fn count_in_kernel(
@@ -134,7 +131,8 @@ impl Tracee {
                 .push(KernelNote::CountsInThreads { threads }.into());
         }
         self.kernel = Some(set);
-        self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files));
+        let used = self.target.fetch_total_cpu_time();
+        self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files, used));
         Ok(())
     }
 

@@ -1,10 +1,6 @@
 //! The part of a request that applies to each process.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tiptoe_attach::link::Terms;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_event::Via;
 use tiptoe_patch::{GroupValue, Hits};
 use tiptoe_price::clock;
@@ -45,10 +41,6 @@ pub struct Plan<'a> {
     pub share: Share,
     /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
-    /// Set by the user to end the run.
-    pub stop: Option<&'a AtomicBool>,
-    /// Notified when a command is about to begin; `None` if counting starts only later.
-    pub ready: Option<&'a Ready>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,12 +84,6 @@ impl<'a> Plan<'a> {
             charges: request.scopes.as_deref(),
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
-            stop: Some(&request.options.stop),
-            ready: request
-                .options
-                .delay
-                .is_none()
-                .then_some(&request.options.ready),
             ..Plan::default()
         }
     }
@@ -209,19 +195,5 @@ impl<'a> Plan<'a> {
         let locks = if self.locks { futex::WIDTH } else { 0 };
         let scopes = if self.scopes { scopes::WIDTH } else { 0 };
         locks + scopes
-    }
-
-    /// Notifies the process that waits for counting to begin. Fails if the user ended the run
-    /// first, because then the command must never begin.
-    pub fn go_on(&self, command: CountedProcess) -> Result<(), Error> {
-        // Relaxed: the flag orders no other data.
-        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return Err(Error::new("interrupted before the command began"));
-        }
-        Phase::Counting.begin();
-        if let Some(ready) = self.ready {
-            ready.notify(&[command]);
-        }
-        Ok(())
     }
 }

@@ -65,7 +65,6 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         via: Via::Agent,
         breakpoints: true,
         starts: matches!(request.target, RequestTarget::Command(_)),
-        stop: Some(&request.options.stop),
         ..Plan::default()
     };
     let mut cache = Cache::default();

@@ -154,16 +154,16 @@ pub(crate) struct RunEnd {
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
-    mut targets: Targets,
+    targets: &mut Targets,
     own: &OwnUse,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
     let first = targets.counted().next();
     let command = first.map(|target| target.command.clone());
     let mut session = Session::new(command.unwrap_or_default());
-    let ran = drive(instrument, options, &mut targets, &mut session, observer)?;
+    let ran = drive(instrument, options, targets, &mut session, observer)?;
     session.targets = targets.counted().map(session_target).collect();
-    instrument.section(&ran, &targets, &mut session)?;
+    instrument.section(&ran, targets, &mut session)?;
     let (processes, notes) = (targets.iter_mut(), &mut session.notes);
     let exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
     Ok(outcome(session, exit_status, own))

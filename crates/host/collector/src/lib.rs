@@ -16,7 +16,6 @@
 //! | [`watch`](mod@watch) | accesses to variables: breakpoints in three forms, what is learnt of the code, and its rows |
 //! | [`stat`](mod@stat) | events by perf's names: sets of perf events, sums, runs and their cost |
 //! | [`drive`](mod@drive) | the one loop of a run and its clock |
-//! | [`toggle`](mod@toggle) | shows that the patcher is safe |
 //!
 //! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that
 //! an agent reports must only be used inside the same target.
@@ -36,7 +35,6 @@ mod resolve;
 mod scopes;
 mod start;
 mod stat;
-mod toggle;
 mod tracee;
 mod ulocks;
 mod values;
@@ -48,10 +46,9 @@ pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
 pub use drive::RunOptions;
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
-pub use probes::run;
+pub use probes::{run, toggle};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Progress, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
-pub use toggle::toggle;
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};
 pub use words::few;

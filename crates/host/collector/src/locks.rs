@@ -76,8 +76,8 @@ struct KernelLocks<'a> {
 pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let mut locks = KernelLocks::load(request)?;
-    let targets = targets(request, &mut locks.waits)?;
-    run(&mut locks, &request.options, targets, &own, observer)
+    let mut targets = targets(request, &mut locks.waits)?;
+    run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
 /// Returns the processes whose waits count. A command among them is held.

@@ -15,9 +15,12 @@
 //! | `scope_section` | the session's scopes |
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tiptoe_event::Reading;
+use tiptoe_attach::Attached;
+use tiptoe_attach::phase::Phase;
+use tiptoe_event::{Reading, Via};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{
     AddressSpace, CountPart, Interval, Locks, Note, ProcessNote, Refusal, Session,
@@ -44,10 +47,9 @@ mod records;
 mod scope_section;
 
 use event_sums::Events;
-use libraries::UnmatchedSpecs;
 use outside_findings::OutsideFindings;
 use progress::RunPrices;
-use records::{READ_PAUSE, RecordPace};
+use records::READ_PAUSE;
 use scope_section::ScopeSection;
 
 /// The pause between two checks whether a target called exec, or runs as another user.
@@ -79,9 +81,6 @@ struct Report {
     refusals: Vec<Refusal>,
     /// Each process's address space, as of the end.
     spaces: Vec<Option<AddressSpace>>,
-    /// The processes whose agents did not leave.
-    not_detached: Vec<Note>,
-    unmatched: UnmatchedSpecs,
 }
 
 impl Report {
@@ -102,48 +101,22 @@ impl Report {
     }
 }
 
-/// A check that is repeated.
-struct Look {
-    pause: Duration,
-    next: Duration,
-}
-
-impl Look {
-    fn first_at(next: Duration, pause: Duration) -> Look {
-        Look { pause, next }
-    }
-
-    /// Returns whether the check is due now, and plans the next one.
-    fn is_due(&mut self, now: Duration) -> bool {
-        let is_due = now >= self.next;
-        if is_due {
-            self.next = now + self.pause;
-        }
-        is_due
-    }
-}
-
-/// The times of the next checks, since the processes were attached.
+/// When the next checks are due, since the processes were attached.
 struct Looks {
     clock: RunClock,
-    ends: Look,
-    foreign: Look,
-    names: Look,
-    traps: Look,
-    records: RecordPace,
+    ends: Duration,
+    foreign: Duration,
+    traps: Duration,
+    records: Duration,
 }
 
-impl Looks {
-    fn new() -> Looks {
-        Looks {
-            clock: RunClock::start(),
-            ends: Look::first_at(EXEC_TICK, EXEC_TICK),
-            foreign: Look::first_at(FOREIGN_TICK, FOREIGN_TICK),
-            names: Look::first_at(Duration::ZERO, FOREIGN_TICK),
-            traps: Look::first_at(Duration::ZERO, TRAP_WINDOW),
-            records: RecordPace::default(),
-        }
+/// Returns whether a check is due now, and plans the next one.
+fn is_due(next: &mut Duration, now: Duration, pause: Duration) -> bool {
+    let is_due = now >= *next;
+    if is_due {
+        *next = now + pause;
     }
+    is_due
 }
 
 /// The counts at earlier moments.
@@ -181,12 +154,38 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let wants_calls = observer.wants_calls();
     let traced = at.traced.iter();
     traced.for_each(|tracee| tracee.set_reports_calls(wants_calls));
-    let mut outcome = drive::run(&mut probes, &options, at, &own, observer)?;
-    let unmatched = std::mem::take(&mut probes.report.unmatched);
-    unmatched.note(&mut outcome.session.notes)?;
+    let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
+    libraries::note_unmatched(&at, &mut outcome.session.notes)?;
     let signal = probes.broken_off.map(|_| 128 + signal_of(&request));
     outcome.exit_status = outcome.exit_status.or(signal);
     Ok(outcome)
+}
+
+/// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
+/// them again `times` times while it runs, and detaches. Returns how often, which is less than
+/// `times` if the request's `stop` was set.
+pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
+    let RequestTarget::Pids(pids) = &request.target else {
+        return Err(Error::new("toggling needs a running process"));
+    };
+    let plan = Plan {
+        via: Via::Agent,
+        by: None,
+        ..Plan::of(request)
+    };
+    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
+    Phase::Counting.begin();
+    // Relaxed: the flag orders no other data.
+    let stop = || request.options.stop.load(Ordering::Relaxed);
+    let toggled = tracees
+        .iter()
+        .map(|tracee| tracee.toggle(times, stop))
+        .sum();
+    Phase::Ending.begin();
+    for tracee in &tracees {
+        tracee.detach()?;
+    }
+    toggled
 }
 
 impl<'a> Probes<'a> {
@@ -205,7 +204,13 @@ impl<'a> Probes<'a> {
             plan,
             cache,
             report,
-            looks: Looks::new(),
+            looks: Looks {
+                clock: RunClock::start(),
+                ends: EXEC_TICK,
+                foreign: FOREIGN_TICK,
+                traps: Duration::ZERO,
+                records: Duration::ZERO,
+            },
             counts: CountsSoFar::default(),
             locks: None,
             scopes: ScopeSection::default(),
@@ -217,25 +222,19 @@ impl<'a> Probes<'a> {
 
     /// Serves the processes, and checks what has changed. Returns when to do it next.
     fn serve(&mut self, turn: Turn<'_>, is_counting: bool) -> Next {
-        let Turn {
-            at,
-            clock,
-            observer,
-        } = turn;
+        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
         self.look_for_libraries(at, observer);
         let is_starting = self.catch_starts(at);
         let now = self.looks.clock.elapsed();
-        if self.looks.foreign.is_due(now) {
+        if is_due(&mut self.looks.foreign, now, FOREIGN_TICK) {
             self.outside.look_for_foreign(at);
             self.outside.look_for_children(at);
-        }
-        if !is_starting && self.looks.names.is_due(now) {
             self.look_for_names(at);
         }
-        if self.looks.traps.is_due(now) {
+        if is_due(&mut self.looks.traps, now, TRAP_WINDOW) {
             self.look_at_traps(at, observer);
         }
-        if self.looks.ends.is_due(now) {
+        if is_due(&mut self.looks.ends, now, EXEC_TICK) {
             // Must be read often, because an ended process's time is the last one read.
             at.fetch_cpu_times();
             at.traced.iter().for_each(Tracee::look_at_copied);
@@ -246,13 +245,10 @@ impl<'a> Probes<'a> {
         }
         at.traced.iter().for_each(Tracee::refill_budgets);
         self.throttle(at, observer);
-        if self.request.record && self.looks.records.is_due(now) {
-            self.serve_records(at, clock, is_counting.then_some(observer));
+        if self.request.record && now >= self.looks.records {
+            let took = records::serve(at, clock, is_counting.then_some(observer));
+            self.looks.records = now + records::pause_after(took);
         }
-        self.next(at, is_starting)
-    }
-
-    fn next(&self, at: &Targets, is_starting: bool) -> Next {
         let tick = match (is_starting, self.request.record) {
             (true, _) => Tracee::START_PAUSE,
             (_, true) => READ_PAUSE,
@@ -295,16 +291,6 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.by, at, clock)
     }
 
-    /// Discards the counts until now.
-    fn start_over(&mut self, at: &mut Targets, clock: RunClock) -> Result<(), Error> {
-        self.counts.first = self.events(at, clock)?;
-        at.traced.iter().for_each(|tracee| {
-            drop(tracee.take_calls());
-            tracee.leave_out_forks();
-        });
-        Ok(())
-    }
-
     /// Reads the last counts. Returns for how long was counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         at.traced.iter().for_each(Tracee::bury_dead_threads);
@@ -339,7 +325,7 @@ impl<'a> Probes<'a> {
             if let Err(error) = detached {
                 let (process, why) = (session_target(&tracee.target), error.to_string());
                 let note = ProcessNote::NotDetached { process, why };
-                self.report.not_detached.push(note.into());
+                self.report.notes.push(note.into());
             }
         }
         at.traced.iter_mut().for_each(Tracee::close_probes);
@@ -354,24 +340,30 @@ impl Instrument for Probes<'_> {
     /// A running process is counted from its attach on. If the run's clock begins later, the counts
     /// from before are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
-        let is_held = at.counted().any(|target| target.is_held());
+        let is_held = at.counted().any(Attached::is_held);
         let is_command = matches!(self.request.target, RequestTarget::Command(_));
-        // The processes were attached one after another. Waits for locks and times in scopes
+        // Several processes were attached one after another. Waits for locks and times in scopes
         // cannot be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
         let first = at.traced.first().map(|tracee| tracee.since);
-        match first {
-            Some(first) if !is_command && (!is_common || self.broken_off.is_some()) => Ok(first),
-            _ => {
-                let clock = at.start_clock();
-                let tracees = at.traced.iter_mut();
-                tracees.for_each(|tracee| tracee.since = clock);
-                if !is_held {
-                    self.start_over(at, clock)?;
-                }
-                Ok(clock)
+        self.look_for_names(at);
+        if let Some(first) = first.filter(|_| !is_command)
+            && (!is_common || self.broken_off.is_some())
+        {
+            return Ok(first);
+        }
+        let clock = at.start_clock();
+        for tracee in &mut at.traced {
+            tracee.since = clock;
+        }
+        if !is_held {
+            self.counts.first = self.events(at, clock)?;
+            for tracee in &at.traced {
+                drop(tracee.take_calls());
+                tracee.leave_out_forks();
             }
         }
+        Ok(clock)
     }
 
     fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
@@ -423,11 +415,7 @@ impl Instrument for Probes<'_> {
     }
 
     fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
-        let Turn {
-            at,
-            clock,
-            observer,
-        } = turn;
+        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
         let counted = self.count_last(at, clock);
         self.outside.look_for_foreign(at);
         let tracees = at.traced.iter();
@@ -436,7 +424,6 @@ impl Instrument for Probes<'_> {
         notes.extend(tracees.filter_map(Tracee::missed));
         records::report_calls(at, observer);
         self.look_for_ends(at, observer);
-        self.report.unmatched = UnmatchedSpecs::of(at);
         self.detach(at);
         counted
     }
@@ -459,7 +446,6 @@ impl Instrument for Probes<'_> {
             None => self.add_events(at, session),
         }
         event_section::price_forks(at, session);
-        session.notes.append(&mut self.report.not_detached);
         Ok(())
     }
 }

@@ -143,10 +143,14 @@ pub(crate) fn start(
         return start_with_agent(&program, command, plan, cache);
     }
     let object = object?;
-    let target = Attached::start(&program, command, None)?;
+    let mut target = Attached::start(&program, command, None)?;
     let modules = Module::before_exec(object, path);
+    let name = modules.first().map(|program| program.name.clone());
+    target.comm = name.unwrap_or_default();
     let reason = against.as_deref().filter(|_| !is_by_kernel);
-    start_under_kernel(target, modules, plan, reason)
+    let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
+    tracee.expect_start(modules);
+    Ok(tracee)
 }
 
 /// Returns whether a file is an ELF program, of any machine.
@@ -236,19 +240,5 @@ fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee,
     if is_late {
         tracee.notes.push(ProcessNote::StartedLate.into());
     }
-    Ok(tracee)
-}
-
-/// Counts through the kernel in a command that is about to call exec.
-fn start_under_kernel(
-    mut target: Attached,
-    modules: Vec<Module>,
-    plan: &Plan,
-    reason: Option<&str>,
-) -> Result<Tracee, Error> {
-    let program = modules.first().map(|program| program.name.clone());
-    target.comm = program.unwrap_or_default();
-    let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
-    tracee.expect_start(modules);
     Ok(tracee)
 }

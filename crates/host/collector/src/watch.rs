@@ -116,8 +116,8 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let variables = variables::parse_all(&request.variables)?;
-    let (mut watch, at) = arm(request, &variables, &conditions)?;
-    run(&mut watch, &request.options, at, &own, observer)
+    let (mut watch, mut at) = arm(request, &variables, &conditions)?;
+    run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
 /// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost as Between, Via};
 use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
-use tiptoe_session::{Cost, LockNote, Locks, Programs, Session};
+use tiptoe_session::{Basis, Cost, LockNote, Locks, Programs, Session};
 
 use super::Probes;
 use crate::drive::{RunClock, Targets};
@@ -20,7 +20,7 @@ impl Probes<'_> {
         if !self.plan.locks {
             return;
         }
-        for tracee in &mut at.traced {
+        for tracee in at.traced.iter_mut().filter(|one| !one.is_starting()) {
             // If the process cannot be read, the last state remains.
             let _ = tracee.look_for_names(&mut self.cache);
         }
@@ -28,51 +28,22 @@ impl Probes<'_> {
 
     /// Adds the locks and the cost of watching them to the session.
     pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) {
-        let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
-        let times: Vec<_> = times.collect();
-        let run_ns = times.iter().map(|(own, _)| own.run_ns).sum();
-        let runs = times.iter().map(|(own, _)| own.runs).sum();
-        // Reported only if the kernel measured it in each of the run's processes.
-        let all = times.iter().filter_map(|(_, all)| *all);
-        let all: Option<Vec<_>> = (all.clone().count() == times.len()).then(|| all.collect());
-        let programs = Programs {
-            runs,
-            run_ns,
-            all_runs: all.as_ref().map(|all| all.iter().map(|all| all.runs).sum()),
-            all_run_ns: all.map(|all| all.iter().map(|all| all.run_ns).sum()),
+        let holds = locks.holds.iter().map(|hold| hold.count);
+        let thinned = locks.rows.iter();
+        let untimed = thinned.filter_map(|row| Some(row.slept.saturating_sub(row.timed?)));
+        let all = WaitTotals {
+            waits: locks.waits,
+            untimed: untimed.fold(0, u64::saturating_add),
+            wakes: locks.wakes,
+            holds: holds.fold(0, u64::saturating_add),
         };
-        let (cpu_ns, visits) = (session.cpu_ns, self.scopes.visits());
-        session.cost = match at.traced.iter().all(Tracee::is_in_kernel) {
-            true => Cost::measured(programs, cpu_ns),
-            false => {
-                let kept = PriceCache::of_this_user();
-                let costs = futex_calls(&kept);
-                let holds = locks.holds.iter().map(|hold| hold.count);
-                let thinned = locks.rows.iter();
-                let untimed = thinned.filter_map(|row| Some(row.slept.saturating_sub(row.timed?)));
-                let all = WaitTotals {
-                    waits: locks.waits,
-                    untimed: untimed.fold(0, u64::saturating_add),
-                    wakes: locks.wakes,
-                    holds: holds.fold(0, u64::saturating_add),
-                };
-                let cost = cost_of(all, &costs);
-                let cost = match visits {
-                    0 => cost,
-                    visits => cost.plus(scope_visit(&kept).times(visits)),
-                };
-                let ns = run_ns as f64;
-                let calls = all
-                    .hooked()
-                    .saturating_add(all.wakes)
-                    .saturating_add(visits);
-                let cost = cost.plus(Between::between(ns, ns, ns));
-                Cost {
-                    calibrated: kept.calibrated(),
-                    ..Cost::estimated(calls, cost, cpu_ns)
-                }
-            }
-        };
+        let kept = PriceCache::of_this_user();
+        let hooks = || Some(futex_calls(&kept));
+        let (visits, cpu_ns) = (self.scopes.visits(), session.cpu_ns);
+        session.cost = cost(at, all, visits, cpu_ns, hooks).unwrap_or_default();
+        if session.cost.basis == Basis::Estimated {
+            session.cost.calibrated = kept.calibrated();
+        }
         session.locks = Some(locks);
     }
 
@@ -117,10 +88,40 @@ impl Probes<'_> {
     }
 }
 
-/// Returns the cost of waits, holds and wakes.
-pub(super) fn cost_of(all: WaitTotals, costs: &FutexCosts) -> Between {
+/// Returns the cost of these waits, and of visits to scopes. `None` while the price of the agent's
+/// hooks is unknown.
+pub(super) fn cost(
+    at: &Targets,
+    all: WaitTotals,
+    visits: u64,
+    cpu_ns: u64,
+    hooks: impl FnOnce() -> Option<FutexCosts>,
+) -> Option<Cost> {
+    let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
+    let times: Vec<_> = times.collect();
+    // Reported only if the kernel measured it in each of the run's processes.
+    let every = times.iter().map(|(_, every)| *every);
+    let every: Option<Vec<_>> = every.collect();
+    let every = every.as_ref().map(|every| every.iter());
+    let programs = Programs {
+        runs: times.iter().map(|(own, _)| own.runs).sum(),
+        run_ns: times.iter().map(|(own, _)| own.run_ns).sum(),
+        all_runs: every.clone().map(|every| every.map(|all| all.runs).sum()),
+        all_run_ns: every.map(|every| every.map(|all| all.run_ns).sum()),
+    };
+    if at.traced.iter().all(Tracee::is_in_kernel) {
+        return Some(Cost::measured(programs, cpu_ns));
+    }
+    let prices = hooks()?;
     let untimed = all.untimed.min(all.hooked());
-    let timed = costs.wait.times(all.hooked() - untimed);
-    let untimed = costs.passed_over.times(untimed);
-    timed.plus(untimed).plus(costs.wake.times(all.wakes))
+    let timed = prices.wait.times(all.hooked() - untimed);
+    let hooked = timed.plus(prices.passed_over.times(untimed));
+    let ns = programs.run_ns as f64;
+    let mut cost = hooked.plus(prices.wake.times(all.wakes));
+    cost = cost.plus(Between::between(ns, ns, ns));
+    if visits > 0 {
+        cost = cost.plus(scope_visit(&PriceCache::of_this_user()).times(visits));
+    }
+    let calls = all.hooked().saturating_add(all.wakes);
+    Some(Cost::estimated(calls.saturating_add(visits), cost, cpu_ns))
 }

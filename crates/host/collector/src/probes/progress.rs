@@ -4,14 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, unit_costs};
-use tiptoe_session::Programs;
 
-use super::Probes;
-use super::lock_section::cost_of;
 use super::prices::prices_wanted;
+use super::{Probes, lock_section};
 use crate::drive::{RunClock, Targets};
 use crate::request::{Error, Progress};
-use crate::tracee::Tracee;
 use crate::ulocks::WaitTotals;
 
 /// The stack size of a thread that measures prices.
@@ -88,21 +85,8 @@ impl Probes<'_> {
                 holds: all.holds.saturating_add(of_one.holds),
             };
         }
-        let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
-        let programs = times.fold(Programs::default(), |sum, (own, _)| Programs {
-            runs: sum.runs + own.runs,
-            run_ns: sum.run_ns + own.run_ns,
-            ..sum
-        });
-        let cost = match at.traced.iter().all(Tracee::is_in_kernel) {
-            true => Some(tiptoe_session::Cost::measured(programs, cpu_ns)),
-            false => self.prices.waits().map(|costs| {
-                let ns = programs.run_ns as f64;
-                let cost = cost_of(all, costs).plus(Cost::between(ns, ns, ns));
-                let calls = all.waits.saturating_add(all.wakes);
-                tiptoe_session::Cost::estimated(calls, cost, cpu_ns)
-            }),
-        };
+        let hooks = || self.prices.waits().copied();
+        let cost = lock_section::cost(at, all, 0, cpu_ns, hooks);
         Ok(Progress {
             hits: all.waits,
             cost,

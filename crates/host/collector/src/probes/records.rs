@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tiptoe_price::own;
 
-use super::Probes;
 use crate::drive::{RunClock, Targets};
 use crate::request::Observer;
 use crate::tracee::{RecordedCall, Tracee};
@@ -15,42 +14,27 @@ pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
 /// Reading and writing records takes at most one part in this many of one CPU's time.
 const SHARE: u32 = 8;
 
-/// When records are read next.
-#[derive(Default)]
-pub(super) struct RecordPace {
-    next: Duration,
+/// Returns the pause after a read that took this much CPU time.
+pub(super) fn pause_after(took: Duration) -> Duration {
+    READ_PAUSE.max(took * SHARE)
 }
 
-impl RecordPace {
-    pub(super) fn is_due(&self, now: Duration) -> bool {
-        now >= self.next
+/// Reads the recorded calls, and reports them to the observer, or drops them. Returns the CPU time
+/// that this took.
+pub(super) fn serve(
+    at: &Targets,
+    clock: RunClock,
+    observer: Option<&mut dyn Observer>,
+) -> Duration {
+    let before = own::thread();
+    at.traced
+        .iter()
+        .for_each(|tracee| tracee.read_records(clock));
+    match observer {
+        Some(observer) => report_calls(at, observer),
+        None => drop(take_calls(at)),
     }
-
-    /// Records that records were read at `now`, in this much CPU time.
-    fn has_read(&mut self, now: Duration, took: Duration) {
-        self.next = now + READ_PAUSE.max(took * SHARE);
-    }
-}
-
-impl Probes<'_> {
-    /// Reads the recorded calls, and reports them; during the delay there is nobody to report to.
-    pub(super) fn serve_records(
-        &mut self,
-        at: &Targets,
-        clock: RunClock,
-        observer: Option<&mut dyn Observer>,
-    ) {
-        let (now, before) = (self.looks.clock.elapsed(), own::thread());
-        at.traced
-            .iter()
-            .for_each(|tracee| tracee.read_records(clock));
-        match observer {
-            Some(observer) => report_calls(at, observer),
-            None => drop(take_calls(at)),
-        }
-        let took = own::thread().saturating_sub(before);
-        self.looks.records.has_read(now, took);
-    }
+    own::thread().saturating_sub(before)
 }
 
 /// Reports the calls that were read.
@@ -74,18 +58,9 @@ mod tests {
 
     #[test]
     fn a_flood_of_records_takes_a_share_of_the_time() {
-        let now = Duration::from_secs(7);
-        let mut pace = RecordPace::default();
-        assert!(pace.is_due(Duration::ZERO));
-        for took in [
-            Duration::ZERO,
-            READ_PAUSE / 100,
-            READ_PAUSE,
-            READ_PAUSE * 10,
-        ] {
-            pace.has_read(now, took);
-            let next = now + READ_PAUSE.max(took * SHARE);
-            assert!(!pace.is_due(next - Duration::from_nanos(1)) && pace.is_due(next));
+        let ms = Duration::from_millis;
+        for (took, pause) in [(0, 5), (1, 8), (5, 40), (50, 400)] {
+            assert_eq!(pause_after(ms(took)), ms(pause));
         }
     }
 }

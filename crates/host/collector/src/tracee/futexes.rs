@@ -146,6 +146,11 @@ impl Tracee {
         self.watched_locks.starting = is_watched.then_some((before, None));
     }
 
+    /// Returns whether the process is a command that may not have called exec yet.
+    pub fn is_starting(&self) -> bool {
+        self.watched_locks.starting.is_some()
+    }
+
     /// Looks whether a started command has mapped its libraries, so that later waits have call
     /// sites. Returns whether it still loads some.
     pub fn catch_start(&mut self, cache: &mut Cache) -> bool {

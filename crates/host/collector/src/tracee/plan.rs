@@ -1,5 +1,6 @@
 //! The part of a request that applies to each process.
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_attach::link::Terms;
@@ -7,7 +8,7 @@ use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_event::Via;
 use tiptoe_patch::{GroupValue, Hits};
-use tiptoe_price::clock;
+use tiptoe_price::{KernelCosts, PriceCache, TrapAlternatives, clock, kernel_costs};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
@@ -49,6 +50,8 @@ pub struct Plan<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Notified when a command is about to begin; `None` if counting starts only later.
     pub ready: Option<&'a Ready>,
+    /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
+    pub trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,6 +151,22 @@ impl<'a> Plan<'a> {
         ];
         let given = options.into_iter().find(|(given, _)| *given);
         given.map(|(_, why)| why)
+    }
+
+    /// Returns what a trap and the kernel's uprobes cost; `None` if they cannot be measured. The first call of a boot
+    /// takes tens of ms, others of a run get the value of the first.
+    pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
+        let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
+        *self.trap_alternatives.get_or_init(fetch)
+    }
+
+    /// Returns what the kernel's uprobes cost.
+    pub fn fetch_kernel_costs(&self) -> KernelCosts {
+        let known = self.trap_alternatives.get().copied().flatten();
+        known.map_or_else(
+            || kernel_costs(&PriceCache::of_this_user()),
+            |known| known.kernel,
+        )
     }
 
     /// Returns what to do if the agent cannot enter.

@@ -17,7 +17,7 @@ use crate::forks::CopiedMemory;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Follow};
 use crate::request::Error;
-use crate::resolve::{self, Probe, Resolution};
+use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
 use loaded_libraries::PlanState;
 
@@ -27,6 +27,7 @@ mod budget;
 mod calls;
 mod confinement;
 mod contended_locks;
+mod costly_traps;
 mod described_code;
 mod end_reason;
 mod enter;
@@ -317,12 +318,12 @@ impl Tracee {
         self.thinning = wait_sampling::Thinning::of(plan, used);
         let before = RunClock::start();
         self.open_rings(plan);
-        let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
+        let mut to_kernel: Vec<kernel::Candidate> = Vec::new();
         match self.target.link.take() {
             Some(link) => {
                 let armed = self.arm(&link, plan, modules, &mut probes, ifuncs);
                 self.target.link = Some(link);
-                to_kernel.extend(self.without_gates(armed?)?);
+                to_kernel.extend(armed?);
             }
             None => {
                 let unresolved = ifuncs.into_iter().map(|probe| {
@@ -333,7 +334,7 @@ impl Tracee {
                 });
                 self.refused
                     .extend(unresolved.map(|(event, why)| (event, why.to_owned())));
-                to_kernel.extend(probes.into_iter().map(|probe| (probe, None)));
+                to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
             }
         }
         self.charge_scopes(plan, modules)?;
@@ -342,7 +343,8 @@ impl Tracee {
             to_kernel.clear();
         }
         if !to_kernel.is_empty() {
-            self.count_in_kernel(plan, to_kernel)?;
+            let traps = self.count_in_kernel(plan, to_kernel)?;
+            self.set_traps(traps)?;
             self.share_budget();
         }
         if plan.locks && self.target.link.is_none() {

@@ -21,7 +21,7 @@ use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
 use crate::request::Error;
-use crate::resolve;
+use crate::resolve::{self, Probe};
 
 /// The state from which the next plan continues.
 #[derive(Default)]
@@ -31,6 +31,8 @@ pub(super) struct PlanState {
     /// All sites that the agent has.
     pub agent_sites: Vec<Site>,
     pub probe_slots: ProbeSlots,
+    /// What the kernel counts, by file and offset, wherever the file is mapped.
+    pub in_kernel: HashSet<(FileKey, u64)>,
     pub callers: Vec<CallerArena>,
     /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
@@ -179,6 +181,9 @@ impl Tracee {
     ) -> Result<Vec<Site>, Error> {
         let mut found = resolve::later(plan.specs, plan.entries(), self.target.process, modules)?;
         self.later.waiting.retain(|spec| !found.met.contains(spec));
+        let in_kernel = &self.later.in_kernel;
+        let is_new = |probe: &Probe| !in_kernel.contains(&(probe.object.key, probe.file_offset()));
+        found.probes.retain(is_new);
         results.notes.append(&mut found.notes);
         let unknown = "which implementation it chose is known only once it is loaded";
         let ifuncs = found.ifuncs.drain(..);

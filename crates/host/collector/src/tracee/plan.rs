@@ -1,9 +1,11 @@
 //! The part of a request that applies to each process.
 
+use std::cell::OnceCell;
+
 use tiptoe_attach::link::Terms;
 use tiptoe_event::Via;
 use tiptoe_patch::{GroupValue, Hits};
-use tiptoe_price::clock;
+use tiptoe_price::{KernelCosts, PriceCache, TrapAlternatives, clock, kernel_costs};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
@@ -41,6 +43,8 @@ pub struct Plan<'a> {
     pub share: Share,
     /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
+    /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
+    pub trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +142,22 @@ impl<'a> Plan<'a> {
         ];
         let given = options.into_iter().find(|(given, _)| *given);
         given.map(|(_, why)| why)
+    }
+
+    /// Returns what a trap and the kernel's uprobes cost; `None` if they cannot be measured. The first call of a boot
+    /// takes tens of ms, others of a run get the value of the first.
+    pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
+        let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
+        *self.trap_alternatives.get_or_init(fetch)
+    }
+
+    /// Returns what the kernel's uprobes cost.
+    pub fn fetch_kernel_costs(&self) -> KernelCosts {
+        let known = self.trap_alternatives.get().copied().flatten();
+        known.map_or_else(
+            || kernel_costs(&PriceCache::of_this_user()),
+            |known| known.kernel,
+        )
     }
 
     /// Returns what to do if the agent cannot enter.

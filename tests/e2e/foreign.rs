@@ -141,7 +141,8 @@ fn foreign_probes_are_put_on_top_of_ours() {
     let Some(load) = Load::start("on_top_of_ours") else {
         return;
     };
-    let ours = load.probe().attach(&load.pids());
+    let ours = load.probe().with(&["--via", "agent"]);
+    let ours = ours.attach(&load.pids());
     let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
     let last: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
@@ -223,7 +224,8 @@ fn foreign_probes_outlast_ours() {
         return;
     };
     for _ in 0..scaled(100) {
-        let ours = load.probe().attach(&load.pids());
+        let ours = load.probe().with(&["--via", "agent"]);
+        let ours = ours.attach(&load.pids());
         let patched = load.wait_probed(&ours);
         let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
         ours.interrupt();

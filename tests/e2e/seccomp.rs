@@ -157,9 +157,10 @@ fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
         return skipped("dispatch", "the kernel has no syscall user dispatch");
     }
     for (arguments, options) in [
-        (&["100"][..], &[][..]),
+        (&["100"][..], &["--via", "agent"][..]),
+        (&["100"], &[]),
         (&["100"], &["--latency"]),
-        (&["100", "own"], &[]),
+        (&["100", "own"], &["--via", "agent"]),
     ] {
         let run = Probe::new(&["only_trap"])
             .with(options)

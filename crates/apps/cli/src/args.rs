@@ -144,7 +144,8 @@ in. Calls of FUNC that began before the trace are not seen. FUNC itself is alway
 whatever the budget (about 8 ns a call), and cannot be counted.
 
 Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2 to \
-20 us if the kernel counts (it may have to single-step). A kernel probe that exceeds --budget \
+20 us if the kernel counts (it may have to single-step). Where only a trap fits, the kernel counts \
+if that is cheaper on this machine. A kernel probe that exceeds --budget \
 counts only in windows, so its count is a lower bound (>=). Code that is not probed runs \
 unchanged. Every report ends with what the tracing cost.
 
@@ -280,7 +281,8 @@ pub struct Common {
 
     /// What counts: agent, kernel or auto
     ///
-    /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel.
+    /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel; where
+    /// the agent would need a trap, the cheaper of the two.
     #[arg(long, value_name = "WHAT", default_value_t = Via::Auto)]
     pub via: Via,
 

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Outcome, Request, RequestTarget};
+use tiptoe_collector::{Outcome, Request, RequestTarget, RunOptions};
 use tiptoe_event::{Spec, Via};
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -82,14 +82,16 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         hold: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,
-        duration: common.duration,
-        delay: common.delay,
-        interval: common.interval,
         budget: common.budget,
         force: args.force,
-        stop,
-        hand_on,
-        ready,
+        options: RunOptions {
+            delay: common.delay,
+            duration: common.duration,
+            interval: common.interval,
+            stop,
+            hand_on,
+            ready,
+        },
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;

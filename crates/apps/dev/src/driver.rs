@@ -89,7 +89,7 @@ impl Tracing {
             record: traced.calls == Calls::Records,
             ..plain
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
@@ -107,7 +107,7 @@ impl Tracing {
             hold: hold.map(str::to_owned),
             ..request(pid, Vec::new(), via, agent)
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
@@ -117,7 +117,7 @@ impl Tracing {
             scopes: Some(Vec::new()),
             ..request(pid, Vec::new(), Via::Agent, agent)
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
@@ -249,7 +249,10 @@ pub(crate) fn trace_once(
 ) -> Result<Session, Error> {
     // A set `stop` would break the attach off.
     let request = Request {
-        duration: Some(Duration::ZERO),
+        options: RunOptions {
+            duration: Some(Duration::ZERO),
+            ..RunOptions::default()
+        },
         ..request(pid, vec![spec.to_owned()], via, agent)
     };
     Ok(tiptoe_collector::run(request, &mut Silent)?.session)
@@ -270,13 +273,8 @@ fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Requ
         hold: None,
         slower_ns: None,
         under: None,
-        duration: None,
-        delay: None,
-        interval: None,
         budget: Budget::Off,
         force: false,
-        stop: Arc::default(),
-        hand_on: Arc::default(),
-        ready: Default::default(),
+        options: RunOptions::default(),
     }
 }

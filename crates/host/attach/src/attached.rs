@@ -32,6 +32,8 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The link to the agent in the process.
     pub link: Option<Link>,
+    /// The link to an agent that does not serve but may hold a command.
+    retired: Option<Link>,
     /// The command, if tiptoe has started it.
     hold: Option<Hold>,
     /// A pidfd, if the kernel has them, because the id could be reused by another process.
@@ -54,6 +56,7 @@ impl Attached {
             comm: process.comm()?,
             command: command_line(process),
             link: None,
+            retired: None,
             hold: None,
             handle: handle(process),
             cpu_at_start: Cell::new(cpu),
@@ -97,8 +100,12 @@ impl Attached {
         Ok(())
     }
 
-    /// Lets a held command begin. If its agent cannot serve, the caller must first take `link`. The command then runs
-    /// already, or begins when the link is dropped.
+    /// Continues without the agent. A command that the agent holds begins only at [`Attached::release`].
+    pub fn retire_agent(&mut self) {
+        self.retired = self.link.take();
+    }
+
+    /// Lets a held command begin.
     pub fn release(&mut self) -> Result<(), AttachError> {
         match (&self.hold, &self.link) {
             (Some(Hold::AtExec(_)), _) => hold::detach(self.process.pid())?,
@@ -106,6 +113,8 @@ impl Attached {
             _ => {}
         }
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
+        // An agent whose link is dropped lets the command begin.
+        self.retired = None;
         self.hold = self.hold.take().map(Hold::nothing);
         Ok(())
     }
@@ -160,6 +169,13 @@ impl Attached {
         self.cpu_time()
     }
 
+    /// Returns the process's CPU time since its start, which no mark changes. After the process's
+    /// end this is the last value read.
+    pub fn fetch_total_cpu_time(&self) -> Duration {
+        self.fetch_cpu_time();
+        self.cpu_last.get()
+    }
+
     /// Returns the CPU time as of the last [`Attached::fetch_cpu_time`].
     pub fn cpu_time(&self) -> Duration {
         let (first, last) = (self.cpu_at_start.get(), self.cpu_last.get());
@@ -185,7 +201,7 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// Kills a held command. Must run before the link is dropped, because the agent would then let the command run.
+    /// Kills a held command. Must run before the links are dropped, because the agent would then let the command run.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()

@@ -13,10 +13,7 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch};
 
-use crate::drive::{
-    Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, drive, outcome, session_target,
-    wait_for_end,
-};
+use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, run};
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Outcome, Progress, RequestTarget};
 use crate::words;
@@ -119,16 +116,8 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let variables = variables::parse_all(&request.variables)?;
-    let (mut run, mut at) = arm(request, &variables, &conditions)?;
-    let mut session = Session::new(run.target.command.clone());
-    if let Err(error) = run.watch(&mut at, &mut session, observer) {
-        // A failed run must leave nothing in the target.
-        run.form.stop(&at, &mut run.target);
-        return Err(error);
-    }
-    let (processes, notes) = (at.iter_mut(), &mut session.notes);
-    let exit_status = wait_for_end(processes, &request.options.hand_on, observer, notes);
-    Ok(outcome(session, exit_status, &own))
+    let (mut watch, mut at) = arm(request, &variables, &conditions)?;
+    run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
 /// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
@@ -148,10 +137,7 @@ fn arm<'a>(
         },
     };
     let (tracee, target) = inside::enter(request)?;
-    let at = Targets {
-        traced: Some(tracee),
-        ..Targets::default()
-    };
+    let at = Targets::traced(vec![tracee]);
     let (variables, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let form = InProcessWatch::open(&at, wanted, &points(&variables), turns.serving())?;
@@ -239,21 +225,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn watch(
-        &mut self,
-        at: &mut Targets,
-        session: &mut Session,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Error> {
-        self.form
-            .supply_initial_rules(&self.target, &self.variables)?;
-        let options = &self.request.options;
-        let ran = drive(self, options, at, session, observer)?;
-        self.report_accesses(ran.clock, observer);
-        self.notes.extend(self.move_notes());
-        self.section(&ran, at, session)
-    }
-
     /// Begins the next window if it is due.
     fn begin_window(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
         let now = turn.clock.elapsed();
@@ -279,10 +250,104 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Adds the counts to the session.
+    /// Estimates the cost: each hit's trap as measured here, and our BPF program's time in the
+    /// process.
+    fn cost(
+        &mut self,
+        events: &mut [Event],
+        variables: &[tiptoe_session::Variable],
+        cpu_ns: u64,
+    ) -> Result<tiptoe_session::Cost, Error> {
+        let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
+        let unit: Cost = self.form.hit_cost()?;
+        for (event, variable) in events.iter_mut().zip(variables) {
+            event.cost_ns = unit.times(variable.hits).ns;
+        }
+        Ok(tiptoe_session::Cost::estimated(
+            hits,
+            unit.times(hits),
+            cpu_ns,
+        ))
+    }
+}
+
+impl Instrument for Run<'_> {
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
+        self.form
+            .supply_initial_rules(&self.target, &self.variables)?;
+        let clock = at.start_clock();
+        self.form.start(at, &self.target)?;
+        self.turns.start();
+        // The events of a running program count before all of them are enabled. A held command
+        // makes no access until it is released.
+        let is_held = at.counted().all(Attached::is_held);
+        Ok(if is_held { at.start_clock() } else { clock })
+    }
+
+    fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {
+        let now = turn.clock.elapsed();
+        self.begin_window(&mut turn)?;
+        let next = self.form.poll(turn.at, &mut self.target, now)?;
+        self.report_accesses(turn.clock, turn.observer);
+        let mut registers = Registers {
+            form: &mut *self.form,
+            at: turn.at,
+            target: &self.target,
+            variables: &self.variables,
+            rested: &mut self.rested,
+        };
+        // The reads above took time, in which the registers had their old variables.
+        self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
+        self.follow_pointers(&mut turn)?;
+        let is_early = now < BEGINNING;
+        if self.target.is_new && is_early {
+            self.target.follow();
+        }
+        turn.at.fetch_cpu_times();
+        // A new program may have ended since the exec; the exec is reported nevertheless.
+        let over = self.has_execed(&turn);
+        let is_over = over.is_some() || self.form.is_over(turn.at);
+        self.notes.extend(over);
+        if is_over || !turn.at.have_ended() && self.end_gone(&mut turn)? {
+            return Ok(Next::Ended);
+        }
+        let window_end = self.allowance.map(|_| self.window_end);
+        let ends = window_end.into_iter().chain(self.turns.next());
+        let now = turn.clock.elapsed();
+        let pauses = ends.map(|end| end.saturating_sub(now));
+        let pauses = pauses.chain(is_early.then_some(EARLY_TICK));
+        Ok(Next::Within(pauses.fold(next, Duration::min)))
+    }
+
+    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+        let (mut wanted, mut hits) = (0_u64, 0_u64);
+        for (index, _) in (0..).zip(&self.variables) {
+            let of_one = self.form.hits(index)?;
+            wanted = wanted.saturating_add(of_one.wanted);
+            hits = hits.saturating_add(of_one.all);
+        }
+        let cost = self.form.hit_cost()?.times(hits);
+        turn.observer.progress(&Progress {
+            hits: wanted,
+            cost: Some(tiptoe_session::Cost::estimated(hits, cost, cpu_ns)),
+        });
+        Ok(())
+    }
+
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+        let elapsed = turn.clock.elapsed();
+        turn.at.fetch_cpu_times();
+        let last = self.form.window(turn.at);
+        self.form.stop(turn.at, &mut self.target);
+        self.note_window(last?);
+        self.report_accesses(turn.clock, turn.observer);
+        Ok(elapsed)
+    }
+
     fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
         let report = self.form.report(at)?;
-        session.targets = at.counted().map(session_target).collect();
+        session.command.clone_from(&self.target.command);
+        self.notes.extend(self.move_notes());
         let has_missed = report.missed != [0; 4];
         let mut variables = Vec::new();
         for (index, variable) in (0..).zip(&self.variables) {
@@ -335,97 +400,6 @@ impl<'a> Run<'a> {
         session.notes.append(&mut self.notes);
         session.notes.extend(self.foreign_hits.note());
         Ok(())
-    }
-
-    /// Estimates the cost: each hit's trap as measured here, and our BPF program's time in the
-    /// process.
-    fn cost(
-        &mut self,
-        events: &mut [Event],
-        variables: &[tiptoe_session::Variable],
-        cpu_ns: u64,
-    ) -> Result<tiptoe_session::Cost, Error> {
-        let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
-        let unit: Cost = self.form.hit_cost()?;
-        for (event, variable) in events.iter_mut().zip(variables) {
-            event.cost_ns = unit.times(variable.hits).ns;
-        }
-        Ok(tiptoe_session::Cost::estimated(
-            hits,
-            unit.times(hits),
-            cpu_ns,
-        ))
-    }
-}
-
-impl Instrument for Run<'_> {
-    fn start(&mut self, at: &Targets) -> Result<RunClock, Error> {
-        let clock = RunClock::start();
-        self.form.start(at, &self.target)?;
-        self.turns.start();
-        // The events of a running program count before all of them are enabled. A held command
-        // makes no access until it is released.
-        let is_held = at.counted().all(Attached::is_held);
-        Ok(if is_held { RunClock::start() } else { clock })
-    }
-
-    fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {
-        let now = turn.clock.elapsed();
-        self.begin_window(&mut turn)?;
-        let next = self.form.poll(turn.at, &mut self.target, now)?;
-        self.report_accesses(turn.clock, turn.observer);
-        let mut registers = Registers {
-            form: &mut *self.form,
-            at: turn.at,
-            target: &self.target,
-            variables: &self.variables,
-            rested: &mut self.rested,
-        };
-        // The reads above took time, in which the registers had their old variables.
-        self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
-        self.follow_pointers(&mut turn)?;
-        let is_early = now < BEGINNING;
-        if self.target.is_new && is_early {
-            self.target.follow();
-        }
-        turn.at.fetch_cpu_times();
-        // A new program may have ended since the exec; the exec is reported nevertheless.
-        let over = self.has_execed(&turn);
-        let is_over = over.is_some() || self.form.is_over(turn.at);
-        self.notes.extend(over);
-        if is_over || !turn.at.have_ended() && self.end_gone(&mut turn)? {
-            return Ok(Next::Ended);
-        }
-        let window_end = self.allowance.map(|_| self.window_end);
-        let ends = window_end.into_iter().chain(self.turns.next());
-        let now = turn.clock.elapsed();
-        let pauses = ends.map(|end| end.saturating_sub(now));
-        let pauses = pauses.chain(is_early.then_some(EARLY_TICK));
-        Ok(Next::Within(pauses.fold(next, Duration::min)))
-    }
-
-    fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
-        let (mut wanted, mut hits) = (0_u64, 0_u64);
-        for (index, _) in (0..).zip(&self.variables) {
-            let of_one = self.form.hits(index)?;
-            wanted = wanted.saturating_add(of_one.wanted);
-            hits = hits.saturating_add(of_one.all);
-        }
-        let cost = self.form.hit_cost()?.times(hits);
-        to.progress(&Progress {
-            hits: wanted,
-            cost: Some(tiptoe_session::Cost::estimated(hits, cost, cpu_ns)),
-        });
-        Ok(())
-    }
-
-    fn stop(&mut self, at: &Targets, clock: RunClock) -> Result<Duration, Error> {
-        let elapsed = clock.elapsed();
-        at.fetch_cpu_times();
-        let last = self.form.window(at)?;
-        self.note_window(last);
-        self.form.stop(at, &mut self.target);
-        Ok(elapsed)
     }
 }
 

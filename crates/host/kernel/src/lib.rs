@@ -48,6 +48,6 @@ pub use futexes::Futexes;
 pub use instruction::{ReplacedNop, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;
 pub use scopes::Scopes;
-pub use uprobes::{CountedThreads, KernelProbe, RefusedProbe, UprobeSet};
+pub use uprobes::{CountedThreads, KernelProbe, RefusedProbe, UprobeSet, may_count_processes};
 pub use waits::Waits;
 pub use watchpoints::Watchpoints;

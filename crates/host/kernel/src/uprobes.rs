@@ -263,6 +263,12 @@ impl Drop for UprobeSet {
     }
 }
 
+/// Returns whether this user may load the program that counts a whole process. Linux 6.1 loads it, and still refuses to
+/// link it to uprobes.
+pub fn may_count_processes() -> bool {
+    UprobeCounters::new(1).is_ok()
+}
+
 /// Returns whether the kernel lacks such programs, or does not allow them to this user.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(

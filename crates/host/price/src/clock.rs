@@ -4,6 +4,8 @@ use std::arch::x86_64::_rdtsc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use tiptoe_sys::raw::monotonic_ns;
+
 /// The time over which the clocks are compared first, and the time over which they are compared at most.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
@@ -79,7 +81,8 @@ fn clock_pair() -> ClockPair {
 /// A moment, as both clocks show it.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    at: Instant,
+    /// By CLOCK_MONOTONIC.
+    at_ns: u64,
     ticks: u64,
     ns_per_tick: u64,
 }
@@ -89,23 +92,20 @@ impl Moment {
     pub fn now() -> Moment {
         let ns_per_tick = ns_per_tick();
         let ClockPair { at, ticks, .. } = clock_pair();
+        let passed = at.elapsed().as_nanos() as u64;
         Moment {
-            at,
+            at_ns: monotonic_ns().saturating_sub(passed),
             ticks,
             ns_per_tick,
         }
     }
 
-    /// Returns how many nanoseconds after `start` the counter had the value `ticks`; 0 if that was
-    /// before `start`.
-    pub fn ns_from(&self, start: Instant, ticks: u64) -> u64 {
+    /// Returns CLOCK_MONOTONIC, in ns, when the counter had the value `ticks`; 0 if that was before
+    /// the clock's zero.
+    pub fn monotonic_ns(&self, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
         let passed = (passed * i128::from(self.ns_per_tick)) >> 32;
-        let since = match self.at.checked_duration_since(start) {
-            Some(after) => after.as_nanos() as i128,
-            None => -(start.duration_since(self.at).as_nanos() as i128),
-        };
-        u64::try_from(since + passed).unwrap_or(0)
+        u64::try_from(i128::from(self.at_ns) + passed).unwrap_or(0)
     }
 }
 
@@ -126,11 +126,14 @@ mod tests {
             u64::try_from((u128::from(s) << 32) * 1_000_000_000 / u128::from(ns_per_tick()))
         };
         let [second, ten] = [1, 10].map(|s| ticks(s).expect("ten seconds fit in a word"));
-        let early = now.at - Duration::from_secs(5);
+        let five = Moment {
+            at_ns: 5_000_000_000,
+            ..now
+        };
         let near = |ns: u64, s: f64| (ns as f64 / 1e9 - s).abs() < 1e-6;
-        assert!(near(now.ns_from(early, now.ticks), 5.0));
-        assert!(near(now.ns_from(early, now.ticks + ten), 15.0));
-        assert!(near(now.ns_from(early, now.ticks - second), 4.0));
-        assert_eq!(now.ns_from(early, now.ticks - ten), 0);
+        assert!(near(five.monotonic_ns(now.ticks), 5.0));
+        assert!(near(five.monotonic_ns(now.ticks + ten), 15.0));
+        assert!(near(five.monotonic_ns(now.ticks - second), 4.0));
+        assert_eq!(five.monotonic_ns(now.ticks - ten), 0);
     }
 }

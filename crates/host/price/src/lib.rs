@@ -161,13 +161,39 @@ pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
 
 /// Returns only the cost of a kernel uprobe's hit. Measuring takes tens of ms.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
-    match prices.take(|| uprobe::measure().ok()) {
-        Some(steps) => KernelCosts {
-            nop: about(steps.nop),
-            emulated: about(steps.push),
-            single: about(steps.single_step),
-        },
-        None => UnitCosts::DEFAULT.kernel,
+    measured_kernel_costs(prices).unwrap_or(UnitCosts::DEFAULT.kernel)
+}
+
+fn measured_kernel_costs(prices: &PriceCache) -> Option<KernelCosts> {
+    let steps = prices.take(|| uprobe::measure().ok())?;
+    Some(KernelCosts {
+        nop: about(steps.nop),
+        emulated: about(steps.push),
+        single: about(steps.single_step),
+    })
+}
+
+/// The costs of the two ways to count a function into which no jump fits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrapAlternatives {
+    /// A hit of the agent's trap.
+    pub trap: Cost,
+    /// A hit of the kernel's uprobe.
+    pub kernel: KernelCosts,
+}
+
+impl TrapAlternatives {
+    /// Returns both costs, cached or measured; `None` if they cannot be measured. Measuring takes tens of ms.
+    pub fn fetch(prices: &PriceCache) -> Option<TrapAlternatives> {
+        let kernel = measured_kernel_costs(prices)?;
+        let Trap(ns) = prices.take(|| trap::measure().ok())?;
+        let trap = about(ns);
+        Some(TrapAlternatives { trap, kernel })
+    }
+
+    /// Returns whether the kernel is cheaper at an instruction that it executes in this way.
+    pub fn kernel_is_cheaper(&self, step: Step) -> bool {
+        self.kernel.of(step).ns < self.trap.ns
     }
 }
 
@@ -278,6 +304,15 @@ mod tests {
             }
             sound(costs.trap);
         }
+    }
+
+    #[test]
+    fn the_cheaper_of_a_trap_and_a_uprobe_depends_on_the_instruction() {
+        let UnitCosts { trap, kernel, .. } = UnitCosts::DEFAULT;
+        let costs = TrapAlternatives { trap, kernel };
+        let cheaper = [Step::Nop, Step::Emulated, Step::Single];
+        let cheaper = cheaper.map(|step| costs.kernel_is_cheaper(step));
+        assert_eq!(cheaper, [true, true, false]);
     }
 
     #[test]

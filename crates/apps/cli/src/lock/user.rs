@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget};
+use tiptoe_collector::{ByLock, Request, RequestTarget, RunOptions};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -51,14 +51,16 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         hold: args.hold,
         slower_ns: None,
         under: None,
-        duration: common.duration,
-        delay: common.delay,
-        interval: None,
         budget: common.budget,
         force: args.force,
-        stop,
-        hand_on,
-        ready,
+        options: RunOptions {
+            delay: common.delay,
+            duration: common.duration,
+            stop,
+            hand_on,
+            ready,
+            ..RunOptions::default()
+        },
     };
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));

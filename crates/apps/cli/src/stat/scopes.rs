@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget};
+use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget, RunOptions};
 use tiptoe_event::Via;
 use tiptoe_report::Options;
 use tiptoe_session::{Call, Interval, Note, ScopeCounts, Session};
@@ -93,14 +93,16 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         scopes: Some(events),
         slower_ns: None,
         under: None,
-        duration: args.duration,
-        delay: None,
-        interval: interval.or(args.interval),
         budget: Budget::Off,
         force: false,
-        stop,
-        hand_on,
-        ready,
+        options: RunOptions {
+            duration: args.duration,
+            interval: interval.or(args.interval),
+            stop,
+            hand_on,
+            ready,
+            ..RunOptions::default()
+        },
     };
     let mut outcome = tiptoe_collector::run(request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));

@@ -16,6 +16,7 @@ use super::loaded_libraries::library;
 use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
+use crate::drive::RunClock;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::{By, Error};
@@ -34,6 +35,8 @@ pub struct LockWatch {
     names: Option<Names>,
     early: EarlyWaits,
     seen: SeenWaits,
+    /// The modules of a command that is about to load them, and since when it runs.
+    pub(super) starting: Option<(Vec<Module>, Option<RunClock>)>,
 }
 
 /// Makes the agent skip the standard library's functions that were compiled into a module.

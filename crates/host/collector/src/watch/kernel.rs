@@ -15,8 +15,8 @@ use super::form::reservations;
 use super::initial_rules;
 use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
+use crate::drive::TICK;
 use crate::drive::Targets;
-use crate::driver::TICK;
 use crate::request::Error;
 
 /// The turns between two that learn, if nothing new was hit.

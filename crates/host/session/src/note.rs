@@ -241,6 +241,8 @@ notes! {
         Warning MovedToThreads;
         /// The watch rested in these windows, because of other processes; `why` it could not move to threads.
         Warning RestedForOthers { windows: u64, why: Option<String> };
+        /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
+        Plain SourcesUnread { file: String };
     }
 
     /// A remark beside an event.

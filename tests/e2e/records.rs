@@ -257,6 +257,31 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     assert!(firsts.eq(0..ROUNDS as i64), "each round's");
 }
 
+/// They are looked up when the thread that loads the library goes on.
+#[test]
+fn parameters_of_a_library_loaded_later_are_known() {
+    let folder = tiptoe_tests::root().join("target/test-targets/described");
+    let library = tiptoe_tests::target::target_of(&folder, "loaded", &["-g"]);
+    let (mut command, (path, _)) = recording("libloaded.so:loaded_work", &["--budget", "off"]);
+    command.arg("--").arg(target("loads"));
+    let output = command.args(["1", "5", "0"]).arg(library).output();
+    let output = output.expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let _ = std::fs::remove_file(path);
+    let (calls, report) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
+    if report.contains("a library ran before its probes were set") {
+        return println!("ran before its probes: {report}");
+    }
+    assert_eq!(calls.lines().count(), 5, "{text}");
+    for line in calls.lines() {
+        let call = Report::parse(line).value;
+        let given = ["arg0", "arg1"].map(|key| call[key].is_u64());
+        assert_eq!(given, [true, false], "{call:#}");
+        assert!(call["are_registers"].is_null(), "{call:#}");
+    }
+}
+
 #[test]
 fn a_killed_tiptoe_harms_nobody_and_the_next_one_records() {
     let program = target("recorded");

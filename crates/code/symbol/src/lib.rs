@@ -52,7 +52,7 @@ pub use error::Error;
 pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};
 pub use image::Image;
-pub use inline::{Origin, Origins};
+pub use inline::{BudgetExceeded, Origin, Origins};
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 

@@ -138,6 +138,7 @@ pub struct Tracee {
     /// Decides how many waits for locks are timed.
     thinning: Option<wait_sampling::Thinning>,
     rings: RefCell<Option<records::Rings>>,
+    unread: Vec<records::UnreadFunction>,
     watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
@@ -182,6 +183,7 @@ impl Tracee {
             call_budget: None,
             thinning: None,
             rings: RefCell::default(),
+            unread: Vec::new(),
             watched_locks: contended_locks::LockWatch::default(),
             has_ports: false,
             charging: None,
@@ -337,6 +339,7 @@ impl Tracee {
                 to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
             }
         }
+        self.read_parameters();
         self.charge_scopes(plan, modules)?;
         if attach_progress::is_broken_off() {
             self.unattached += to_kernel.len();

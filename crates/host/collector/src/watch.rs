@@ -369,7 +369,9 @@ impl Instrument for Run<'_> {
                 .push(Event::new(variable.event(), report.via, reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = access_rows::rows(&report.rows, &self.variables, &self.target, ran.clock);
+        let found = &report.rows;
+        let (rows, notes) = access_rows::rows(found, &self.variables, &self.target, ran.clock);
+        self.notes.extend(notes);
         let watched = self.variables.iter();
         let freed = watched
             .clone()

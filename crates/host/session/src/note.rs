@@ -247,6 +247,8 @@ notes! {
         /// The watch was disabled for parts of these windows, because other processes hit the same addresses. `why`
         /// says why it could not move to the threads of its process.
         Warning RestedForOthers { windows: u64, why: Option<String> };
+        /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
+        Plain SourcesUnread { file: String };
     }
 
     /// A remark beside an event.

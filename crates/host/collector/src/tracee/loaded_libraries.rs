@@ -110,6 +110,7 @@ impl Tracee {
         self.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
+        self.read_parameters();
         results
     }
 

@@ -206,9 +206,7 @@ fn of_kernel(note: &KernelNote) -> String {
         KernelNote::Counts { events, why } => {
             format!("the kernel counts {}: {why}", few(events, FEW_EVENTS))
         }
-        KernelNote::TakesNoProbe { why } => {
-            format!("the kernel takes no probe: {why}")
-        }
+        KernelNote::TakesNoProbe { why } => format!("the kernel takes no probe: {why}"),
         KernelNote::CountsInThreads { threads } => format!(
             "the kernel counts in the {} that ran when tracing began, not in later ones",
             counted(*threads, "thread")
@@ -435,6 +433,9 @@ fn of_watch(note: &WatchNote) -> String {
             "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
             why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
         ),
+        WatchNote::SourcesUnread { file } => format!(
+            "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
+        ),
     }
 }
 
@@ -475,7 +476,7 @@ fn seconds(ns: u64, decimals: usize) -> String {
 
 /// Returns the name of a signal that ends programs, by its number on Linux.
 fn signal_name(signal: i32) -> Option<&'static str> {
-    let name = match signal {
+    Some(match signal {
         1 => "SIGHUP",
         2 => "SIGINT",
         3 => "SIGQUIT",
@@ -490,6 +491,5 @@ fn signal_name(signal: i32) -> Option<&'static str> {
         15 => "SIGTERM",
         31 => "SIGSYS",
         _ => return None,
-    };
-    Some(name)
+    })
 }

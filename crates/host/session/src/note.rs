@@ -241,6 +241,8 @@ notes! {
         Warning MovedToThreads;
         /// The watch rested in these windows, because of other processes; `why` it could not move to threads.
         Warning RestedForOthers { windows: u64, why: Option<String> };
+        /// Threads inherited breakpoints for which the accounting of debug registers had no room. Their hits are counted.
+        Plain NotAccounted { threads: u64 };
     }
 
     /// A remark beside an event.

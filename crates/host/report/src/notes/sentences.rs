@@ -9,6 +9,7 @@ use tiptoe_session::{
     ProcessNote, ScopeNote, StatNote, VariableEnd, WatchNote,
 };
 
+use super::signals::signal_name;
 use crate::number::plural;
 use crate::{cost, printable};
 
@@ -435,6 +436,10 @@ fn of_watch(note: &WatchNote) -> String {
             "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
             why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
         ),
+        WatchNote::NotAccounted { threads } => format!(
+            "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
+            counted(*threads, "thread")
+        ),
     }
 }
 
@@ -476,25 +481,4 @@ fn counted(count: u64, noun: &str) -> String {
 
 fn seconds(ns: u64, decimals: usize) -> String {
     format!("{:.decimals$} s", ns as f64 / 1e9)
-}
-
-/// Returns the name of a signal that ends programs, by its number on Linux.
-fn signal_name(signal: i32) -> Option<&'static str> {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        31 => "SIGSYS",
-        _ => return None,
-    };
-    Some(name)
 }

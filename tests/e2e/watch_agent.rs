@@ -243,6 +243,21 @@ fn hundreds_of_threads_with_three_watches_each() {
     assert!(program.finish().1.success());
 }
 
+/// Regression: a thread that inherited its breakpoints was accounted for only at its first hit: 2 reservations for 200
+/// threads, one of which hits.
+#[test]
+fn threads_are_accounted_for_at_their_birth() {
+    let Some(_turn) = turn() else { return };
+    for (options, registers) in [(&["stats.state"][..], 1), (&["stats.state", "owner"], 2)] {
+        let run = watch(&BY_AGENT).with(&["--stats"]).with(options);
+        let run = run.run(&target("watched"), &["corrupt", "1"]);
+        let report = run.good();
+        assert_eq!(hits(report, 0), 1);
+        let sides = &report.value["watch"]["reservations"];
+        assert_eq!(sides[0]["reservations"], registers * 201, "{sides:#}");
+    }
+}
+
 /// Returns the hits whose trap had no cause, as on some virtual machines. Asserts that nothing else
 /// was lost.
 fn strays(report: &Report) -> u64 {

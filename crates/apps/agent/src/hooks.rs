@@ -9,7 +9,7 @@ use tiptoe_sys::raw::{gettid, nr, syscall6};
 use tiptoe_wire::LeaveReason;
 use tiptoe_wire::calls::{NOT_LIBCS, intercepted};
 
-use crate::asm::tiptoe_clone_cleared;
+use crate::asm::{tiptoe_clone_born, tiptoe_clone_cleared};
 use crate::calls;
 use crate::children;
 use crate::forbidden;
@@ -110,9 +110,23 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
             Some(location) => waits::prepare(number, location, frame),
             None => {
                 before(number, frame);
+                follow_birth(number, frame);
                 None
             }
         },
+    }
+}
+
+/// Makes a new thread call [`born`] before its own code, if breakpoints are inherited.
+fn follow_birth(number: usize, frame: &mut Frame) {
+    if !matches!(number, nr::CLONE | nr::CLONE3) || !watches::are_inherited() {
+        return;
+    }
+    if let Some(block) = block_of_thread(number, frame).filter(|block| tls::is_laid_out(*block)) {
+        // SAFETY: libc made this block, and its thread does not run yet.
+        unsafe { tls::set_cloned_of(block, frame.back + PERFORMED) };
+        tls::set_cloned(frame.back + PERFORMED);
+        frame.back = tiptoe_clone_born as *const () as u64;
     }
 }
 
@@ -267,6 +281,11 @@ pub extern "C" fn cleared() {
     signals::after_clear();
 }
 
+/// Runs in a new thread before its own code.
+pub extern "C" fn born() {
+    watches::born();
+}
+
 /// Returns clone3's record as far as it is used: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
 /// tls.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
@@ -276,17 +295,26 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
+/// Returns the flags of a clone or clone3, and the thread control block that they may give to the child.
+fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
+    match number {
+        nr::CLONE => Some((frame.rdi, frame.r8)),
+        _ => clone_record(frame).map(|&[flags, .., block]| (flags, block)),
+    }
+}
+
 /// Returns the thread control block of a call's child; `None` if it is the parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
-    let (flags, block) = match number {
-        nr::CLONE => (frame.rdi, frame.r8),
-        _ => {
-            let [flags, .., block] = *clone_record(frame)?;
-            (flags, block)
-        }
-    };
+    let (flags, block) = clone_flags(number, frame)?;
     (flags & CLONE_SETTLS != 0).then_some(block)
+}
+
+/// Returns the thread control block of the thread that a call creates; `None` if the call creates a process.
+fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
+    const CLONE_THREAD: u64 = 0x1_0000;
+    let (flags, _) = clone_flags(number, frame)?;
+    (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
 pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {

@@ -28,6 +28,17 @@ impl Histogram<'_> {
         }
     }
 
+    /// Returns the largest number of slots that any task holds, which is at most `most`.
+    #[inline]
+    pub(crate) fn max_from(&self, most: u32) -> u32 {
+        let mut levels = (0..=most).rev();
+        let is_held = |level: &u32| match level.checked_sub(1) {
+            Some(at) => self.0.load(at as usize) != 0,
+            None => true,
+        };
+        levels.find(is_held).unwrap_or(0)
+    }
+
     /// Returns the largest number of slots that any task holds.
     pub(crate) fn max(&self) -> u32 {
         let most = self.0.iter().rposition(|tasks| tasks != 0);

@@ -146,6 +146,21 @@ impl<'a> Shard<'a> {
         Histogram(words.part(head::HISTOGRAMS + file * levels, levels))
     }
 
+    /// Moves a task from `from` to `to` slots on all CPUs.
+    #[inline]
+    pub(crate) fn move_task(&self, file: usize, from: u32, to: u32) {
+        let histogram = self.histogram(file);
+        histogram.shift(from, to);
+        let most = histogram.max_from(self.most(file).max(to));
+        self.head[head::MOST + file].write(u64::from(most));
+    }
+
+    /// Returns the most slots that any task holds on all CPUs. Needs no lock.
+    #[inline]
+    pub(crate) fn most(&self, file: usize) -> u32 {
+        self.head[head::MOST + file].read() as u32
+    }
+
     #[inline]
     pub(crate) fn counters(&self) -> Counters<'a> {
         Counters(Words::new(self.head).part(head::STATS, stats::WORDS))

@@ -11,7 +11,7 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch};
+use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
 use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, run};
 use crate::module::Cache;
@@ -379,6 +379,10 @@ impl Instrument for Run<'_> {
         self.notes.extend(freed);
         let ended = watched.filter_map(|variable| ends::note(variable, &rows, &self.target));
         self.notes.extend(ended);
+        if report.refused > 0 {
+            let threads = report.refused;
+            self.notes.push(WatchNote::NotAccounted { threads }.into());
+        }
         let by = if self.request.by_thread {
             "thread"
         } else {

@@ -7,6 +7,7 @@ use crate::{Options, printable};
 
 mod derived;
 mod sentences;
+mod signals;
 
 pub(crate) use sentences::sentence;
 

@@ -249,6 +249,8 @@ notes! {
         Warning RestedForOthers { windows: u64, why: Option<String> };
         /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
         Plain SourcesUnread { file: String };
+        /// Threads inherited breakpoints for which the accounting of debug registers had no room. Their hits are counted.
+        Plain NotAccounted { threads: u64 };
     }
 
     /// A remark beside an event.

@@ -121,7 +121,7 @@ impl Queue {
         let outcome = |(prices, seed): (&Prices, u64)| {
             let load = Pairs::new(prices, &geometry, cpu_targets, work, seed);
             let costs = &prices.costs;
-            Machine::new(costs, cpus as usize, geometry.shards(), load, seed).run(BEFORE, EVENTS)
+            Machine::new(costs, cpus as usize, load.locks(), load, seed).run(BEFORE, EVENTS)
         };
         let outcomes: Vec<Outcome> = calibrations.iter().zip(0..).map(outcome).collect();
         let of = |part: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(part).collect::<Vec<f64>>();
@@ -163,14 +163,13 @@ impl Queue {
             ),
             format!(
                 "inputs (and their range over the calibrations): a task's call holds its lock for {} (tiptoe) or {} \
-                 (global_mutex), and takes and gives it back in {}; one for one CPU of {} holds for {} (tiptoe; all {shards} \
-                 locks in {}) or {} (global_mutex); outside: {}",
+                 (global_mutex), and takes and gives it back in {}; one for one CPU of {} holds for {} (tiptoe, which reads \
+                 {shards} shards) or {} (global_mutex); outside: {}",
                 ns(&|one| one.tiptoe.task.hold),
                 ns(&|one| one.global_mutex.task.hold),
                 ns(&|one| 2 * one.tiptoe.task.exchange),
                 self.cpus,
                 ns(&|one| one.tiptoe.of_cpu(self.cpus).hold),
-                ns(&|one| one.tiptoe.of_cpu(self.cpus).exchange * 2 * shards as u64),
                 ns(&|one| one.global_mutex.of_cpu(self.cpus).hold),
                 ns(&|one| one.outside)
             ),

@@ -99,6 +99,8 @@ pub(super) struct BreakpointReport {
     /// The numbers of hits that are not counted: lost ones, and those of threads that blocked the
     /// signal; then of gaps without an agent, and of traps without a cause.
     pub(super) missed: [u64; 4],
+    /// The threads whose debug registers could not be accounted for.
+    pub(super) refused: u64,
     /// The hits of other processes.
     pub(super) foreign: u64,
     pub(super) sees_kernel: bool,

@@ -214,7 +214,8 @@ impl Breakpoints for InProcessWatch {
         Ok(())
     }
 
-    /// Also makes the agent release the registers of ended threads.
+    /// Also makes the agent release the registers of ended threads, and reserve those that threads could not reserve
+    /// when they were created.
     fn poll(
         &mut self,
         at: &Targets,
@@ -333,6 +334,7 @@ impl Breakpoints for InProcessWatch {
             rows: self.sums.rows(),
             drops: self.sums.drops(),
             missed: [lost + self.holes, self.sums.late(), gaps, strays],
+            refused: hits.map_or(0, |hits| hits.refused()),
             foreign: 0,
             sees_kernel: false,
         })

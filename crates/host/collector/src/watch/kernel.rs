@@ -224,6 +224,7 @@ impl<F: InKernel> Breakpoints for F {
             rows: set.read()?,
             drops: set.drops()?,
             missed: [0; 4],
+            refused: 0,
             foreign: set.foreign()?,
             sees_kernel: set.sees_kernel(),
         })

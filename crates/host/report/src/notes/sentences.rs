@@ -9,6 +9,7 @@ use tiptoe_session::{
     ProcessNote, ScopeNote, StatNote, VariableEnd, WatchNote,
 };
 
+use super::signals::signal_name;
 use crate::number::counted;
 use crate::{cost, printable};
 
@@ -435,6 +436,9 @@ fn of_watch(note: &WatchNote) -> String {
         ),
         WatchNote::SourcesUnread { file } => format!(
             "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
+        WatchNote::NotAccounted { threads } => format!(
+            "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
+            counted(*threads, "thread")
         ),
     }
 }
@@ -472,24 +476,4 @@ fn few(all: &[String], most: usize) -> String {
 
 fn seconds(ns: u64, decimals: usize) -> String {
     format!("{:.decimals$} s", ns as f64 / 1e9)
-}
-
-/// Returns the name of a signal that ends programs, by its number on Linux.
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        31 => "SIGSYS",
-        _ => return None,
-    })
 }

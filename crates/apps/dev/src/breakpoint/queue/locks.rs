@@ -53,6 +53,10 @@ pub(super) struct Call {
     pub(super) exchange: Ps,
     /// The additional time for each lock that another CPU had last.
     pub(super) moved: Ps,
+    /// Locks that it does not take, but whose data it reads or makes others read again.
+    pub(super) seen: Range<usize>,
+    /// The additional time for each of these that another CPU had last.
+    pub(super) seen_moved: Ps,
     /// How long the call holds all of its locks.
     pub(super) hold: Ps,
     /// Whether the end of the call completes a unit of work.
@@ -258,6 +262,13 @@ impl<'a, L: Load> Machine<'a, L> {
             }
             false => {
                 after += call.hold + call.exchange;
+                for seen in &mut self.locks[call.seen.clone()] {
+                    let had_last = seen.had_last.as_mut().filter(|other| **other != cpu);
+                    if let Some(other) = had_last {
+                        *other = cpu;
+                        after += call.seen_moved;
+                    }
+                }
                 Phase::Giving(call.locks.start, false)
             }
         };

@@ -74,24 +74,20 @@ impl Holds {
 /// is not given.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
-    let within = |pair: f64, locks: usize| {
-        let lock = lock_ns(locks);
-        let hold = (pair - ideal) / 2.0 - lock * locks as f64;
+    let lock = lock_ns();
+    let within = |pair: f64| {
+        let hold = (pair - ideal) / 2.0 - lock;
         LockTimes {
             hold: ps(hold),
             exchange: ps(lock / 2.0),
         }
     };
     let holds = |form: Form| -> Result<Holds, Error> {
-        let of_cpu = sizes.iter().map(|&cpus| {
-            let locks = match form {
-                Form::GlobalMutex => 1,
-                _ => super::geometry(cpus, stress.slots)?.shards(),
-            };
-            Ok((cpus, within(pair(stress, form, cpus, 100)?, locks)))
-        });
+        let of_cpu = sizes
+            .iter()
+            .map(|&cpus| Ok((cpus, within(pair(stress, form, cpus, 100)?))));
         Ok(Holds {
-            task: within(pair(stress, form, 2, 0)?, 1),
+            task: within(pair(stress, form, 2, 0)?),
             of_cpu: of_cpu.collect::<Result<_, Error>>()?,
         })
     };
@@ -156,24 +152,16 @@ fn spin_and_look() {
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// Returns the time to take and release a free lock, in ns, if this number of locks is taken and then released. They
-/// are spaced as in `tiptoe_sync`.
-fn lock_ns(locks: usize) -> f64 {
-    const LINE: usize = 16;
-    let words: Vec<AtomicU64> = (0..locks * LINE).map(|_| AtomicU64::new(0)).collect();
-    let locks = || words.iter().step_by(LINE);
-    let times = 10_000 / locks().len() as u32 + 1;
+/// Measures a free lock, which is taken and released as in `tiptoe_sync`.
+fn lock_ns() -> f64 {
+    let word = AtomicU64::new(0);
     // Acquire and Release only give the instructions of `tiptoe_sync`, because there is one thread.
-    let all = per(times, || {
-        for word in black_box(locks()) {
-            let taken = word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
-            let _ = black_box(taken);
-        }
-        for word in black_box(locks()) {
-            black_box(word.swap(0, Ordering::Release));
-        }
-    });
-    all / locks().len() as f64
+    per(10_000, || {
+        let word = black_box(&word);
+        let taken = word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+        let _ = black_box(taken);
+        black_box(word.swap(0, Ordering::Release));
+    })
 }
 
 /// The additional times for data that another CPU had last; fields as in [`Prices`].

@@ -107,8 +107,8 @@ fn prices() -> Prices {
         hold,
         exchange: 4_000,
     };
-    let holds = |of_cpu: [Ps; 3]| {
-        let of_cpu = [1, 16, 64].into_iter().zip(of_cpu.map(held));
+    let holds = |of_cpu: [Ps; 4]| {
+        let of_cpu = [1, 16, 64, 256].into_iter().zip(of_cpu.map(held));
         Holds::fixed(held(9_000), &of_cpu.collect::<Vec<_>>())
     };
     Prices {
@@ -120,8 +120,8 @@ fn prices() -> Prices {
             woken: 5_000_000,
         },
         outside: 1_000,
-        tiptoe: holds([30_000, 100_000, 400_000]),
-        global_mutex: holds([30_000, 60_000, 200_000]),
+        tiptoe: holds([30_000, 60_000, 160_000, 540_000]),
+        global_mutex: holds([30_000, 50_000, 80_000, 190_000]),
         handed: 100_000,
         moved: 60_000,
     }
@@ -132,7 +132,7 @@ fn pairs(cpus: u32, shards: Option<u32>, cpu_targets: u32, seed: u64) -> Outcome
     let geometry = shards.map_or(geometry, |shards| geometry.with_shards(shards));
     let prices = prices();
     let load = Pairs::new(&prices, &geometry, cpu_targets, 0, seed);
-    let machine = Machine::new(&prices.costs, cpus as usize, geometry.shards(), load, seed);
+    let machine = Machine::new(&prices.costs, cpus as usize, load.locks(), load, seed);
     machine.run(50_000, 300_000)
 }
 
@@ -165,6 +165,18 @@ fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     let seen = pairs(64, Some(1), 0, 1);
     let waiting = seen.waited as f64 / (64 * seen.time) as f64;
     assert!(waiting > 0.8, "{waiting}");
+}
+
+/// Regression: a request for a CPU took all shards, so that a pair took 800 us on 256 CPUs where one mutex took 130.
+#[test]
+fn one_pair_of_a_hundred_for_a_cpu_takes_less_than_with_one_mutex() {
+    for cpus in [16, 64, 256] {
+        let [ours, mutex] = [None, Some(1)].map(|shards| {
+            let seen = pairs(cpus, shards, 1, 1);
+            seen.time as f64 / seen.done as f64
+        });
+        assert!(ours < mutex, "{cpus} CPUs: {ours} and {mutex} ps");
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod proxies;
 mod refused;
 #[cfg(test)]
 mod tests;
+mod thread_ids;
 mod wait_totals;
 
 use blame::Holders;
@@ -32,6 +33,7 @@ pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
+pub use thread_ids::ThreadIds;
 pub use wait_totals::WaitTotals;
 
 /// The scope of waits that the kernel reported.

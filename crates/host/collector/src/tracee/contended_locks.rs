@@ -18,8 +18,8 @@ use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
-use crate::request::{By, Error};
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
+use crate::request::Error;
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
 
 /// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
 /// contains it.
@@ -34,6 +34,7 @@ pub struct LockWatch {
     names: Option<Names>,
     early: EarlyWaits,
     seen: SeenWaits,
+    ids: ThreadIds,
 }
 
 /// Makes the agent skip the standard library's functions that were compiled into a module.
@@ -193,7 +194,9 @@ impl Tracee {
         }
         let threads = self.target.process.threads()?;
         if let Some(link) = &self.target.link {
-            self.watched_locks.seen.look(link, &threads);
+            let LockWatch { seen, ids, .. } = &mut self.watched_locks;
+            ids.look(self.target.process, &threads);
+            seen.look(link, &threads, ids);
         }
         if let Some(names) = &mut self.watched_locks.names
             && names.maps == maps
@@ -246,13 +249,13 @@ impl Tracee {
         let scopes = (by == ByLock::Scope).then(|| self.scope_names());
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
-        let seen = &self.watched_locks.seen;
+        let LockWatch { seen, ids, .. } = &self.watched_locks;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| match owner {
             Some(owner) => {
                 let ended = Some(owner.tid).filter(|tid| seen.has_ended(*tid));
                 let seen_ns = |index| seen.seen_ns(ended.unwrap_or(0), index, words);
                 let seen_ns: &dyn Fn(u32) -> u64 = &seen_ns;
-                let thread = owner.key(By::Thread);
+                let thread = ids.label(owner.tid, &owner.comm);
                 noted.add_holder(owner.tid, &thread);
                 noted.add_thread(&thread, words, scopes.as_ref(), ended.map(|_| seen_ns));
             }

@@ -10,25 +10,28 @@ use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
+use crate::ulocks::ThreadIds;
+
 #[derive(Default)]
 pub(super) struct SeenWaits {
-    /// The threads that had ended at the last look.
+    /// The threads that had ended at the last look, by the ids in their slabs.
     ended: BTreeSet<u32>,
     /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
 }
 
 impl SeenWaits {
-    /// Looks at all threads that have words; `threads` are the living ones.
-    pub(super) fn look(&mut self, link: &Link, threads: &[u32]) {
+    /// Looks at all threads that have words; `threads` are the living ones, by their ids in /proc.
+    pub(super) fn look(&mut self, link: &Link, threads: &[u32], ids: &ThreadIds) {
+        let lives = |own| ids.outer(own).is_some_and(|tid| threads.contains(&tid));
         let data = link.data();
         let now = clock::ticks();
-        self.ended.retain(|tid| !threads.contains(tid));
+        self.ended.retain(|tid| !lives(*tid));
         for slab in data.entered() {
             let Some((tid, _)) = data.slab_owner(slab) else {
                 continue;
             };
-            if !threads.contains(&tid) {
+            if !lives(tid) {
                 self.ended.insert(tid);
                 continue;
             }

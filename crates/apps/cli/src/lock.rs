@@ -59,8 +59,9 @@ Spinning is not seen. Children of CMD are not traced.
 Waits that began before the trace have rows of their own, marked `>=`. They are observed from \
 outside, as by --now: they count from when the thread last ran (a signal, SIGSTOP or an attach \
 makes it run for a moment). They end with the last check, twice a second, that found the \
-thread still asleep. Threads that wait for each other when the trace ends are reported as a \
-deadlock.
+thread still asleep. Waits that are not over when the trace ends count until then, also marked \
+`>=`. Threads that wait for each other then are reported as a deadlock. Threads of a container \
+are reported by the ids that they have outside of it.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, by the call site that \
 took it: from the call that takes it (or the end of the wait in that call) to the call that \
 releases it. It patches pthread_mutex_lock and similar functions: each call of these costs 1 \

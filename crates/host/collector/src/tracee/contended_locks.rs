@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tiptoe_attach::link::Link;
 use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
+use tiptoe_price::clock;
 use tiptoe_session::LockNote;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
@@ -238,8 +239,8 @@ impl Tracee {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
-        let mut noted = WaitRecords::default();
-        self.note_in_kernel(&mut noted)?;
+        let mut noted = WaitRecords::at(clock::ticks());
+        self.note_in_kernel(&mut noted, by == ByLock::Thread)?;
         self.watched_locks
             .early
             .add_to(&mut noted, by != ByLock::Scope);

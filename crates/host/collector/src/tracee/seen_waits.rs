@@ -10,7 +10,7 @@ use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
-use crate::ulocks::ThreadIds;
+use crate::ulocks::{ThreadIds, ns_between};
 
 #[derive(Default)]
 pub(super) struct SeenWaits {
@@ -62,8 +62,6 @@ impl SeenWaits {
         };
         let seen = self.seen.get(&(tid, index));
         let seen = seen.filter(|(then, _)| *then == beginning);
-        let ticks = seen.map_or(0, |(_, at)| at.saturating_sub(since));
-        let ns = (u128::from(ticks) * u128::from(clock::ns_per_tick())) >> 32;
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        seen.map_or(0, |(_, at)| ns_between(since, *at))
     }
 }

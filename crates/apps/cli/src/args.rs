@@ -284,14 +284,13 @@ pub struct Common {
     #[arg(long, value_name = "WHAT", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// Limit of the cost: 1%, 0.5 or off
+    /// Limit of the cost: 1%, 0.5 or off [default: 1%]
     ///
     /// The share of the target's CPU time that tracing may take. When it is used up, calls are only counted, and the
     /// kernel's probes are closed for part of the time. A trap that is hit more than 10,000 times a second is disabled.
     /// off: no limit.
-    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
-          allow_hyphen_values = true)]
-    pub budget: Budget,
+    #[arg(long, value_name = "PERCENT|off", value_parser = values::budget, allow_hyphen_values = true)]
+    pub budget: Option<Budget>,
 
     /// Trace the whole system
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
@@ -300,6 +299,13 @@ pub struct Common {
     /// Start this command and trace it
     #[arg(last = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
+}
+
+impl Common {
+    /// Returns the limit of the cost.
+    pub fn limit(&self) -> Budget {
+        self.budget.unwrap_or(Budget::Percent(1.0))
+    }
 }
 
 #[cfg(test)]
@@ -326,11 +332,11 @@ mod tests {
     fn targets_are_parsed_and_defaults_filled_in() {
         let args = parse("f g -p 1,2 -p 3").unwrap();
         assert_eq!(
-            (args.specs, args.common.pids),
+            (args.specs, args.common.pids.clone()),
             (vec!["f".into(), "g".into()], vec![1, 2, 3])
         );
         assert_eq!(
-            (args.common.via, args.common.budget),
+            (args.common.via, args.common.limit()),
             (Via::Auto, Budget::Percent(1.0))
         );
         let args = parse("f --json -- ls -p --json").unwrap();
@@ -346,7 +352,7 @@ mod tests {
         assert_eq!(args.common.duration, Some(Duration::from_millis(500)));
         assert_eq!(args.common.interval, Some(Duration::from_secs(2)));
         assert_eq!(
-            (args.common.budget, args.common.via),
+            (args.common.limit(), args.common.via),
             (Budget::Off, Via::Kernel)
         );
         assert_eq!(args.by, Some(ByWord::Comm));
@@ -362,7 +368,7 @@ mod tests {
         assert_eq!(args.timing.slower, Some(500_000));
         assert_eq!(args.timing.under.as_deref(), Some("g"));
         assert_eq!(args.by, Some(ByWord::Arg0));
-        assert_eq!(args.common.budget, Budget::Percent(0.5));
+        assert_eq!(args.common.budget, Some(Budget::Percent(0.5)));
     }
 
     #[test]

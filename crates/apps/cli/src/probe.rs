@@ -85,7 +85,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         duration: common.duration,
         delay: common.delay,
         interval: common.interval,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
         stop,
         hand_on,
@@ -98,7 +98,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     }
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
-    let above = common.budget.share().and_then(above);
+    let above = common.limit().share().and_then(above);
     let more = above.into_iter().chain(interrupt::unsaid(notes));
     outcome.session.notes.extend(more);
     let extras = ReportExtras {

@@ -24,7 +24,7 @@ Examples:
   tiptoe watch head -p 42 --trace            each access as it happens";
 
 pub const WATCH_BUDGET: &str = "\
-Limit of the cost: 1%, 0.5 or off
+Limit of the cost: 1%, 0.5 or off [default: 1%]
 
 The share of one CPU's time that accesses may take. Beyond it the watch rests for part of the \
 time. off: no limit.";
@@ -197,7 +197,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         via: common.via,
         rotate: args.rotate,
         stats: args.stats,
-        budget: common.budget,
+        budget: common.limit(),
         options: RunOptions {
             duration: common.duration,
             stop,

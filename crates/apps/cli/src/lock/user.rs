@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tiptoe_collector::{ByLock, Request, RequestTarget};
+use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -54,7 +55,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         duration: common.duration,
         delay: common.delay,
         interval: None,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
         stop,
         hand_on,
@@ -62,11 +63,25 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
+    if common.budget.is_some_and(|budget| budget.share().is_some()) {
+        outcome
+            .session
+            .notes
+            .extend(ignored_budget(&outcome.session));
+    }
     let extras = ReportExtras {
         histograms: args.histograms,
         ..ReportExtras::default()
     };
     Ok(probe::print_outcome(outcome, output, &common, extras))
+}
+
+/// Returns a note if the kernel reports the waits of a process, because the agent could not enter: there they have no
+/// limit.
+fn ignored_budget(session: &Session) -> Option<Note> {
+    let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
+    let mut notes = session.notes.iter();
+    notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
 /// Prints what the threads of each process wait for now.

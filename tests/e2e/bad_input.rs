@@ -193,6 +193,25 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
+/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` left it out.
+#[test]
+fn the_words_of_via_were_another_commands() {
+    let hot = target("hot").display().to_string();
+    for (command, has_threads) in [("probe", false), ("lock", false), ("watch", true)] {
+        let line = match command {
+            "lock" => "lock --via magic --".to_owned(),
+            _ => format!("{command} main --via magic --"),
+        };
+        let talk = type_in(&format!("tiptoe {line} {hot}")).stderr;
+        let help = type_in(&format!("tiptoe {command} -h")).stdout;
+        for text in [talk, help] {
+            let text = String::from_utf8_lossy(&text);
+            assert!(text.contains("agent, kernel"), "{command}: {text}");
+            assert_eq!(text.contains("kernel-task"), has_threads, "{command}: {text}");
+        }
+    }
+}
+
 /// A list from `pidof`, which separates process ids by spaces, must be refused with a hint.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {

@@ -71,7 +71,7 @@ pub enum Command {
         // Not implemented yet. An error says that, so that the name is reserved.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
-        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG),
+        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
         _ => arg,
     }))]
     Watch(Box<WatchArgs>),
@@ -281,7 +281,7 @@ pub struct Common {
     /// What counts: agent, kernel or auto
     ///
     /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel.
-    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto)]
+    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto, value_parser = values::via)]
     pub via: Via,
 
     /// Limit of the cost: 1%, 0.5 or off [default: 1%]

@@ -29,7 +29,7 @@ Limit of the cost: 1%, 0.5 or off [default: 1%]
 The share of one CPU's time that accesses may take. Beyond it the watch rests for part of the \
 time. off: no limit.";
 
-pub const WATCH_VIA: &str = "What watches: agent, kernel, auto";
+pub const WATCH_VIA: &str = "agent, kernel, kernel-task or auto";
 
 pub const WATCH_VIA_LONG: &str = "\
 What watches: agent, kernel, kernel-task or auto

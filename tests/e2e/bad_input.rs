@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Probe, command, target};
+use tiptoe_tests::{Probe, Process, command, target};
 
 fn refused(arguments: &[&str], words: &[&str]) {
     let output: Output = command().args(arguments).output().expect("tiptoe runs");
@@ -97,6 +97,8 @@ const WRONG: &[&str] = &[
     "watch counts[0] --delay 1 -- HOT",
     "watch counts[0] --when value -- HOT",
     "watch 0xzz -- HOT",
+    "watch add:x --changed -- HOT",
+    "watch add:x --when new==0 -- HOT",
     "stat",
     "stat -e no-such-event -- HOT",
     "stat -e cylces -- HOT",
@@ -207,7 +209,11 @@ fn the_words_of_via_were_another_commands() {
         for text in [talk, help] {
             let text = String::from_utf8_lossy(&text);
             assert!(text.contains("agent, kernel"), "{command}: {text}");
-            assert_eq!(text.contains("kernel-task"), has_threads, "{command}: {text}");
+            assert_eq!(
+                text.contains("kernel-task"),
+                has_threads,
+                "{command}: {text}"
+            );
         }
     }
 }
@@ -310,6 +316,32 @@ fn a_probe_on_data() {
         ],
         &["choices"],
     );
+}
+
+/// Regression: `--thread` was ignored if all threads share the variable. `--changed` and `--when` compared code with 0.
+#[test]
+fn options_of_watch_that_do_nothing_were_ignored() {
+    let mut program = Process::waiting(&target("hot"), &["1", "1"]);
+    let pid = program.pid().to_string();
+    let watch = ["watch", "add:x", "-p", &pid];
+    for (options, said) in [
+        (
+            &["--thread", &pid][..],
+            "--thread is for a variable that each thread has",
+        ),
+        (
+            &["--changed"],
+            "--changed compares values, and `hot:add:x` is code",
+        ),
+        (
+            &["--when", "new == 0"],
+            "--when compares values, and `hot:add:x` is code",
+        ),
+    ] {
+        refused(&[&watch[..], options].concat(), &[said]);
+    }
+    program.go();
+    assert!(program.finish().1.success());
 }
 
 #[test]

@@ -239,7 +239,12 @@ impl Tracee {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
-        let mut noted = WaitRecords::at(clock::ticks());
+        // Waits in an ended process were seen only until the last look.
+        let now = match self.target.has_ended() {
+            true => self.watched_locks.seen.last_look(),
+            false => clock::ticks(),
+        };
+        let mut noted = WaitRecords::at(now);
         self.note_in_kernel(&mut noted, by == ByLock::Thread)?;
         self.watched_locks
             .early

@@ -18,6 +18,8 @@ pub(super) struct SeenWaits {
     ended: BTreeSet<u32>,
     /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
+    /// The time of the last look, in ticks.
+    at: u64,
 }
 
 impl SeenWaits {
@@ -26,6 +28,7 @@ impl SeenWaits {
         let lives = |own| ids.outer(own).is_some_and(|tid| threads.contains(&tid));
         let data = link.data();
         let now = clock::ticks();
+        self.at = now;
         self.ended.retain(|tid| !lives(*tid));
         for slab in data.entered() {
             let Some((tid, _)) = data.slab_owner(slab) else {
@@ -46,6 +49,11 @@ impl SeenWaits {
                 };
             }
         }
+    }
+
+    /// Returns the time of the last look, in ticks; 0 before the first.
+    pub(super) fn last_look(&self) -> u64 {
+        self.at
     }
 
     pub(super) fn has_ended(&self, tid: u32) -> bool {

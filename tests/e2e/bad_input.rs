@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Probe, command, target};
+use tiptoe_tests::{Probe, Process, command, target};
 
 fn refused(arguments: &[&str], words: &[&str]) {
     let output: Output = command().args(arguments).output().expect("tiptoe runs");
@@ -39,6 +39,7 @@ const WRONG: &[&str] = &[
     "probe main -- /nonexistent/program",
     "probe chose -- HOT",
     "probe zzz* -- HOT",
+    "probe ad[d] -- HOT",
     "probe choices -- HOT",
     "probe libc.so.6 -- HOT",
     "probe mem:x -- HOT",
@@ -82,6 +83,9 @@ const WRONG: &[&str] = &[
     "lock --kernel --hold x -- HOT",
     "lock --kernel --via agent -- HOT",
     "lock --kernel --force -- HOT",
+    "lock --kernel --budget 1% -- HOT",
+    "lock --via kernel --budget 1% -- HOT",
+    "lock --now -p 1 --budget 1%",
     "lock --via kernel --force -- HOT",
     "lock --now -p 1 --interval 1",
     "lock --now -p 1 --force",
@@ -94,6 +98,9 @@ const WRONG: &[&str] = &[
     "watch counts[0] --delay 1 -- HOT",
     "watch counts[0] --when value -- HOT",
     "watch 0xzz -- HOT",
+    "watch 0xfffffffffffffff8:8 -- HOT",
+    "watch add:x --changed -- HOT",
+    "watch add:x --when new==0 -- HOT",
     "stat",
     "stat -e no-such-event -- HOT",
     "stat -e cylces -- HOT",
@@ -186,6 +193,29 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
         for option in options(&rest) {
             let is_listed = options(&help).any(|listed| listed == option);
             assert!(is_listed, "{option} is no option: {line}: {talk}");
+        }
+    }
+}
+
+/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` left it out.
+#[test]
+fn the_words_of_via_were_another_commands() {
+    let hot = target("hot").display().to_string();
+    for (command, has_threads) in [("probe", false), ("lock", false), ("watch", true)] {
+        let line = match command {
+            "lock" => "lock --via magic --".to_owned(),
+            _ => format!("{command} main --via magic --"),
+        };
+        let talk = type_in(&format!("tiptoe {line} {hot}")).stderr;
+        let help = type_in(&format!("tiptoe {command} -h")).stdout;
+        for text in [talk, help] {
+            let text = String::from_utf8_lossy(&text);
+            assert!(text.contains("agent, kernel"), "{command}: {text}");
+            assert_eq!(
+                text.contains("kernel-task"),
+                has_threads,
+                "{command}: {text}"
+            );
         }
     }
 }
@@ -288,6 +318,32 @@ fn a_probe_on_data() {
         ],
         &["choices"],
     );
+}
+
+/// Regression: `--thread` was ignored if all threads share the variable. `--changed` and `--when` compared code with 0.
+#[test]
+fn options_of_watch_that_do_nothing_were_ignored() {
+    let mut program = Process::waiting(&target("hot"), &["1", "1"]);
+    let pid = program.pid().to_string();
+    let watch = ["watch", "add:x", "-p", &pid];
+    for (options, said) in [
+        (
+            &["--thread", &pid][..],
+            "--thread is for a variable that each thread has",
+        ),
+        (
+            &["--changed"],
+            "--changed compares values, and `hot:add:x` is code",
+        ),
+        (
+            &["--when", "new == 0"],
+            "--when compares values, and `hot:add:x` is code",
+        ),
+    ] {
+        refused(&[&watch[..], options].concat(), &[said]);
+    }
+    program.go();
+    assert!(program.finish().1.success());
 }
 
 #[test]

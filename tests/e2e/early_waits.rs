@@ -115,6 +115,40 @@ fn a_program_that_was_deadlocked_before_is_said_to_be() {
     }
 }
 
+/// Regression: "no thread waited for a lock" was printed above a deadlock, because waits that are not over had no row.
+#[test]
+fn waits_that_were_not_over_had_no_row() {
+    for via in ["agent", "kernel"] {
+        if via == "kernel" && !is_root() {
+            return skipped("--via kernel", "needs root");
+        }
+        let mut program = Process::waiting(&target("deadlock"), &[]);
+        let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
+        ours.wait_ready();
+        program.go();
+        assert_eq!(program.line(), "stuck");
+        let report = ours.interrupt();
+        let locks = &report.value["locks"];
+        for (lock, waits) in [("deadlock:lock_a", 2), ("deadlock:lock_b", 1)] {
+            let row = rows(&report).iter().find(|row| row["lock"] == lock);
+            let unfinished = &row.unwrap_or_else(|| panic!("{via}: {locks:#}"))["unfinished"];
+            assert_eq!(unfinished["waits"], waits, "{via}: {locks:#}");
+            assert!(
+                unfinished["total_ns"].as_u64() > Some(0),
+                "{via}: {locks:#}"
+            );
+        }
+        assert_eq!(locks["unfinished"], 3, "{via}: {locks:#}");
+        assert_eq!(
+            locks["deadlocks"].as_array().map(Vec::len),
+            Some(1),
+            "{via}: {locks:#}"
+        );
+        program.close();
+        assert!(program.finish().1.success());
+    }
+}
+
 /// Regression: a command that ended before tiptoe read its libraries had no row, and nothing said
 /// so.
 #[test]

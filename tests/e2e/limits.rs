@@ -228,6 +228,45 @@ fn a_full_disk() {
     waiting.end();
 }
 
+/// Regression: when the disk was full, the lines of all calls were deleted. They must stay, as many as found room.
+#[test]
+fn a_full_disk_took_the_records_along() {
+    if !is_root() {
+        return skipped("a full disk", "needs root");
+    }
+    const PAGE: usize = 4096;
+    let script = "set -e; mount -t tmpfs -o size=4k tmpfs /mnt; status=0; \"$@\" >/dev/null || status=$?; \
+                  cat /mnt/lines; exit $status";
+    let traced = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(command().get_program())
+        .args([
+            "probe",
+            "--record",
+            "add",
+            "--budget",
+            "off",
+            "-o",
+            "/mnt/lines",
+            "--",
+        ])
+        .arg(target("hot"))
+        .args(["1", "2000"])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&traced.stderr);
+    assert_eq!(traced.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("/mnt/lines") && said.contains("No space left on device"),
+        "{said}"
+    );
+    let lines = String::from_utf8_lossy(&traced.stdout);
+    assert_eq!(lines.len(), PAGE, "{lines}");
+    let mut whole: Vec<&str> = lines.lines().collect();
+    whole.pop();
+    assert!(whole.iter().all(|line| line.contains(":add  ")), "{lines}");
+}
+
 /// If the command failed, tiptoe must exit with the command's status.
 #[test]
 fn a_command_and_a_full_device() {

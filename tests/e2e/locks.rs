@@ -275,33 +275,43 @@ fn the_number_of_readers_is_reported() {
     assert!(semaphore.expect("they wait")["readers"].is_null());
 }
 
-/// Hold times, grouped by the caller that takes the lock, must be those that the program measures.
+/// Hold times, grouped by the caller that takes the lock, must be within the sums that the program measures. Regression:
+/// holds of an adaptive mutex were 8 to 12% too long.
 #[test]
 fn holds_are_timed() {
     let watch = || Probe::lock().with(&["--hold", "cache_lock"]);
-    let run = watch().run(&target("slow_holder"), &["300"]);
-    let report = run.good();
-    let held = |site: &str| {
+    for kind in ["normal", "adaptive"] {
+        let run = watch().run(&target("slow_holder"), &["300", kind]);
+        let report = run.good();
         let holds = report.value["locks"]["holds"].as_array().expect("holds");
-        let from = |hold: &&Value| {
-            hold["callsite"]
-                .as_str()
-                .is_some_and(|at| at.starts_with(site))
+        let held = |site: &str| {
+            let from = |hold: &&Value| {
+                hold["callsite"]
+                    .as_str()
+                    .is_some_and(|at| at.starts_with(site))
+            };
+            let found = holds
+                .iter()
+                .find(from)
+                .unwrap_or_else(|| panic!("{site}: {holds:#?}"));
+            assert_eq!(found["lock"], "slow_holder:cache_lock");
+            ["count", "total_ns"].map(|what| found[what].as_u64().expect(what))
         };
-        let found = holds
-            .iter()
-            .find(from)
-            .unwrap_or_else(|| panic!("{site}: {holds:#?}"));
-        assert_eq!(found["lock"], "slow_holder:cache_lock");
-        ["count", "total_ns"].map(|what| found[what].as_u64().expect(what))
-    };
-    let [count, total_ns] = held("slow_holder:slow_holder+");
-    assert_eq!(count, run.expected().0["holds"]);
-    // The program's time is shorter, because the program reads its clock while it holds the lock.
-    let own = run.expected().0["held_ns"];
-    assert!(own <= total_ns, "{total_ns} of {own}");
-    let [count, _] = held("slow_holder:quick+");
-    assert!(count > 0);
+        let [count, slow_ns] = held("slow_holder:slow_holder+");
+        let own = run.expected().0;
+        assert_eq!(count, own["holds"]);
+        // The program reads its own clock within each hold, and before and after it.
+        let bounds = own["held_ns"]..=own["rounds_ns"];
+        assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
+        let [count, quick_ns] = held("slow_holder:quick+");
+        assert!(count > 0);
+        // Only one thread holds the lock at a time.
+        let time = report.value["duration_ns"].as_u64();
+        assert!(
+            Some(slow_ns + quick_ns) <= time,
+            "{kind}: {holds:#?} in {time:?}"
+        );
+    }
     for (name, why) in [
         ("no_such", "no variable"),
         ("cache_lock+0xffffffffffffffff", "beyond the last address"),

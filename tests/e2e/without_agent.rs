@@ -102,6 +102,29 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
 }
 
+/// Regression: `--by` was ignored silently, because only the agent splits counts.
+#[test]
+fn counts_of_go_were_not_split_and_nothing_said_so() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let program = match go_target("mixed_go", &[]) {
+        Ok(program) => program,
+        Err(why) => return skipped("go", &why),
+    };
+    for (options, is_split) in [(&[][..], false), (&["--by", "thread"], true)] {
+        let run = Probe::new(&["main.deep"]).with(options).run(&program, &[]);
+        let report = run.report.expect("a report");
+        assert!(report.count("main.deep") > 0, "{:#}", report.value);
+        let notes = report.value["notes"].to_string();
+        assert_eq!(
+            notes.contains("`--by` cannot split them"),
+            is_split,
+            "{notes}"
+        );
+    }
+}
+
 /// Regression: calls of `deep` that restarted because their stack was too small were counted twice.
 /// Nor did the report say that the kernel takes no times.
 #[test]

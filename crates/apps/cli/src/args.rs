@@ -71,7 +71,7 @@ pub enum Command {
         // Not implemented yet. An error says that, so that the name is reserved.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
-        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG),
+        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
         _ => arg,
     }))]
     Watch(Box<WatchArgs>),
@@ -283,17 +283,16 @@ pub struct Common {
     ///
     /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel; where
     /// the agent would need a trap, the cheaper of the two.
-    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto)]
+    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto, value_parser = values::via)]
     pub via: Via,
 
-    /// Limit of the cost: 1%, 0.5 or off
+    /// Limit of the cost: 1%, 0.5 or off [default: 1%]
     ///
     /// The share of the target's CPU time that tracing may take. When it is used up, calls are only counted, and the
     /// kernel's probes are closed for part of the time. A trap that is hit more than 10,000 times a second is disabled.
     /// off: no limit.
-    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
-          allow_hyphen_values = true)]
-    pub budget: Budget,
+    #[arg(long, value_name = "PERCENT|off", value_parser = values::budget, allow_hyphen_values = true)]
+    pub budget: Option<Budget>,
 
     /// Trace the whole system
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
@@ -302,6 +301,13 @@ pub struct Common {
     /// Start this command and trace it
     #[arg(last = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
+}
+
+impl Common {
+    /// Returns the limit of the cost.
+    pub fn limit(&self) -> Budget {
+        self.budget.unwrap_or(Budget::Percent(1.0))
+    }
 }
 
 #[cfg(test)]
@@ -328,11 +334,11 @@ mod tests {
     fn targets_are_parsed_and_defaults_filled_in() {
         let args = parse("f g -p 1,2 -p 3").unwrap();
         assert_eq!(
-            (args.specs, args.common.pids),
+            (args.specs, args.common.pids.clone()),
             (vec!["f".into(), "g".into()], vec![1, 2, 3])
         );
         assert_eq!(
-            (args.common.via, args.common.budget),
+            (args.common.via, args.common.limit()),
             (Via::Auto, Budget::Percent(1.0))
         );
         let args = parse("f --json -- ls -p --json").unwrap();
@@ -348,7 +354,7 @@ mod tests {
         assert_eq!(args.common.duration, Some(Duration::from_millis(500)));
         assert_eq!(args.common.interval, Some(Duration::from_secs(2)));
         assert_eq!(
-            (args.common.budget, args.common.via),
+            (args.common.limit(), args.common.via),
             (Budget::Off, Via::Kernel)
         );
         assert_eq!(args.by, Some(ByWord::Comm));
@@ -364,7 +370,7 @@ mod tests {
         assert_eq!(args.timing.slower, Some(500_000));
         assert_eq!(args.timing.under.as_deref(), Some("g"));
         assert_eq!(args.by, Some(ByWord::Arg0));
-        assert_eq!(args.common.budget, Budget::Percent(0.5));
+        assert_eq!(args.common.budget, Some(Budget::Percent(0.5)));
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         hold: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
         options: RunOptions {
             delay: common.delay,
@@ -100,7 +100,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     }
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
-    let above = common.budget.share().and_then(above);
+    let above = common.limit().share().and_then(above);
     let more = above.into_iter().chain(interrupt::unsaid(notes));
     outcome.session.notes.extend(more);
     let extras = ReportExtras {

@@ -24,12 +24,12 @@ Examples:
   tiptoe watch head -p 42 --trace            each access as it happens";
 
 pub const WATCH_BUDGET: &str = "\
-Limit of the cost: 1%, 0.5 or off
+Limit of the cost: 1%, 0.5 or off [default: 1%]
 
 The share of one CPU's time that accesses may take. Beyond it the watch rests for part of the \
 time. off: no limit.";
 
-pub const WATCH_VIA: &str = "What watches: agent, kernel, auto";
+pub const WATCH_VIA: &str = "agent, kernel, kernel-task or auto";
 
 pub const WATCH_VIA_LONG: &str = "\
 What watches: agent, kernel, kernel-task or auto
@@ -197,7 +197,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         via: common.via,
         rotate: args.rotate,
         stats: args.stats,
-        budget: common.budget,
+        budget: common.limit(),
         options: RunOptions {
             duration: common.duration,
             stop,

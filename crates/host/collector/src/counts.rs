@@ -141,7 +141,7 @@ pub fn plain(name: &[u8]) -> String {
 
 pub struct SlabOwner {
     pub tid: u32,
-    comm: String,
+    pub comm: String,
 }
 
 impl SlabOwner {

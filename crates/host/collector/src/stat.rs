@@ -102,7 +102,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         }
     }
     session.events = events(&total);
-    runs.finish(&mut stat, total);
+    runs.finish(&mut stat);
     // No event means no work at context switches, so no cost.
     if !is_free {
         cost::put(request, &mut session, &mut stat, switches);

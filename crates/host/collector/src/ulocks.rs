@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexCounts, FutexKey};
-use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
+use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers, Unfinished};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
@@ -15,6 +15,7 @@ use crate::scopes::Tree;
 mod blame;
 mod by;
 mod early;
+mod hold_rows;
 mod lock_kind;
 mod named;
 mod names;
@@ -23,6 +24,8 @@ mod proxies;
 mod refused;
 #[cfg(test)]
 mod tests;
+mod thread_ids;
+mod unfinished;
 mod wait_totals;
 
 use blame::Holders;
@@ -32,6 +35,8 @@ pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
+pub use thread_ids::ThreadIds;
+pub use unfinished::ns_between;
 pub use wait_totals::WaitTotals;
 
 /// The scope of waits that the kernel reported.
@@ -166,7 +171,12 @@ pub struct WaitRecords {
     threads: BTreeMap<u32, String>,
     all_waits: u64,
     all_wakes: u64,
-    unfinished: u64,
+    /// Waits that were not over when the trace ended, by the same keys as `waits`.
+    unfinished: BTreeMap<(Key, String), Unfinished>,
+    /// Waits that were not over, of threads that had ended.
+    unfinished_without_row: u64,
+    /// The time of the reading, in ticks.
+    now: u64,
     others: u64,
     drops: Vec<Dropped>,
 }
@@ -193,22 +203,23 @@ impl WaitRecords {
         for index in on {
             let at = |part| word(head::ACTIVITIES + index * activity::WORDS + part);
             let [address, site, via] = [activity::ADDRESS, activity::SITE, activity::VIA].map(at);
+            let key = Key { address, site, via };
+            let who = match scopes {
+                Some(_) => UNKNOWN_SCOPE,
+                None => thread,
+            };
             match last_seen {
                 _ if address == 0 => {}
-                None => self.unfinished += 1,
+                None => self.add_open_wait(key, who, at(activity::SINCE)),
                 Some(ns) => {
-                    let who = match scopes {
-                        Some(_) => UNKNOWN_SCOPE.to_owned(),
-                        None => thread.to_owned(),
-                    };
                     let left = Waits {
                         calls: 1,
                         left: 1,
                         slept_ns: ns(index),
                         ..Waits::default()
                     };
-                    let key = Key { address, site, via };
-                    self.waits.entry((key, who)).or_default().add(&left);
+                    let sums = self.waits.entry((key, who.to_owned()));
+                    sums.or_default().add(&left);
                 }
             }
         }
@@ -244,11 +255,11 @@ impl WaitRecords {
         self.others = self.others.saturating_add(calls);
     }
 
-    /// Adds the kernel's counts.
-    pub fn add_in_kernel(&mut self, rows: &[FutexCounts], calls: Calls, unfinished: u64) {
+    /// Adds the kernel's counts. `ended_inside` threads ended during a wait.
+    pub fn add_in_kernel(&mut self, rows: &[FutexCounts], calls: Calls, ended_inside: u64) {
         self.all_waits = self.all_waits.saturating_add(calls.waits);
         self.all_wakes = self.all_wakes.saturating_add(calls.wakes);
-        self.unfinished = self.unfinished.saturating_add(unfinished);
+        self.unfinished_without_row = self.unfinished_without_row.saturating_add(ended_inside);
         for row in rows {
             let FutexKey {
                 address,
@@ -266,6 +277,14 @@ impl WaitRecords {
         }
     }
 
+    /// Adds a wait that the kernel saw begin `ns` before, by the thread `who`; that is empty if rows are not by thread.
+    pub fn add_open_in_kernel(&mut self, key: FutexKey, who: &str, ns: u64) {
+        let FutexKey {
+            address, site, via, ..
+        } = key;
+        self.add_unfinished(Key { address, site, via }, who, ns);
+    }
+
     fn add_early(&mut self, key: Key, who: &str, early: &Early) {
         let sums = self.early.entry((key, who.to_owned())).or_default();
         sums.add(early);
@@ -273,11 +292,6 @@ impl WaitRecords {
 
     fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
         self.early_hold = Some((lock, thread.to_owned(), ns));
-    }
-
-    /// Returns whether waits were in progress when the trace ended.
-    pub fn has_unfinished(&self) -> bool {
-        self.unfinished > 0 || self.early.values().any(|early| early.unfinished > 0)
     }
 
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
@@ -303,6 +317,13 @@ impl WaitRecords {
             *site = site.saturating_add(early.total_ns);
             rows.early.add(early);
         }
+        for ((key, who), unfinished) in &self.unfinished {
+            let group = self.group(by, key, who, names);
+            let rows = groups.entry(group).or_default();
+            let site = rows.sites.entry(key.site).or_default();
+            *site = site.saturating_add(unfinished.total_ns);
+            rows.unfinished.add(unfinished);
+        }
         let groups = groups.into_iter();
         let mut rows: Vec<Lock> = groups
             .map(|(group, rows)| rows.into_lock(group, names, &self.threads))
@@ -314,38 +335,11 @@ impl WaitRecords {
             holds: self.lock_holds(names),
             waits: self.all_waits,
             wakes: self.all_wakes,
-            unfinished: self.unfinished,
+            unfinished: self.unfinished_waits(),
             others: self.others,
             drops: self.drops.clone(),
             ..Locks::default()
         }
-    }
-
-    fn lock_holds(&self, names: &Names) -> Vec<Hold> {
-        let each = self.holds.iter();
-        let mut holds: Vec<Hold> = each
-            .map(|((lock, site), held)| Hold {
-                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
-                callsite: names.code(*site),
-                count: held.calls,
-                total_ns: held.slept_ns,
-                histogram: (held.calls > 0).then(|| Histogram::new(&held.times, held.longest)),
-                is_at_least: false,
-            })
-            .collect();
-        if let Some((lock, thread, ns)) = &self.early_hold {
-            // If there were other holds, this one may have ended unseen before them, so its time is unknown.
-            let total_ns = if holds.is_empty() { *ns } else { 0 };
-            holds.push(Hold {
-                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
-                callsite: format!("thread {thread}, since before the trace"),
-                total_ns,
-                is_at_least: true,
-                ..Hold::default()
-            });
-        }
-        longest_first(&mut holds);
-        holds
     }
 
     fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
@@ -390,7 +384,11 @@ fn longest_first(holds: &mut [Hold]) {
 fn worst_first(rows: &mut [Lock]) {
     rows.sort_by_key(|row| {
         let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
-        let total_ns = row.total_ns.saturating_add(early_ns);
+        let open_ns = row.unfinished.as_ref().map_or(0, |open| open.total_ns);
+        let total_ns = row
+            .total_ns
+            .saturating_add(early_ns)
+            .saturating_add(open_ns);
         (row.idle, u64::MAX - total_ns, u64::MAX - row.episodes)
     });
 }
@@ -439,6 +437,7 @@ struct Group {
 struct Rows {
     all: Waits,
     early: Early,
+    unfinished: Unfinished,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
     /// Whether some wait for one of the row's locks was not timed, in this row or in another.
@@ -487,6 +486,7 @@ impl Rows {
             unknown_ns: held.as_ref().map(|held| held.unknown_ns),
             holders: held.map_or_else(Vec::new, |held| held.holders),
             early: (self.early.waits > 0).then_some(self.early),
+            unfinished: (self.unfinished.waits > 0).then_some(self.unfinished),
         }
     }
 }

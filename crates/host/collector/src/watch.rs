@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tiptoe_attach::Attached;
-use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
@@ -23,6 +23,7 @@ mod access_sums;
 mod begin;
 mod breakpoints;
 mod condition;
+mod cost;
 mod each;
 mod ends;
 mod foreign_hits;
@@ -170,6 +171,15 @@ fn find(
     if request.when.is_some() {
         variables.iter().try_for_each(WatchedVariable::comparable)?;
     }
+    let by_value = [
+        (request.only_changed, "--changed"),
+        (request.when.is_some(), "--when"),
+    ];
+    for (_, option) in by_value.into_iter().filter(|(is_given, _)| *is_given) {
+        variables
+            .iter()
+            .try_for_each(|variable| variable.has_values(option))?;
+    }
     let turns = Turns::new(&variables, request.rotate, request.all_slots)?;
     Ok((variables, turns))
 }
@@ -258,16 +268,8 @@ impl<'a> Run<'a> {
         variables: &[tiptoe_session::Variable],
         cpu_ns: u64,
     ) -> Result<tiptoe_session::Cost, Error> {
-        let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
-        let unit: Cost = self.form.hit_cost()?;
-        for (event, variable) in events.iter_mut().zip(variables) {
-            event.cost_ns = unit.times(variable.hits).ns;
-        }
-        Ok(tiptoe_session::Cost::estimated(
-            hits,
-            unit.times(hits),
-            cpu_ns,
-        ))
+        let unit = self.form.hit_cost()?;
+        Ok(cost::share_out(events, variables, unit, cpu_ns))
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! The state may also change while a price is measured. So the yardstick is measured before and after. If the two
 //! differ by more than [`FAMILY`], the price is measured again, at most [`TRIES`] times in total. If the state changed
-//! during the last measurement, the price is used but not kept.
+//! during the last measurement, the price is used but not kept, and the report says so. A price is kept for the yardstick
+//! after its measurement, because the state may have changed since a kept price was looked for.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -47,6 +48,15 @@ pub struct PriceCache {
     calibrated: Cell<Option<Calibration>>,
 }
 
+/// A measured price.
+struct Measured<P> {
+    price: P,
+    /// The yardstick after the measurement; `None` if it, or the one before, could not be measured.
+    yardstick: Option<f64>,
+    /// Whether the CPUs' state lasted.
+    is_steady: bool,
+}
+
 fn measured_yardstick() -> Option<f64> {
     yardstick().ok()
 }
@@ -78,7 +88,8 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether this run measured a price, or took all from the cache; `None` before the first price.
+    /// Returns whether this run measured a price, and whether the CPUs' state was steady then, or took all prices from the
+    /// cache; `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
@@ -91,17 +102,24 @@ impl PriceCache {
                 .set(self.calibrated.get().or(Some(Calibration::Cached)));
             return Some(price);
         }
-        let (price, is_steady) = self.measure(measure)?;
-        self.calibrated.set(Some(Calibration::Now));
-        if is_steady {
-            self.keep(&price);
+        let Measured {
+            price,
+            yardstick,
+            is_steady,
+        } = self.measure(measure)?;
+        self.calibrated.set(Some(match self.calibrated.get() {
+            Some(Calibration::Unsteady) => Calibration::Unsteady,
+            _ if is_steady => Calibration::Now,
+            _ => Calibration::Unsteady,
+        }));
+        if let Some(yardstick) = yardstick.filter(|_| is_steady) {
+            self.keep(&price, yardstick);
         }
         Some(price)
     }
 
-    /// Measures a price until the CPUs' state does not change during the measurement, at most [`TRIES`] times. Returns
-    /// the price, and whether the state was steady.
-    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, bool)> {
+    /// Measures a price until the CPUs' state does not change during the measurement, at most [`TRIES`] times.
+    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<Measured<P>> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
         for turn in 1.. {
@@ -113,7 +131,11 @@ impl PriceCache {
                 _ => true,
             };
             if is_steady || turn == TRIES {
-                return Some((price, is_steady));
+                return Some(Measured {
+                    price,
+                    yardstick: before.and(after),
+                    is_steady,
+                });
             }
             before = after;
             price = measure()?;
@@ -134,11 +156,8 @@ impl PriceCache {
         })
     }
 
-    fn keep<P: Price>(&self, price: &P) {
+    fn keep<P: Price>(&self, price: &P, yardstick: f64) {
         let Some(path) = &self.folder else { return };
-        let Some(yardstick) = self.yardstick() else {
-            return;
-        };
         let text = encode(&self.key, yardstick, price);
         // No later run would accept this text, so it must not replace another.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {

@@ -1,6 +1,6 @@
 //! The last two lines of a report: the CPU time of tiptoe itself, and the cost of tracing for the target.
 
-use tiptoe_session::{Basis, Cost, Event, FunctionNote, Note, Programs, Session, Via};
+use tiptoe_session::{Basis, Calibration, Cost, Event, FunctionNote, Note, Programs, Session, Via};
 
 use crate::number::{grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
@@ -68,11 +68,15 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     );
     let basis = match cost.basis {
         Basis::Estimated => format!(
-            "estimated from {} {} x {} ns{}, calibrated on this machine",
+            "estimated from {} {} x {} ns{}, calibrated on this machine{}",
             cost.hits,
             plural(cost.hits, "hit"),
             unit_ns(cost.unit_ns),
-            forks(cost)
+            forks(cost),
+            match cost.calibrated {
+                Some(Calibration::Unsteady) => ", whose speed changed meanwhile",
+                _ => "",
+            }
         ),
         Basis::Measured => "measured by switching tracing off and on".to_owned(),
     };
@@ -189,6 +193,16 @@ mod tests {
             has_least: true,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
+    }
+
+    /// Regression: a price that was measured while the machine's speed changed was used without a word.
+    #[test]
+    fn an_unsteady_calibration_is_said() {
+        let mut cost = Cost::default();
+        assert!(cost_line(&cost).ends_with("calibrated on this machine)"));
+        cost.calibrated = Some(Calibration::Unsteady);
+        let end = "calibrated on this machine, whose speed changed meanwhile)";
+        assert!(cost_line(&cost).ends_with(end), "{}", cost_line(&cost));
     }
 
     #[test]

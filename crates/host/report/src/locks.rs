@@ -22,7 +22,7 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     };
     let (idle, held): (Vec<&Lock>, Vec<&Lock>) = locks.rows.iter().partition(|row| row.idle);
     let mut blocks = vec![match held.is_empty() {
-        true => vec!["no thread waited for a lock".to_owned()],
+        true => vec![none_line(locks)],
         false => table(&locks.by, &held, options),
     }];
     if !idle.is_empty() {
@@ -35,6 +35,22 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks.extend(holds::rows(locks, options));
     blocks.extend(locks.deadlocks.iter().map(|one| deadlock(one, options)));
     blocks
+}
+
+/// Returns the line in place of a table without rows.
+fn none_line(locks: &Locks) -> String {
+    let is_uncounted = without_row(locks) > 0 || locks.others > 0 || !locks.drops.is_empty();
+    match is_uncounted || !locks.deadlocks.is_empty() {
+        true => "no wait for a lock was counted".to_owned(),
+        false => "no thread waited for a lock".to_owned(),
+    }
+}
+
+/// Returns the number of waits that were not over and are in no row.
+pub(crate) fn without_row(locks: &Locks) -> u64 {
+    let open = locks.rows.iter().filter_map(|row| row.unfinished.as_ref());
+    let in_rows = open.fold(0, |sum: u64, open| sum.saturating_add(open.waits));
+    locks.unfinished.saturating_sub(in_rows)
 }
 
 /// Returns the lines on a deadlock, with a hint at the command that shows it.
@@ -73,13 +89,20 @@ pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
 /// Returns the time for which threads waited for a lock, with `>=` if it is a lower bound and `~` if it is an estimate.
 fn total(row: &Lock) -> String {
     let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
-    let total = time(row.total_ns.saturating_add(early_ns) as f64);
+    let open_ns = row.unfinished.as_ref().map_or(0, |open| open.total_ns);
+    let total_ns = row.total_ns.saturating_add(early_ns);
+    let total = time(total_ns.saturating_add(open_ns) as f64);
     match row.timed {
-        _ if row.early.is_some() || row.left > 0 => format!(">={total}"),
+        _ if is_at_least(row) => format!(">={total}"),
         None => total,
         Some(0) if row.total_ns == 0 => "-".to_owned(),
         Some(_) => format!("~{total}"),
     }
+}
+
+/// Returns whether some of a row's waits were seen only in part.
+fn is_at_least(row: &Lock) -> bool {
+    row.early.is_some() || row.unfinished.is_some() || row.left > 0
 }
 
 /// Returns the call site with the most waiting time, and the number of other call sites.
@@ -113,8 +136,7 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
 /// is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
-        let is_early = row.early.is_some() || row.left > 0;
-        is_early || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
+        is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
     match waits.is_empty() || none.len() < 2 || options.top == Some(0) {
@@ -162,7 +184,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         cells.push(HeatScale::cell(heat, row.histogram.as_ref(), options));
         cells.push(kind);
         let lock = row.lock.strip_prefix(binary).unwrap_or(&row.lock);
-        let more = early(row).into_iter();
+        let more = early(row).into_iter().chain(unfinished(row));
         grid.add_row(Cells {
             cells,
             name: with_mode(lock, row.mode.as_deref()),
@@ -203,6 +225,16 @@ fn early(lock: &Lock) -> Option<Below> {
         some => format!(", and {} did not end during it", grouped(some)),
     };
     let text = format!("{waits} began {before} or more before the trace{unfinished}");
+    Some(Below::new(BELOW, text))
+}
+
+/// Returns the line on waits that were not over.
+fn unfinished(lock: &Lock) -> Option<Below> {
+    let open = lock.unfinished.as_ref()?;
+    let waits = format!("{} {}", grouped(open.waits), plural(open.waits, "wait"));
+    let was = if open.waits == 1 { "was" } else { "were" };
+    let lasted = time(open.total_ns as f64);
+    let text = format!("{waits} {was} not over when the trace ended, after {lasted}");
     Some(Below::new(BELOW, text))
 }
 

@@ -32,6 +32,8 @@ pub enum Calibration {
     Now,
     /// All prices were measured in earlier runs since boot.
     Cached,
+    /// In this run, at least partly, while the speed of the CPUs changed: the price may be wrong.
+    Unsteady,
 }
 
 /// The cost of tracing, as a share of the target's CPU time (1.0 is all of it), with an interval.

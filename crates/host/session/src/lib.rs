@@ -33,7 +33,7 @@ pub use cost::{Basis, Calibration, Cost, Forks, Programs};
 pub use ends::Ends;
 pub use event::{CountPart, Event, OTHER_VALUES, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
-pub use lock::{Blame, Deadlock, Early, Hold, Holder, Lock, Locks, Readers};
+pub use lock::{Blame, Deadlock, Early, Hold, Holder, Lock, Locks, Readers, Unfinished};
 pub use note::{
     CgroupFault, EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, ProcessNote,
     ScopeNote, Severity, StatNote, VariableEnd, WatchNote,

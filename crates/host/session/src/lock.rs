@@ -24,7 +24,7 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake, as the kernel counts them.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace.
+    /// Waits in progress at the end of the trace. Those of threads that ended in them are in no row.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
@@ -106,6 +106,9 @@ pub struct Lock {
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
+    /// Waits that were not over when the trace ended; no other number of the row includes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<Unfinished>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -134,6 +137,25 @@ impl Early {
         self.waits = self.waits.saturating_add(more.waits);
         self.unfinished = self.unfinished.saturating_add(more.unfinished);
         self.before_ns = self.before_ns.max(more.before_ns);
+        self.total_ns = self.total_ns.saturating_add(more.total_ns);
+    }
+}
+
+/// Waits that were not over when the trace ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Unfinished {
+    /// How many.
+    pub waits: u64,
+    /// The sum of their times until then.
+    pub total_ns: u64,
+}
+
+impl Unfinished {
+    /// Adds the waits of another row.
+    pub fn add(&mut self, more: &Unfinished) {
+        self.waits = self.waits.saturating_add(more.waits);
         self.total_ns = self.total_ns.saturating_add(more.total_ns);
     }
 }

@@ -191,6 +191,8 @@ notes! {
         /// The kernel's tracepoints record all waits of a process. `why` is absent if the user chose that, and
         /// `call_ns` if there was no call.
         Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> } because why;
+        /// `--budget` does not limit the waits that the kernel's tracepoints report.
+        Warning NoBudget;
         /// The reported waits are those of Go's runtime, not those of goroutines.
         Warning Go;
         /// Call sites have no names, because the kernel hides its addresses.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Budget, LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
+use tiptoe_collector::{LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
@@ -21,11 +21,6 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
         let what = "--via agent does not go with --kernel: only the kernel sees its own locks";
         return Err(Failure::new(what).hint("leave out --via"));
-    }
-    // The default and `off` are accepted, because they request no limit.
-    if !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
-        let what = "--budget does not go with --kernel: the kernel times each contended wait";
-        return Err(Failure::new(what).hint("leave out --budget: the report says what it cost"));
     }
     let target = target(&args.common)?;
     // The whole system has no command, so its output and signals are handled as those of running

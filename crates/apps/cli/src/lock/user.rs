@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tiptoe_collector::{ByLock, Request, RequestTarget, RunOptions};
+use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -51,7 +52,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         hold: args.hold,
         slower_ns: None,
         under: None,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
         options: RunOptions {
             delay: common.delay,
@@ -64,11 +65,25 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     };
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
+    if common.budget.is_some_and(|budget| budget.share().is_some()) {
+        outcome
+            .session
+            .notes
+            .extend(ignored_budget(&outcome.session));
+    }
     let extras = ReportExtras {
         histograms: args.histograms,
         ..ReportExtras::default()
     };
     Ok(probe::print_outcome(outcome, output, &common, extras))
+}
+
+/// Returns a note if the kernel reports the waits of a process, because the agent could not enter: there they have no
+/// limit.
+fn ignored_budget(session: &Session) -> Option<Note> {
+    let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
+    let mut notes = session.notes.iter();
+    notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
 /// Prints what the threads of each process wait for now.

@@ -18,7 +18,7 @@ use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
 
-use super::{LockKind, Names, Stacks, refused};
+use super::{LockKind, Names, Stacks, ThreadIds, refused};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
@@ -60,7 +60,7 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
 }
 
 /// Returns which of these threads holds a mutex or a write-held rwlock, according to the lock's
-/// words.
+/// words, which contain the holder's id in its own namespace.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -69,7 +69,11 @@ pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32>
         Some(u32::from_le_bytes(bytes))
     };
     let mut numbers = [MUTEX_OWNER, rwlock::WRITER].into_iter();
-    numbers.find_map(|offset| number(offset).filter(|tid| threads.contains(tid)))
+    let ids = ThreadIds::of(process);
+    numbers.find_map(|offset| {
+        let holder = ids.outer(number(offset)?);
+        holder.filter(|tid| threads.contains(tid))
+    })
 }
 
 fn denied(pid: u32, error: &std::io::Error) -> Error {
@@ -82,6 +86,7 @@ pub(super) struct WaitReader<'n> {
     process: Process,
     names: &'n Names,
     memory: File,
+    ids: ThreadIds,
     /// The agent's code. Waits there are not the program's.
     agent: [u64; 2],
 }
@@ -143,6 +148,7 @@ impl<'n> WaitReader<'n> {
             process,
             names,
             memory: memory.map_err(|error| denied(pid, &error))?,
+            ids: ThreadIds::of(process),
             agent: agent_code(&names.maps),
         })
     }
@@ -251,6 +257,7 @@ impl<'n> WaitReader<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
+    /// Returns the id in /proc of a lock's holder. The lock contains the holder's id in its own namespace.
     fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner_at = asleep.address.wrapping_add(MUTEX_OWNER);
@@ -262,7 +269,7 @@ impl<'n> WaitReader<'n> {
             ("join", _) => number(asleep.address)? as u32,
             _ => 0,
         };
-        (owner != 0).then_some(owner)
+        self.ids.outer(owner).filter(|_| owner != 0)
     }
 
     fn readers(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {

@@ -21,6 +21,7 @@ fn thread(episodes: u64) -> Vec<u64> {
     words[head::FULL as usize] = 1;
     words[head::SPS as usize] = 0x7000;
     words[(head::ACTIVITIES + activity::ADDRESS) as usize] = 0x1000;
+    words[(head::ACTIVITIES + activity::SITE) as usize] = 0x40;
     let mut entry = |block: u32, values: &[(u32, u64)]| {
         for (word, value) in values {
             words[(block * ENTRY_WORDS + word) as usize] = *value;
@@ -48,7 +49,8 @@ fn thread(episodes: u64) -> Vec<u64> {
 
 #[test]
 fn the_records_of_threads_are_summed_up() {
-    let mut noted = WaitRecords::default();
+    const TICKS: u64 = 1 << 20;
+    let mut noted = WaitRecords::at(TICKS);
     noted.add_thread("1 a", &thread(2), None, None);
     noted.add_thread("2 b", &thread(1), None, None);
     noted.add_unseen(4);
@@ -65,6 +67,11 @@ fn the_records_of_threads_are_summed_up() {
     let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
     assert_eq!(counts, [3, 6, 2, 600]);
     assert_eq!(row.timed, None, "all were");
+    let unfinished = Unfinished {
+        waits: 2,
+        total_ns: 2 * ns_between(0, TICKS),
+    };
+    assert_eq!(row.unfinished, Some(unfinished));
     assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
     let readers = row.readers.as_ref().expect("some read");
     assert_eq!((readers.average, readers.most), (2.5, 5));

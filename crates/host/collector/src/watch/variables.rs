@@ -15,6 +15,7 @@ use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
 use crate::request::Error;
 use crate::resolve;
+use crate::words::few;
 
 /// The grammar of a variable.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
@@ -81,6 +82,13 @@ impl Target {
             .enumerate()
             .map(|(index, variable)| self.find_one(index, variable, thread.as_ref()))
             .collect::<Result<_, _>>()?;
+        if thread.is_some() && places.iter().all(|place| place.of_thread.is_none()) {
+            let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
+            let names = few(&names);
+            let what = format!("--thread is for a variable that each thread has, unlike {names}");
+            let hint = "leave out --thread; --by thread splits the rows by thread";
+            return Err(Error::new(what).with_hint(hint));
+        }
         for (index, place) in places.iter().enumerate() {
             // The kernel identifies hits by address.
             let mut others = places[..index].iter();
@@ -320,6 +328,15 @@ impl WatchedVariable {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Fails if an option chooses accesses by their values, and this is code, which has none.
+    pub(super) fn has_values(&self, option: &str) -> Result<(), Error> {
+        if !self.is_code() {
+            return Ok(());
+        }
+        let what = format!("{option} compares values, and `{}:x` is code", self.name);
+        Err(Error::new(what).with_hint(format!("leave out {option}: `:x` counts each execution")))
     }
 
     /// Returns the values that follow from the registers after an access.

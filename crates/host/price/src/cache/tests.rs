@@ -17,6 +17,8 @@ const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 
 type Change = fn(&Path);
 
+thread_local!(static STATE: Cell<f64> = const { Cell::new(0.0) });
+
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -27,12 +29,14 @@ impl Scratch {
         Scratch(path)
     }
 
+    /// Returns a run in the state of this yardstick, which lasts until another run is made.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
+        STATE.set(yardstick);
         PriceCache {
             folder: Some(self.0.join("tiptoe")),
             key: key.to_owned(),
             yardstick: OnceCell::from(Some(yardstick)),
-            measure_yardstick: || Some(2.0),
+            measure_yardstick: || Some(STATE.get()),
             calibrated: Cell::new(None),
         }
     }
@@ -114,7 +118,23 @@ fn a_price_of_a_state_that_did_not_last_was_kept() {
         Some(Trap(9_000.0))
     });
     assert_eq!((price.map(|trap| trap.0), count), (Some(9_000.0), TRIES));
+    // Regression: nothing said that this price may be wrong.
+    assert_eq!(run.calibrated(), Some(Calibration::Unsteady));
+    let steady = run.take(|| Some(Trap(1.0)));
+    assert!(steady.is_some());
+    assert_eq!(run.calibrated(), Some(Calibration::Unsteady));
     assert_eq!(trap(&scratch.run(KEY, 2.0), 7.0), (7.0, true));
+}
+
+/// Regression: the price had the yardstick of before, so later runs in that state used it.
+#[test]
+fn a_price_was_kept_for_the_state_before_its_measurement() {
+    let scratch = Scratch::new("before");
+    let run = scratch.run(KEY, 2.0);
+    STATE.set(9.0);
+    assert_eq!(trap(&run, 100.0), (100.0, true));
+    assert_eq!(trap(&scratch.run(KEY, 9.0), 7.0), (100.0, false));
+    assert_eq!(trap(&scratch.run(KEY, 2.0), 200.0), (200.0, true));
 }
 
 #[test]
@@ -177,6 +197,7 @@ fn a_cache_that_cannot_be_used_is_no_error() {
         };
         let without_yardstick = PriceCache {
             yardstick: OnceCell::from(None),
+            measure_yardstick: || None,
             ..scratch.run(KEY, 2.0)
         };
         [nowhere, in_file, without_yardstick]

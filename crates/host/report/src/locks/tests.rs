@@ -1,6 +1,6 @@
 use super::*;
 use crate::notes;
-use tiptoe_session::{Blame, Early, Histogram, Readers};
+use tiptoe_session::{Blame, Early, Histogram, Readers, Unfinished};
 
 fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
     let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
@@ -151,6 +151,48 @@ fn waits_from_before_the_trace_are_lower_bounds() {
         "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
     ];
     assert_eq!(text[2..], rest);
+}
+
+/// Regression: "no thread waited for a lock" was above a deadlock, and above the number of waits that were not over.
+#[test]
+fn waits_that_were_not_over_had_no_row() {
+    let unfinished = Unfinished {
+        waits: 2,
+        total_ns: 1_000_000_000,
+    };
+    let row = Lock {
+        lock: "prog:cache".into(),
+        kind: "mutex".into(),
+        unfinished: Some(unfinished),
+        ..Lock::default()
+    };
+    let text = |locks: Locks| {
+        let locks = Some(locks);
+        let session = Session {
+            locks,
+            ..Session::default()
+        };
+        let notes = notes::lines(&session, &Options::default());
+        [blocks(&session, &Options::default()).concat(), notes].concat()
+    };
+    let locks = Locks {
+        by: "lock".into(),
+        rows: vec![row],
+        unfinished: 2,
+        ..Locks::default()
+    };
+    let lines = text(locks.clone());
+    assert!(lines[1].starts_with(">=1.00s "), "{lines:#?}");
+    let below = "         2 waits were not over when the trace ended, after 1.00s";
+    assert_eq!(lines[2..], [below]);
+    // A thread that ended in its wait has no row.
+    let without_rows = Locks {
+        rows: Vec::new(),
+        ..locks
+    };
+    let note = "note: 2 waits were not over when the trace ended, and were not counted";
+    assert_eq!(text(without_rows), ["no wait for a lock was counted", note]);
+    assert_eq!(text(Locks::default()), ["no thread waited for a lock"]);
 }
 
 /// Regression: 80 columns cut off the locks' names.

@@ -7,7 +7,7 @@ use tiptoe_session::{Dropped, Event, Locks, Now, Placement, Reservations, Sessio
 use super::NoteLine;
 use crate::columns::joined;
 use crate::number::{counted, grouped, short_percent, time};
-use crate::{event_name, printable};
+use crate::{event_name, locks, printable};
 
 /// Returns the notes on all parts of a session.
 pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
@@ -131,7 +131,7 @@ fn unfinished(count: u64) -> Option<NoteLine<'static>> {
 
 fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(thinned(locks, budget));
-    notes.extend(unfinished(locks.unfinished));
+    notes.extend(unfinished(locks::without_row(locks)));
     let left = locks.rows.iter().map(|row| row.left);
     let left = left.fold(0, u64::saturating_add);
     if left > 0 {

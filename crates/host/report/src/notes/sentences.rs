@@ -273,6 +273,10 @@ fn of_lock(note: &LockNote) -> String {
             });
             format!("{} is seen through the kernel's futex tracepoints, {why}{each}", whose(process))
         }
+        LockNote::NoBudget => {
+            "`--budget` does not limit the kernel's futex tracepoints: each call that they see is timed"
+                .to_owned()
+        }
         LockNote::Go => {
             "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
              lock of the runtime; waits of goroutines for a sync.Mutex are not seen: use \

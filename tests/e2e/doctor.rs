@@ -100,62 +100,150 @@ fn every_row_is_there() {
     assert!(!text.contains("to come"), "all instruments exist: {text}");
 }
 
-/// Regression: the verdict promised things that then did not work.
+/// Returns the command, run by another one.
+fn through(words: &[&str], inner: &Command) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command
+}
+
+/// Asserts that each instrument and feature works exactly if the verdict has it, and that `doctor INSTRUMENT` exits with 1
+/// if it does not. `pid` is a process of the same user. Returns what does not work.
+fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
+    let (hot, watched) = (target("hot"), target("watched"));
+    let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
+    let stat = ["stat", "-e", "task-clock"];
+    let instruments: [(&str, &[&str]); 4] = [
+        ("probe", &["probe", "add", "--", hot, "1", "100"]),
+        ("lock", &["lock", "--", hot, "1", "100"]),
+        (
+            "watch",
+            &["watch", "counts[0]", "--", watched, "counting", "5"],
+        ),
+        ("stat", &[&stat[..], &["--", hot, "1", "100"]].concat()),
+    ];
+    let attach = ["probe", "add", "--via", "agent", "--duration", "10ms", "-p"];
+    let features: [(&str, &[&str]); 5] = [
+        ("attaching in process", &[&attach[..], &[pid]].concat()),
+        ("system-wide counts", &[&stat[..], &["-a", "true"]].concat()),
+        (
+            "counts by cgroup",
+            &[&stat[..], &["--for-each-cgroup", "*", "true"]].concat(),
+        ),
+        ("kernel locks", &["lock", "--kernel", "--", "true"]),
+        ("hardware counters", &["stat", "-e", "cycles", "true"]),
+    ];
+    let report = doctor(&mut tiptoe());
+    let has = |list: &str, name: &str| {
+        let list = report[list].as_array().expect("a list");
+        list.contains(&Value::from(name))
+    };
+    let mut lacking = Vec::new();
+    for (name, words) in instruments.into_iter().chain(features) {
+        let works = tiptoe().args(words).output().expect("it runs");
+        let is_instrument = instruments.iter().any(|(one, _)| *one == name);
+        let promised = match is_instrument {
+            true => has("can", name),
+            false => !has("not", name),
+        };
+        assert_eq!(
+            promised,
+            works.status.success(),
+            "{who}, {name}: can {:#}, not {:#} {works:?}",
+            report["can"],
+            report["not"]
+        );
+        if !promised {
+            lacking.push(name);
+        }
+        if is_instrument {
+            let asked = tiptoe().args(["doctor", name]).output().expect("it runs");
+            let expected = i32::from(!promised);
+            assert_eq!(asked.status.code(), Some(expected), "{who}, {name}");
+        }
+    }
+    lacking
+}
+
+/// Regression: the verdict promised things that then did not work, and denied things that did.
 #[test]
 fn the_verdict_is_what_then_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
     let user = Unprivileged::new();
-    let hot = target("hot");
-    let watched = target("watched");
-    let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
-    let commands: [(&str, &[&str]); 4] = [
-        ("probe", &["probe", "add", "--", hot, "1", "100"]),
-        ("lock", &["lock", "--", hot, "1", "100"]),
+    let of_user = ["setpriv", "--reuid", "65534", "--clear-groups"];
+    let without = target("without");
+    let without =
+        |call, tiptoe: &Command| through(&[without.to_str().expect("text"), call], tiptoe);
+    let program = |words: &[&str]| Waiting::through(words, &target("hot"), &["2", "1000"]);
+    let (roots, users) = (program(&["env"]), program(&of_user));
+    let perf = ["watch", "stat", "system-wide counts"];
+    let agent = ["probe", "lock", "watch"];
+    let whose: [(&str, &Waiting, &dyn Fn() -> Command, &[&str]); 5] = [
+        ("root", &roots, &command, &[]),
+        ("a user", &users, &|| user.with(&[]), &[]),
         (
-            "watch",
-            &[
-                "watch",
-                "counts[0]",
-                "--via",
-                "agent",
-                "--",
-                watched,
-                "counting",
-                "5",
-            ],
+            "root without perf",
+            &roots,
+            &|| without("perf_event_open", &command()),
+            &perf,
         ),
-        ("stat", &["stat", "-e", "task-clock", "--", hot, "1", "100"]),
+        (
+            "a user without perf",
+            &users,
+            &|| without("perf_event_open", &user.with(&[])),
+            &perf,
+        ),
+        (
+            "a user without the agent",
+            &users,
+            &|| without("memfd_create", &user.with(&[])),
+            &agent,
+        ),
     ];
-    for (who, tiptoe) in [
-        ("root", &command as &dyn Fn() -> Command),
-        ("a user", &|| user.with(&[])),
-    ] {
-        let report = doctor(&mut tiptoe());
-        let can = report["can"].as_array().expect("a list");
-        for (name, words) in commands {
-            let works = tiptoe().args(words).output().expect("it runs");
-            assert_eq!(
-                can.contains(&Value::from(name)),
-                works.status.success(),
-                "{who}, {name}: {:#} {works:?}",
-                report["can"]
-            );
-            let asked = tiptoe().args(["doctor", name]).output().expect("it runs");
-            let expected = i32::from(!works.status.success());
-            assert_eq!(asked.status.code(), Some(expected), "{who}, {name}");
+    for (who, program, tiptoe, lacking) in whose {
+        let found = is_true(who, tiptoe, &program.pid.to_string());
+        for name in lacking {
+            assert!(found.contains(name), "{who}, {name}: {found:?}");
         }
         let text = tiptoe().arg("doctor").output().expect("it runs").stdout;
         let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(text.starts_with("you can: probe "), "{who}: {text}");
-        let reads_others = !text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .contains("other users");
-        assert_eq!(reads_others, who == "root", "{text}");
+        let verdict = text.split("\n\n").next().unwrap_or_default();
+        let verdict = verdict.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(verdict.starts_with("you can: "), "{who}: {text}");
+        let reads_others = !verdict.contains("other users' processes");
+        assert_eq!(reads_others, who.starts_with("root"), "{text}");
     }
+    roots.end();
+    users.end();
+}
+
+/// Regression: doctor said that nothing can be probed where `vm.memfd_noexec` is 2, but the agent's file needs no right to
+/// execute.
+#[test]
+fn probes_work_where_memory_files_are_not_executable() {
+    if !is_root() {
+        return skipped("a sysctl of a pid namespace", "needs root");
+    }
+    let sysctl = "/proc/sys/vm/memfd_noexec";
+    if !Path::new(sysctl).exists() {
+        return skipped("vm.memfd_noexec", "this kernel does not have it");
+    }
+    let script = format!("echo 2 > {sysctl} && exec \"$@\"");
+    let namespace = ["unshare", "--pid", "--fork", "--mount-proc"];
+    let words = [&namespace[..], &["sh", "-c", &script, "sh"]].concat();
+    let tiptoe = || through(&words, &command());
+    let report = doctor(&mut tiptoe());
+    let row = find_row(&report, "executable memfd");
+    let hot = target("hot");
+    let hot = hot.to_str().expect("text");
+    let probe = ["probe", "add", "--via", "agent", "--", hot, "1", "100"];
+    let works = tiptoe().args(probe).output().expect("it runs");
+    assert_eq!(row["state"] == "ok", works.status.success(), "{works:?}");
+    let asked = tiptoe().args(["doctor", "probe"]).output();
+    assert!(asked.expect("it runs").status.success(), "{report:#}");
 }
 
 /// `--fix` must print each change before it makes it, and must refuse users other than root.

@@ -131,7 +131,7 @@ pub fn text_for_others() -> String {
 impl DoctorReport {
     fn new(can: &Capabilities, scan: Scan) -> Self {
         let uid = Process::current().status().map_or(0, |s| s.uids[1]);
-        let checks = rows::all(can, uid);
+        let checks = rows::all(can, uid, scan.hidden_processes);
         Self {
             verdict: Verdict::new(can, &checks),
             tiptoe: env!("CARGO_PKG_VERSION"),

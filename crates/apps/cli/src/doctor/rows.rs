@@ -113,14 +113,14 @@ impl CheckResult {
     }
 }
 
-/// Returns the whole table, the most important rows first.
-pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckResult> {
+/// Returns the whole table, the most important rows first. `hidden` is how many processes refused to be read.
+pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     let grant = Grant { root: uid == 0 };
     vec![
         membarrier(can),
         ptrace_scope(can, grant),
         capabilities(can, grant),
-        other_users(can, grant),
+        other_users(can, grant, hidden),
         process_memory(can, grant),
         memfd(can),
         process_uprobes(can, grant),
@@ -228,7 +228,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         .fix(grant.command())
 }
 
-fn other_users(can: &Capabilities, grant: Grant) -> CheckResult {
+fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     let name = "other users' processes";
     if !can.effective.has(Cap::SysPtrace) {
         return CheckResult::ok(name, "own processes only")
@@ -251,7 +251,11 @@ fn other_users(can: &Capabilities, grant: Grant) -> CheckResult {
                 false => "sudo tiptoe",
             });
     }
-    CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override")
+    match hidden {
+        0 => CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override"),
+        // Nothing that the user can enable would change that.
+        some => CheckResult::ok(name, format!("all but {some} that the kernel protects")),
+    }
 }
 
 fn process_memory(can: &Capabilities, grant: Grant) -> CheckResult {
@@ -471,7 +475,7 @@ mod tests {
 
     #[test]
     fn each_missing_thing_has_limits_and_a_fix() {
-        for row in all(Capabilities::get(), 1000) {
+        for row in all(Capabilities::get(), 1000, 0) {
             assert_eq!(row.limits.is_empty(), row.fix.is_none(), "{row:?}");
             assert!(row.state != State::Ok || row.limits.is_empty(), "{row:?}");
         }

@@ -143,9 +143,12 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     }
     if locks.others > 0 {
         let calls = counted(locks.others, "call");
-        notes.push(NoteLine::new(Warning, format!(
-            "no row has {calls} that waited or woke in threads without room for more locks"
-        )));
+        notes.push(NoteLine::new(
+            Warning,
+            format!(
+                "no row has {calls} that waited or woke in threads without room for more locks"
+            ),
+        ));
     }
     notes.extend(locks.drops.iter().map(not_counted));
 }

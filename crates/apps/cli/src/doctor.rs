@@ -66,7 +66,7 @@ struct DoctorReport {
     kernel: String,
     /// The effective user.
     uid: u32,
-    /// The effective capabilities, without `CAP_`.
+    /// The effective capabilities, as `cap_perfmon`.
     capabilities: Vec<&'static str>,
     /// The checks, the most important first.
     checks: Vec<CheckResult>,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Process, Waiting, command, is_root, skipped, target};
+use tiptoe_tests::{Probe, Process, Report, Waiting, command, is_root, skipped, target};
 
 const ROWS: &[&str] = &[
     "perf_event_paranoid",
@@ -29,7 +29,7 @@ fn doctor(command: &mut Command) -> Value {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    Report::parse(&String::from_utf8_lossy(&output.stdout)).value
 }
 
 fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {

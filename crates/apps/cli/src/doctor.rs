@@ -6,6 +6,8 @@
 mod fix;
 mod print;
 mod rows;
+#[cfg(test)]
+mod schema;
 mod verdict;
 
 use std::io;
@@ -52,35 +54,49 @@ pub struct DoctorArgs {
 
 const NEEDED_IS_MISSING: u8 = 1;
 
-/// The content of the report. The names of the fields are the keys of the JSON, so they must stay.
+/// The report of `tiptoe doctor`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct DoctorReport {
     #[serde(flatten)]
     verdict: Verdict,
+    /// The version of tiptoe that made it.
     tiptoe: &'static str,
+    /// The release of the running kernel.
     kernel: String,
+    /// The effective user.
     uid: u32,
+    /// The effective capabilities, as `cap_perfmon`.
     capabilities: Vec<&'static str>,
+    /// The checks, the most important first.
     checks: Vec<CheckResult>,
+    /// Other tracers on this machine.
     foreign: Vec<OtherTracer>,
+    /// Where other tracers may be that were not seen.
     unseen: ScanGaps,
 }
 
 /// What another program traces.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OtherTracer {
+    /// The process that traces; `null` if unknown.
     pid: Option<u32>,
+    /// Its name.
     comm: String,
+    /// What it traces, and how.
     what: String,
 }
 
 /// What the scan for other tracers could not see.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ScanGaps {
     /// How many processes have descriptors that this user may not read.
     processes: usize,
     /// Whether BPF programs without a process could not be listed.
     bpf: bool,
+    /// Whether probes in tracefs could not be listed.
     tracefs: bool,
     /// Whether processes outside this pid namespace may exist.
     other_pid_namespaces: bool,

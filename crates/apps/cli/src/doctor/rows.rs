@@ -11,7 +11,9 @@ use tiptoe_sys::host::tracefs::Tracefs;
 
 use super::fix::Fix;
 
+/// An instrument, by its subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Instrument {
     /// Functions of programs
@@ -24,8 +26,10 @@ pub enum Instrument {
     Stat,
 }
 
-/// The result of a check. The order must be from best to worst, because a row keeps the worst.
+/// The result of a check.
+// The order must be from best to worst, because a row keeps the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// The checked thing works.
@@ -38,18 +42,28 @@ pub enum State {
 
 /// What an instrument loses without the checked thing.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Limit {
+    /// The instrument.
     pub instrument: Instrument,
+    /// The loss, in words.
     pub effect: &'static str,
 }
 
 /// One line of the table, and what enables the missing thing.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckResult {
+    /// The name of the checked thing.
     pub name: &'static str,
+    /// Whether it works.
     pub state: State,
+    /// What was found, in words.
     pub found: String,
+    /// What instruments lose without it.
     pub limits: Vec<Limit>,
+    /// What enables it: a command, or advice in words; `null` if it works, or if nothing does.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub fix: Option<Fix>,
 }
 

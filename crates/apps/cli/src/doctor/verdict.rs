@@ -9,6 +9,7 @@ use super::rows::{CheckResult, Instrument, State};
 
 /// What this user can do on this machine.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// Instruments that work in at least one way.
     pub can: Vec<Instrument>,

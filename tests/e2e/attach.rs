@@ -1,7 +1,7 @@
 //! Attaches to running programs: counts must be exact from the moment at which the probe is in place, and nothing may
 //! remain after the detach.
 
-use tiptoe_tests::{Expected, Probe, Process, Report, Site, command, scaled, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
 /// Attaches to a waiting target, lets it run to its end, and compares every count.
 fn check(name: &str, arguments: &[&str], functions: &[&str]) {
@@ -16,7 +16,9 @@ fn check(name: &str, arguments: &[&str], functions: &[&str]) {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}");
-    attached.finish().assert_exact(&Expected::parse(&output));
+    attached
+        .finish()
+        .assert_exact(&ExpectedCounts::parse(&output));
 }
 
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::{Process, command, is_root, skipped, target};
 
-use crate::doctor::{Unprivileged, cgroup};
+use crate::doctor::{UnprivilegedTiptoe, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
@@ -149,7 +149,7 @@ fn nothing_secret_is_written() {
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],
     );
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     for (who, tiptoe) in [("root", command()), ("a-user", user.with(&[]))] {
         let folder = place.join(who);
         let output = with_secrets(&tiptoe, &folder);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::{
-    Expected, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
+    ExpectedCounts, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
 };
 
 /// Runs the program alone and traced, and compares its output and every count.
@@ -19,7 +19,7 @@ pub fn check(program: &Path, arguments: &[&str]) -> Report {
         "alone: {}",
         String::from_utf8_lossy(&alone.stderr)
     );
-    let expected = Expected::parse(&String::from_utf8_lossy(&alone.stdout));
+    let expected = ExpectedCounts::parse(&String::from_utf8_lossy(&alone.stdout));
     let run = Probe::new(&expected.names()).run(program, arguments);
     let report = run.good().clone();
     assert_eq!(

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Process, Waiting, command, is_root, skipped, target};
+use tiptoe_tests::{Probe, Process, WaitingTarget, command, is_root, skipped, target};
 
 const ROWS: &[&str] = &[
     "perf_event_paranoid",
@@ -59,14 +59,14 @@ fn is_whole(report: &Value) {
 }
 
 /// A copy of tiptoe that every user may run. It is started as a user without rights.
-pub(crate) struct Unprivileged(PathBuf);
+pub(crate) struct UnprivilegedTiptoe(PathBuf);
 
-impl Unprivileged {
-    pub(crate) fn new() -> Unprivileged {
+impl UnprivilegedTiptoe {
+    pub(crate) fn new() -> UnprivilegedTiptoe {
         let folder = std::env::temp_dir().join(format!("tiptoe-doctor-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         std::fs::copy(command().get_program(), folder.join("tiptoe")).expect("a copy");
-        Unprivileged(folder)
+        UnprivilegedTiptoe(folder)
     }
 
     pub(crate) fn with(&self, rights: &[&str]) -> Command {
@@ -79,7 +79,7 @@ impl Unprivileged {
     }
 }
 
-impl Drop for Unprivileged {
+impl Drop for UnprivilegedTiptoe {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -106,7 +106,7 @@ fn the_verdict_is_what_then_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let hot = target("hot");
     let watched = target("watched");
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
@@ -164,7 +164,7 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     if !is_root() {
         return skipped("a mount namespace", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let tiptoe = command().get_program().to_owned();
     let script = "umount -l /sys/kernel/tracing && exec \"$@\"";
     let run = |last: &[&str]| {
@@ -184,9 +184,9 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(find_row(&report, "tracefs")["state"], "ok", "{report:#}");
-    let nobody = user.with(&[]);
-    let words: Vec<&str> = std::iter::once(nobody.get_program())
-        .chain(nobody.get_args())
+    let command = user.with(&[]);
+    let words: Vec<&str> = std::iter::once(command.get_program())
+        .chain(command.get_args())
         .map(|word| word.to_str().expect("text"))
         .chain(["doctor", "--fix"])
         .collect();
@@ -205,7 +205,7 @@ fn the_fix_for_missing_rights_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let report = doctor(&mut user.with(&[]));
     is_whole(&report);
     assert_eq!(report["uid"], 65534);
@@ -240,7 +240,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let some = "+bpf,+checkpoint_restore,+perfmon,+sys_ptrace";
     let all = format!("{some},+dac_override");
     let given = |rights: &str| user.with(&["--inh-caps", rights, "--ambient-caps", rights]);
@@ -307,7 +307,7 @@ fn another_tiptoe_is_listed() {
     if !is_root() {
         return skipped("the kernel's probes", "needs root");
     }
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let site = waiting.site("add");
     let other = Probe::new(&["add"])
         .with(&["--via", "kernel"])

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::{
-    Expected, Probe, Process, Report, Site, Waiting, command, is_root, skipped, target,
+    ExpectedCounts, Probe, Process, Report, Site, WaitingTarget, command, is_root, skipped, target,
 };
 
 const FUNCTIONS: &[&str] = &["add", "choose"];
 
 /// Attaches to `program` under a limit. The kernel must count, and the report must contain `words`.
 fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
-    let waiting = Waiting::through(limit, program, &["2", "1000"]);
+    let waiting = WaitingTarget::through(limit, program, &["2", "1000"]);
     let before = open_resources(waiting.pid);
     let twice = Probe::new(functions).with(&["--duration", "0.1"]);
     says(twice.attach_and_wait(&[waiting.pid]).good(), words);
@@ -62,7 +62,7 @@ fn the_address_space_is_limited() {
         "RLIMIT_AS",
     );
     let limits = ["prlimit", "--as=152000000"];
-    let waiting = Waiting::through(&limits, &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&limits, &target("hot"), &["2", "1000"]);
     let report = waiting.count(&Probe::new(FUNCTIONS).with(&["--force"]), FUNCTIONS);
     assert_eq!(report.via("agent"), FUNCTIONS.len(), "{:#}", report.value);
 }
@@ -80,7 +80,7 @@ fn tiptoes_own_address_space_is_limited() {
         .expect("prlimit runs");
     let report = Report::parse(&String::from_utf8_lossy(&output.stderr));
     says(&report, "RLIMIT_AS");
-    let expected = Expected::parse(&String::from_utf8_lossy(&output.stdout));
+    let expected = ExpectedCounts::parse(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
@@ -99,7 +99,7 @@ fn no_thread_is_free() {
     ];
     let functions = ["shape_mov", "shape_ret"];
     by_kernel(&user, &target("shapes"), &functions, "RLIMIT_NPROC");
-    let waiting = Waiting::through(&user, &target("shapes"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&user, &target("shapes"), &["2", "1000"]);
     let report = waiting.count(&Probe::new(&functions).with(&["--force"]), &functions);
     assert_eq!(report.via("kernel"), functions.len(), "{:#}", report.value);
     says(&report, "temporarily unavailable");
@@ -125,7 +125,7 @@ fn as_many_threads_are_free_as_the_program_starts() {
 /// mlockall(MCL_FUTURE) locks the program's later mappings as well. The agent's mappings must stay unlocked.
 #[test]
 fn all_memory_is_locked() {
-    let waiting = Waiting::through(&["env"], &target("locked"), &["5000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("locked"), &["5000"]);
     let report = waiting.count(&Probe::new(&["called"]), &["called"]);
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
@@ -144,7 +144,7 @@ fn little_more_memory_may_be_locked() {
         "prlimit",
         "--memlock=8000000",
     ];
-    let waiting = Waiting::through(&user, &target("locked"), &["5000"]);
+    let waiting = WaitingTarget::through(&user, &target("locked"), &["5000"]);
     let report = waiting.count(&Probe::new(&["called"]), &["called"]);
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
@@ -161,7 +161,7 @@ fn the_data_segment_is_limited() {
 
 /// Asserts one error, status 2, and an undisturbed target.
 fn full(output: &Path) {
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let site = waiting.site("add");
     let traced = command()
         .args([
@@ -203,7 +203,7 @@ fn a_full_disk() {
     if !is_root() {
         return skipped("a full disk", "needs root");
     }
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let script = "set -e; mount -t tmpfs -o size=4k tmpfs /mnt; head -c 4096 /dev/zero >/mnt/all; \
                   exec \"$@\" -o /mnt/report";
     let traced = Command::new("unshare")

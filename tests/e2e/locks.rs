@@ -191,9 +191,9 @@ fn unnamed_locks_are_named_by_their_location() {
     let now = Probe::lock().with(&["--now"]).attach_and_wait(&[first]);
     let now = now.good().value["now"]["waits"].clone();
     assert_eq!(now.as_array().map(Vec::len), Some(5), "{now:#}");
-    for told in [&now, &rows] {
-        let told = told.as_array().expect("waits").iter();
-        let told: Vec<&str> = told.filter_map(|wait| wait["lock"].as_str()).collect();
+    for locks in [&now, &rows] {
+        let locks = locks.as_array().expect("waits").iter();
+        let locks: Vec<&str> = locks.filter_map(|wait| wait["lock"].as_str()).collect();
         let places = [
             format!("stack of thread {holder} holder"),
             format!("stack of thread {first} lock_places"),
@@ -205,7 +205,10 @@ fn unnamed_locks_are_named_by_their_location() {
                 lock.split_once(' ')
                     .is_some_and(|(_, at)| at.starts_with(&place))
             };
-            assert!(told.iter().any(|lock| ends(&lock)), "{place} in {told:#?}");
+            assert!(
+                locks.iter().any(|lock| ends(&lock)),
+                "{place} in {locks:#?}"
+            );
         }
     }
     let all = now.as_array().expect("waits");
@@ -260,16 +263,16 @@ fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
     let report = run.good();
     let all = rows(report).iter();
-    let told: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
+    let locks: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
     for mode in ["write", "read"] {
         // A reader that arrives while the writer holds the lock, or waits for it, has its own row.
         let has_readers = |row: &&&Value| row["mode"] == mode && !row["readers"].is_null();
-        let row = told.iter().find(has_readers);
-        let readers = &row.unwrap_or_else(|| panic!("{mode}: {told:#?}"))["readers"];
-        assert_eq!(readers["most"], 5, "{told:#?}");
+        let row = locks.iter().find(has_readers);
+        let readers = &row.unwrap_or_else(|| panic!("{mode}: {locks:#?}"))["readers"];
+        assert_eq!(readers["most"], 5, "{locks:#?}");
         // On a busy machine a waiter may sleep only after some readers have left.
         let average = readers["average"].as_f64().expect("a number");
-        assert!(average > 1.0 && average <= 5.0, "{told:#?}");
+        assert!(average > 1.0 && average <= 5.0, "{locks:#?}");
     }
     let semaphore = rows(report).iter().find(|row| row["type"] == "semaphore");
     assert!(semaphore.expect("they wait")["readers"].is_null());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{Expected, Probe, Process, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, is_root, skipped, target};
 
 use crate::counts::check;
 
@@ -194,7 +194,7 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let (output, status) = process.finish();
     assert!(status.success(), "the program: {status}");
     let report = attached.finish();
-    report.assert_exact(&Expected::parse(&output));
+    report.assert_exact(&ExpectedCounts::parse(&output));
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("thread-local storage"), "{notes}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Waiting, command, is_root, process, skipped, target};
+use tiptoe_tests::{Probe, WaitingTarget, command, is_root, process, skipped, target};
 
 use crate::watch::{hits, said, turn};
 
@@ -30,7 +30,7 @@ pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
 /// Starts `hot` in such a root, as process 1 of a new PID namespace.
-fn contained(kind: &str) -> (Waiting, PathBuf) {
+fn contained(kind: &str) -> (WaitingTarget, PathBuf) {
     let program = target("hot");
     let root = std::env::temp_dir().join(format!("tiptoe-root-{kind}-{}", std::process::id()));
     std::fs::create_dir_all(&root).expect("a temporary folder");
@@ -48,10 +48,10 @@ fn contained(kind: &str) -> (Waiting, PathBuf) {
         ])
         .args([root.as_path(), &program])
         .args([kind, "2", "20000"]);
-    (Waiting::start(&mut command, &program), root)
+    (WaitingTarget::start(&mut command, &program), root)
 }
 
-fn assert_other_namespaces(waiting: &Waiting, root: &Path) {
+fn assert_other_namespaces(waiting: &WaitingTarget, root: &Path) {
     let own = |name: &str| std::fs::read_link(name).expect("it lives");
     let program = own(&format!("/proc/{}/exe", waiting.pid));
     assert!(

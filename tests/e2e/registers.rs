@@ -16,9 +16,9 @@ const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
 /// A `Wait` that must never be used, because only one thread makes requests.
-struct Alone;
+struct NoWait;
 
-impl Wait for Alone {
+impl Wait for NoWait {
     const LOOKS: u32 = 0;
     fn park(&self, _: &AtomicU64, _: u64) {
         panic!("another thread holds the lock");
@@ -29,28 +29,30 @@ impl Wait for Alone {
     }
 }
 
-struct Idle {
+struct IdleThread {
     tid: i32,
     end: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Idle {
-    fn start() -> Idle {
-        let (tell, told) = channel();
+impl IdleThread {
+    fn start() -> IdleThread {
+        let (send_tid, receive_tid) = channel();
         let (end, ended) = channel();
         let thread = std::thread::spawn(move || {
             // SAFETY: gettid has no arguments and no effects.
-            tell.send(unsafe { libc::gettid() }).expect("asked for");
+            send_tid
+                .send(unsafe { libc::gettid() })
+                .expect("the test waits for it");
             let _ = ended.recv();
         });
-        Idle {
-            tid: told.recv().expect("told"),
+        IdleThread {
+            tid: receive_tid.recv().expect("the thread sends its id"),
             end: Some((end, thread)),
         }
     }
 }
 
-impl Drop for Idle {
+impl Drop for IdleThread {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.end.take() {
             drop(end);
@@ -72,16 +74,16 @@ impl Random {
 }
 
 /// Our accounting, the kernel's threads, and the requests that both granted.
-struct Both<'a> {
-    ours: Accounting<'a, Alone>,
-    threads: Vec<Idle>,
+struct Comparison<'a> {
+    ours: Accounting<'a, NoWait>,
+    threads: Vec<IdleThread>,
     cpus: u32,
     granted: Vec<(Request, Breakpoint)>,
     request_count: u64,
     seed: u64,
 }
 
-impl Both<'_> {
+impl Comparison<'_> {
     fn request(&mut self, random: &mut Random) -> (Request, Access) {
         let cpu = random.below(self.cpus as usize) as u32;
         let task = self.threads[random.below(self.threads.len())].tid as u64;
@@ -177,7 +179,7 @@ fn every_answer_is_the_kernels() {
         return;
     }
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    let threads: Vec<Idle> = (0..THREADS).map(|_| Idle::start()).collect();
+    let threads: Vec<IdleThread> = (0..THREADS).map(|_| IdleThread::start()).collect();
     let registers = registers(threads[0].tid);
     let geometry = Geometry::new(cpus, registers, 256).expect("a machine has some");
     for cpu in 0..cpus {
@@ -189,13 +191,13 @@ fn every_answer_is_the_kernels() {
         }
         assert_eq!(
             free, slots,
-            "somebody else (gdb, perf, another tiptoe) holds debug registers: {free} of {slots} \
+            "another program (gdb, perf, another tiptoe) holds debug registers: {free} of {slots} \
              are free on cpu {cpu}; end it and run this test again"
         );
     }
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
-    let mut both = Both {
-        ours: Accounting::new(geometry, &words, &Alone).expect("enough words"),
+    let mut both = Comparison {
+        ours: Accounting::new(geometry, &words, &NoWait).expect("enough words"),
         threads,
         cpus: cpus.min(3),
         granted: Vec::new(),

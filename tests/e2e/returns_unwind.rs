@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
 use tiptoe_tests::{Probe, Report, sampled, target, target_with};
 
-use crate::returns::{Ask, ENDS, EVERY, alone, check, modes, started, text};
+use crate::returns::{ENDS, EVERY, EndsRequest, alone, check, modes, started, text};
 
 const THROWS: &[&str] = &[
     "above",
@@ -145,12 +145,12 @@ fn cancellation_at_any_instant() {
 }
 
 /// Asserts that every entry has an end, for programs that cannot count their own.
-pub fn every_end_is_known(report: &Report, function: &str, ask: Ask) {
+pub fn every_end_is_known(report: &Report, function: &str, ask: EndsRequest) {
     assert!(report.entries(function) > 0, "{:#}", report.value);
-    if ask == Ask::Entries {
+    if ask == EndsRequest::Entries {
         return;
     }
-    assert_eq!(report.counts_returns(function), ask == Ask::Returns);
+    assert_eq!(report.counts_returns(function), ask == EndsRequest::Returns);
     let count = report.count_by_ends(function);
     assert_eq!(report.count(function), count, "{:#}", report.value);
 }
@@ -220,10 +220,10 @@ pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
     // One run with the library is enough, because returns use the same code as times.
-    let whole: [(Ask, &[&str]); 3] = [
-        (Ask::Latency, &["*", "libc.so.6:*"]),
-        (Ask::Latency, &["*"]),
-        (Ask::Returns, &["*"]),
+    let whole: [(EndsRequest, &[&str]); 3] = [
+        (EndsRequest::Latency, &["*", "libc.so.6:*"]),
+        (EndsRequest::Latency, &["*"]),
+        (EndsRequest::Returns, &["*"]),
     ];
     for (ask, specs) in sampled(&whole) {
         let run = ask.probe(specs).run(program, arguments);

@@ -3,7 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use tiptoe_tests::{Expected, Probe, Process, Site, installed, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, installed, skipped, target};
 
 use crate::counts::check;
 
@@ -58,7 +58,9 @@ fn the_programs_own_death_is_its_exit_status() {
     let run = Probe::new(&["called"]).run(&target("signals"), &["dies"]);
     assert_eq!(run.status, 128 + libc::SIGILL, "{}", run.stderr);
     let report = run.report.expect("a report all the same");
-    report.assert_exact(&Expected::parse(&String::from_utf8_lossy(&run.stdout)));
+    report.assert_exact(&ExpectedCounts::parse(&String::from_utf8_lossy(
+        &run.stdout,
+    )));
 }
 
 /// Runs one mode of `masks` without tiptoe, with `-- CMD` and with `-p`. The program checks what it sees.
@@ -77,7 +79,9 @@ fn attached(mode: &str) {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
-    attached.finish().assert_exact(&Expected::parse(&output));
+    attached
+        .finish()
+        .assert_exact(&ExpectedCounts::parse(&output));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The agent's model of the address space, by which it decides whether a trap is its own.
 
-use tiptoe_tests::{Expected, Probe, Process, Site, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, target};
 
 /// Returns the executable file mappings of a process by the kernel's list, and their bytes.
 /// Adjacent mappings of one file count as one.
@@ -37,7 +37,7 @@ fn a_space_that_changes_all_the_time_is_known_at_the_end() {
     assert_eq!(process.line(), "settled");
     let (mappings, bytes) = code(process.pid());
     let report = attached.interrupt();
-    report.assert_exact(&Expected::parse(&counted));
+    report.assert_exact(&ExpectedCounts::parse(&counted));
     let space = &report.value["targets"][0]["address_space"];
     let number = |key: &str| {
         space[key]
@@ -90,7 +90,7 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     process.go();
     let (counted, _) = process.finish();
     let report = attached.finish();
-    report.assert_exact(&Expected::parse(&counted));
+    report.assert_exact(&ExpectedCounts::parse(&counted));
     let said = format!("{:#}", report.value);
     assert!(!said.contains("another tracer"), "{said}");
     assert!(!said.contains("differs from its file"), "{said}");

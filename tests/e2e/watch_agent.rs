@@ -40,10 +40,10 @@ fn has_events(pid: u32) -> bool {
 }
 
 /// Copies of tiptoe and a target that every user may run, in a folder for reports.
-struct Public(PathBuf);
+struct PublicFolder(PathBuf);
 
-impl Public {
-    fn new() -> Public {
+impl PublicFolder {
+    fn new() -> PublicFolder {
         let name = format!("tiptoe-watch-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
@@ -54,7 +54,7 @@ impl Public {
         };
         put(Path::new(command().get_program()), "tiptoe");
         put(&target("watched"), "watched");
-        Public(folder)
+        PublicFolder(folder)
     }
 
     /// Watches a command as a user without rights. Returns the report and the command's output.
@@ -72,7 +72,7 @@ impl Public {
     }
 }
 
-impl Drop for Public {
+impl Drop for PublicFolder {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -85,7 +85,7 @@ fn a_user_without_rights_watches_his_own_programs() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let public = Public::new();
+    let public = PublicFolder::new();
     let run = public.run(&["total"], "churn", scaled(10_000));
     let report = run.good();
     is_whole(report);
@@ -190,9 +190,9 @@ fn a_program_keeps_its_own_traps() {
     let blocked = trapping("blocked");
     is_whole(blocked.good());
     assert_eq!(count(blocked.good(), "add"), 1000);
-    let apart = trapping("apart");
-    is_whole(apart.good());
-    assert_eq!(count(apart.good(), "add"), 20);
+    let unshared = trapping("unshared");
+    is_whole(unshared.good());
+    assert_eq!(count(unshared.good(), "add"), 20);
     // The 1,000 stores while the signal is blocked leave one pending signal, which belongs to no
     // instruction.
     let hidden = trapping("hidden");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
-use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
 
 use crate::watch::{check_hot, find_row, heard, hits, is_whole, rows, said, turn, watch};
@@ -40,7 +40,7 @@ fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
 /// Chains of threads that start and end before the attach and during it.
 fn check_living(options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
-    let watched: Attached = watch(options).attach(&[program.pid()]);
+    let watched: AttachedTiptoe = watch(options).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
     let total = total(&mut program);

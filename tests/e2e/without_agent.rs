@@ -6,11 +6,16 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Expected, Probe, Report, command, go_target, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
 /// Runs `program` under tiptoe, which is started through other commands. Asserts that the kernel counted, for the
 /// reason in `words`.
-fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
+fn by_kernel(
+    through: &[&str],
+    program: &Path,
+    calls: &str,
+    words: &str,
+) -> (Report, ExpectedCounts) {
     let mut traced = Command::new(through[0]);
     traced.args(&through[1..]).arg(command().get_program());
     traced.args(["probe", "add", "--json", "--budget", "off", "--"]);
@@ -23,7 +28,7 @@ fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Rep
     assert!(notes.contains(words), "no `{words}` in {notes}");
     (
         report,
-        Expected::parse(&String::from_utf8_lossy(&output.stdout)),
+        ExpectedCounts::parse(&String::from_utf8_lossy(&output.stdout)),
     )
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::report::{Expected, Report};
+use crate::report::{ExpectedCounts, Report};
 
 /// The numbers that a target prints for each function, in lines `expect`, `returns`, `left`, `inside` and `unfinished`:
 /// the entries, and how many of them returned, were left without a return, were running at the end, or were one of the
@@ -66,12 +66,12 @@ impl Truth {
     }
 
     /// Returns only the numbers of entries.
-    pub fn entries(&self) -> Expected {
+    pub fn entries(&self) -> ExpectedCounts {
         let entries = self
             .0
             .iter()
             .map(|(name, calls)| (name.clone(), calls.entries));
-        Expected(entries.filter(|(_, count)| *count > 0).collect())
+        ExpectedCounts(entries.filter(|(_, count)| *count > 0).collect())
     }
 }
 

@@ -16,7 +16,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
             let text = door(row);
             [
                 (row.forbids_unsafe, "#![forbid(unsafe_code)]"),
-                (row.no_std, "#![no_std]"),
+                (row.is_no_std, "#![no_std]"),
             ]
             .into_iter()
             .filter(move |(promised, attribute)| *promised && !has(&text, attribute))

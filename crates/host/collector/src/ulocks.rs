@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexCounts, FutexKey};
-use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
+use tiptoe_session::{Dropped, EarlyWaitSums, Histogram, Hold, Lock, Locks, Readers};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
@@ -154,7 +154,7 @@ pub struct WaitRecords {
     /// By key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began, by the same keys.
-    early: BTreeMap<(Key, String), Early>,
+    early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
     /// A hold that was in progress when the trace began: the lock, the thread, and the nanoseconds that it was seen.
@@ -266,7 +266,7 @@ impl WaitRecords {
         }
     }
 
-    fn add_early(&mut self, key: Key, who: &str, early: &Early) {
+    fn add_early(&mut self, key: Key, who: &str, early: &EarlyWaitSums) {
         let sums = self.early.entry((key, who.to_owned())).or_default();
         sums.add(early);
     }
@@ -438,7 +438,7 @@ struct Group {
 #[derive(Default)]
 struct Rows {
     all: Waits,
-    early: Early,
+    early: EarlyWaitSums,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
     /// Whether some wait for one of its locks was not timed, in this row or in another.

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "apart.h"
+#include "pinned.h"
 
 #define BATCH 1000
 #define MANY 100
@@ -62,7 +62,7 @@ static void *measure(void *argument) {
     struct mean *own = argument;
     tiptoe_token in = within ? tiptoe_scope_enter(&outer) : 0;
     double begun, end, done = 0;
-    stay_apart(own->thread);
+    pin_to_cpu(own->thread);
     for (unsigned turn = 0; turn < BATCH; turn++) act(turn);
     pthread_barrier_wait(&start);
     begun = now(CLOCK_MONOTONIC);

@@ -65,7 +65,7 @@ fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
     let shown = text.offset..text.offset + (text.end - text.start);
     let end = segments
         .iter()
-        .filter(|segment| segment.executable)
+        .filter(|segment| segment.is_executable)
         .map(|segment| segment.file.end)
         .find(|end| shown.contains(end) && shown.end - end < PAGE)?;
     let address = (text.start + (end - text.offset)).next_multiple_of(16);

@@ -25,11 +25,11 @@ pub(super) struct Pairs {
     /// The shard of each CPU's task, and the number of shards.
     shards: Vec<usize>,
     count: usize,
-    cpus: Vec<At>,
+    cpus: Vec<CpuState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
+struct CpuState {
     pair: u32,
     is_reserved: bool,
 }
@@ -62,7 +62,7 @@ impl Pairs {
             exchange: held.exchange,
             moved,
         };
-        let start = |_| At {
+        let start = |_| CpuState {
             pair: random.between(0, 100) as u32,
             is_reserved: false,
         };

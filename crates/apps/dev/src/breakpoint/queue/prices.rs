@@ -96,7 +96,9 @@ pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Resu
         })
     };
     let (tiptoe, global_mutex) = (holds(Form::Tiptoe)?, holds(Form::GlobalMutex)?);
-    let measured = two_cpus().map(|cpus| ways(stress, cpus)).transpose()?;
+    let measured = two_cpus()
+        .map(|cpus| transfer_costs(stress, cpus))
+        .transpose()?;
     let ways = match (measured, line) {
         (Some(measured), None) => measured,
         (measured, Some(line)) => measured.unwrap_or(IN_LINES).with_line(line),
@@ -207,7 +209,7 @@ fn two_cpus() -> Option<[usize; 2]> {
 
 /// Measures two CPUs that take turns: without work, with a pair of a task on each under one mutex, and with a pair of a
 /// task on one and of a CPU on the other. Subtracts the times of the same pairs on a single CPU.
-fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
+fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
     let least_ns = |form, targets: [Target; 2]| -> Result<f64, Error> {

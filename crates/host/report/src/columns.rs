@@ -9,7 +9,7 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Stands for a space inside a name, at which no line may end while the name fits on one line. [`Options::wrapped`]
+/// Replaces a space inside a name, at which no line may end while the name fits on one line. [`Options::wrapped`]
 /// prints a space for it.
 const JOINED: &str = "\u{a0}";
 

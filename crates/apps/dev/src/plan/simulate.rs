@@ -41,7 +41,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside of the counted cgroups run, too. The root stands for them.
+        // Tasks outside of the counted cgroups run, too. They are simulated as tasks of the root.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed

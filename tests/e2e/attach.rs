@@ -24,7 +24,7 @@ fn check(name: &str, arguments: &[&str], functions: &[&str]) {
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
 #[test]
-fn counts_are_exact_from_then_on() {
+fn counts_are_exact_from_the_attach_on() {
     check("hot", &["8", "20000"], HOT);
 }
 
@@ -71,7 +71,7 @@ fn system_calls_end_as_they_would() {
 }
 
 #[test]
-fn detach_puts_the_original_bytes_back() {
+fn detach_restores_the_original_bytes() {
     let program = target("hot");
     let mut process = Process::waiting(&program, &["4", "0"]);
     let site = Site::new(process.pid(), &program, "add");

@@ -190,7 +190,7 @@ fn look_at_own_thread() {
 
 /// A 32-bit or static program with `--via agent`: the error must have the reason and the option that works.
 #[test]
-fn the_agent_alone_where_it_cannot_go() {
+fn via_agent_is_refused_for_programs_it_cannot_enter() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
         let Ok(program) = tiptoe_tests::target_with("hot", &[flag]) else {
             skipped(flag, "no such compiler");

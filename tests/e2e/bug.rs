@@ -56,7 +56,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn it_writes_what_its_output_lists() {
+fn it_writes_the_files_that_it_prints() {
     let place = public_folder("bug");
     let run = |words: &[&str]| {
         let mut tiptoe = command();
@@ -95,7 +95,7 @@ fn it_writes_what_its_output_lists() {
 
 /// An existing folder must be refused, because the files in it would be sent with the report.
 #[test]
-fn an_existing_folder_is_refused_and_stays_as_it_is() {
+fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");
     std::fs::write(place.join("mine"), "").expect("a file");
     let refused = |folder: &Path, why: &str| {

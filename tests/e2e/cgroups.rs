@@ -220,7 +220,7 @@ fn page_faults(more: Option<&str>) {
 }
 
 #[test]
-fn sums_are_whole() {
+fn sums_over_all_cgroups_are_complete() {
     let Some(within) = cgroup() else { return };
     let events = format!("task-clock,page-faults,context-switches,cpu-clock,{CALLS}");
     let all = [

@@ -91,7 +91,7 @@ const RIGHTS: &str = "gave up rights or a namespace";
 /// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the
 /// code, and the program stayed patched.
 #[test]
-fn a_program_in_which_no_thread_can_begin_is_put_back() {
+fn a_program_that_cannot_start_threads_is_restored() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
@@ -105,7 +105,7 @@ fn a_program_in_which_no_thread_can_begin_is_put_back() {
 /// An unshare by an inline system call does not end the agent's thread, and a time namespace still
 /// allows threads. The trace must continue, and the program must be restored at its end.
 #[test]
-fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
+fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
@@ -145,7 +145,7 @@ fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
 /// Regression: only tiptoe noticed such a call, so a stopped tiptoe left the agent's thread where
 /// it was.
 #[test]
-fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
+fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }

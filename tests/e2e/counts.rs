@@ -101,7 +101,7 @@ fn calling_conventions() {
 }
 
 #[test]
-fn twenty_thousand_threads_come_and_go() {
+fn twenty_thousand_threads_start_and_end() {
     check(
         &target("churn"),
         &[&scaled(1_000_000).max(20_000).to_string()],
@@ -142,7 +142,7 @@ fn exec_ends_the_trace_of_the_old_image() {
 }
 
 #[test]
-fn libraries_come_and_go() {
+fn libraries_are_loaded_and_unloaded() {
     let plugin = target("plugin");
     check(
         &target("dlopens"),

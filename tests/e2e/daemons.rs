@@ -65,7 +65,7 @@ fn a_daemon_is_counted_exactly() {
 
 /// tiptoe attaches to the daemon repeatedly, once after another tiptoe was killed.
 #[test]
-fn a_daemon_has_its_code_back() {
+fn a_daemons_code_is_restored() {
     let Some((mut process, site)) = daemon("drops") else {
         return;
     };
@@ -83,7 +83,7 @@ fn a_daemon_has_its_code_back() {
 
 /// The daemon gives up root while it is traced. tiptoe ends or is killed, and another one attaches.
 #[test]
-fn a_daemon_that_tiptoe_started_has_its_code_back() {
+fn the_code_of_a_daemon_that_tiptoe_started_is_restored() {
     if !is_root() {
         return skipped("a daemon", "only root can give root up");
     }

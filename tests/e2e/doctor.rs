@@ -87,7 +87,7 @@ impl Drop for UnprivilegedTiptoe {
 }
 
 #[test]
-fn every_row_is_there() {
+fn doctor_prints_every_row() {
     is_whole(&doctor(&mut command()));
     let output = command().arg("doctor").output().expect("doctor runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -102,7 +102,7 @@ fn every_row_is_there() {
 
 /// Regression: the verdict promised things that then did not work.
 #[test]
-fn the_verdict_is_what_then_works() {
+fn what_the_verdict_promises_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
@@ -160,7 +160,7 @@ fn the_verdict_is_what_then_works() {
 
 /// `--fix` must print each change before it makes it, and must refuse users other than root.
 #[test]
-fn what_root_can_switch_on_is_printed_before_it_is_done() {
+fn fix_prints_each_command_before_it_runs_it() {
     if !is_root() {
         return skipped("a mount namespace", "needs root");
     }
@@ -284,7 +284,7 @@ fn listed(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn others_on_hot_tracepoints_and_cgroups_are_listed() {
+fn other_tracers_on_hot_tracepoints_and_cgroups_are_listed() {
     let Some(cgroup) = cgroup() else {
         return skipped("a cgroup", "version 2 is not mounted");
     };

@@ -69,7 +69,7 @@ fn is_clean(what: &[&str], output: &Output) -> String {
 }
 
 #[test]
-fn names_of_a_program_reach_no_terminal_as_they_are() {
+fn names_of_a_program_reach_a_terminal_only_escaped() {
     let painted = PaintedProgram::new("names");
     let mut seen = String::new();
     for arguments in [
@@ -120,7 +120,7 @@ fn names_of_a_program_reach_no_terminal_as_they_are() {
 
 /// Arguments must be escaped as well, because a script may have taken them from a hostile source.
 #[test]
-fn words_of_a_user_reach_no_terminal_as_they_are() {
+fn arguments_reach_a_terminal_only_escaped() {
     let path = format!("/nonexistent/{PAINT}");
     for arguments in [
         &[PAINT][..],
@@ -150,7 +150,7 @@ fn words_of_a_user_reach_no_terminal_as_they_are() {
 
 /// A command in a hint, pasted into a shell, must not run anything that a library's name contains.
 #[test]
-fn a_pasted_hint_has_the_programs_words_as_words() {
+fn a_pasted_hint_runs_nothing_that_the_program_chose() {
     let painted = PaintedProgram::new("pasted");
     let output = painted.traced(&["probe", "plugin_work"]);
     let text = String::from_utf8(output.stderr).expect("text");

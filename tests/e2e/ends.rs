@@ -60,7 +60,7 @@ fn a_trap_stays_on_with_the_budget_off() {
 
 /// The report must have the signal and the CPU time, although /proc of the dead process is empty.
 #[test]
-fn a_killed_targets_signal_and_cpu_time_are_reported() {
+fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
     let site = waiting.site("add");
     let attached = Probe::new(&["add"])
@@ -121,7 +121,7 @@ fn the_kernels_probes_are_priced_by_their_instructions() {
 
 #[test]
 #[ignore = "nightly: asserts that measured prices differ"]
-fn what_the_kernel_does_differently_has_another_price() {
+fn uprobe_prices_differ_by_instruction() {
     let [push, _, _, mov, nop5] = prices();
     assert!(
         nop5 != push && push != mov && mov != nop5,

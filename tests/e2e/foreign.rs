@@ -139,7 +139,7 @@ fn assert_told(report: &Report) {
 }
 
 #[test]
-fn foreign_probes_are_put_on_top_of_ours() {
+fn foreign_probes_are_added_on_our_sites() {
     let Some(load) = LoadedProgram::start("on_top_of_ours") else {
         return;
     };
@@ -168,7 +168,7 @@ fn foreign_probes_are_put_on_top_of_ours() {
 /// Sites with foreign probes must be left alone, and the report must have that reason. If our site is after the first
 /// instruction, both must count.
 #[test]
-fn foreign_probes_are_there_before_ours() {
+fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
     const WHY: &str = "its code in memory differs from its file: another tool patched it";
     let Some(load) = LoadedProgram::start("under_ours") else {

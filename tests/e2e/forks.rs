@@ -24,7 +24,7 @@ fn forks_are_part_of_the_cost() {
 
 /// A report on a program that does not fork must have no cost of forks.
 #[test]
-fn without_forks_none_is_priced() {
+fn a_program_without_forks_has_no_cost_of_forks() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);
     assert!(run.good().value["cost"].get("forks").is_none());
 }

@@ -294,7 +294,7 @@ fn the_whole_system_with_intervals() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_status_2() {
+fn impossible_requests_end_with_one_error_and_status_2() {
     for (options, said) in [
         (&["--mmap", "-p", "1"][..], "--mmap without --kernel"),
         (&["--every", "-a"], "--every without --kernel"),
@@ -357,7 +357,7 @@ fn the_missing_rights_are_named() {
 /// Regression: the trace of a process that had ended lasted until its parent reaped it, and its
 /// session had no command line.
 #[test]
-fn a_zombie_has_ended() {
+fn the_trace_ends_when_its_process_is_a_zombie() {
     if !is_possible() {
         return;
     }

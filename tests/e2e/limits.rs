@@ -44,7 +44,7 @@ fn open_resources(pid: u32) -> (usize, bool) {
 }
 
 #[test]
-fn no_descriptor_is_free() {
+fn the_kernel_counts_if_no_descriptor_is_free() {
     by_kernel(
         &["prlimit", "--nofile=4"],
         &target("hot"),
@@ -54,7 +54,7 @@ fn no_descriptor_is_free() {
 }
 
 #[test]
-fn the_address_space_is_limited() {
+fn the_kernel_counts_if_the_address_space_is_limited() {
     by_kernel(
         &["prlimit", "--as=152000000"],
         &target("hot"),
@@ -85,7 +85,7 @@ fn tiptoes_own_address_space_is_limited() {
 }
 
 #[test]
-fn no_thread_is_free() {
+fn the_kernel_counts_if_no_thread_can_start() {
     if !is_root() {
         return skipped("a limit on threads", "needs root");
     }
@@ -107,7 +107,7 @@ fn no_thread_is_free() {
 
 /// The agent must not use up the threads that the program may still start.
 #[test]
-fn as_many_threads_are_free_as_the_program_starts() {
+fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     if !is_root() {
         return skipped("a limit on threads", "needs root");
     }
@@ -124,7 +124,7 @@ fn as_many_threads_are_free_as_the_program_starts() {
 
 /// mlockall(MCL_FUTURE) locks the program's later mappings as well. The agent's mappings must stay unlocked.
 #[test]
-fn all_memory_is_locked() {
+fn the_agents_memory_stays_unlocked_with_mlockall() {
     let waiting = WaitingTarget::through(&["env"], &target("locked"), &["5000"]);
     let report = waiting.count(&Probe::new(&["called"]), &["called"]);
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
@@ -132,7 +132,7 @@ fn all_memory_is_locked() {
 
 /// The limit has no room for whole segments, so they must be mapped in pieces.
 #[test]
-fn little_more_memory_may_be_locked() {
+fn segments_are_mapped_in_pieces_below_a_limit_of_locked_memory() {
     if !is_root() {
         return skipped("a limit on locked memory", "needs root");
     }
@@ -254,7 +254,7 @@ fn a_command_and_a_full_device() {
 /// `ulimit -f` below a segment's size must give an error that names the limit and the remedy, not
 /// SIGXFSZ: with a command, with a process, and for a report that is too long.
 #[test]
-fn files_may_not_grow() {
+fn a_limit_on_file_size_is_an_error() {
     let waiting = Process::waiting(&target("hot"), &["1", "0"]);
     let pid = waiting.pid().to_string();
     let program = target("hot").display().to_string();

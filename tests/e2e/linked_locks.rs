@@ -125,7 +125,7 @@ fn the_server_works_without_tiptoe() {
 
 /// A running server's locks are reported from the attach on, and again after another attach.
 #[test]
-fn a_running_server_is_attached_to_and_let_go() {
+fn a_running_server_continues_after_attach_and_detach() {
     let mut server =
         Process::start(Command::new(rust_target(SERVER)).args(["100000000", "until-closed"]));
     for _ in 0..3 {

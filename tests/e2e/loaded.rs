@@ -69,7 +69,7 @@ fn a_constructor_is_counted() {
 }
 
 #[test]
-fn every_kind_of_name_is_looked_for_in_it() {
+fn functions_of_a_loaded_library_are_found_by_every_kind_of_name() {
     let library = library("loaded");
     let names = [&*library, "libloaded.so", "libloaded*", "*/libloaded.so"];
     for name in names {

@@ -141,7 +141,7 @@ fn each_holder_has_its_share() {
 
 /// Locks that record no holder: only the thread that woke a waiter is known.
 #[test]
-fn locks_without_an_owner_have_wakers_alone() {
+fn locks_that_record_no_owner_have_only_wakers() {
     let rounds = scaled(400_000).to_string();
     let cases = [
         (

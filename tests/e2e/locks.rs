@@ -40,7 +40,7 @@ fn check_let_go(target: &Path, kinds: &[&str]) {
 }
 
 #[test]
-fn threads_that_wait_are_attached_to_and_let_go() {
+fn threads_that_wait_continue_after_attach_and_detach() {
     let kinds = [
         "mutex", "syscall", "sem", "cond", "rwlock", "barrier", "malloc",
     ];
@@ -50,7 +50,7 @@ fn threads_that_wait_are_attached_to_and_let_go() {
 /// glibc 2.41's cancellable waits, and glibc 2.31's waits, which are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
-fn threads_of_other_releases_are_attached_to_and_let_go() {
+fn threads_of_other_releases_continue_after_attach_and_detach() {
     for release in ["trixie", "bullseye"] {
         match Debian::new(release) {
             Ok(root) => check_let_go(&root.target("contended"), &["sem", "cond"]),
@@ -128,7 +128,7 @@ fn a_slow_holder_is_named() {
 /// measurement.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn a_slow_holder_has_most_of_the_time() {
+fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     let run = Probe::lock().run(&target("slow_holder"), &["300"]);
     let row = &rows(run.good())[0];
     let share = row["blame"][0]["total_ns"].as_u64().unwrap_or(0) * 2;
@@ -394,7 +394,7 @@ fn every_hold_is_counted() {
 /// Regression: waits of an ended thread were attributed to the thread that reused its slab: two
 /// rows instead of six.
 #[test]
-fn waits_of_ended_threads_stay_theirs() {
+fn waits_of_ended_threads_are_not_attributed_to_others() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);
     let run = by_thread.run(&target("short_waiters"), &[]);
     let all = rows(run.good()).iter();
@@ -416,7 +416,7 @@ fn waits_of_ended_threads_stay_theirs() {
 /// Regression: a ring through a join was no deadlock, a holder that does not wait had no name, and
 /// several processes were refused.
 #[test]
-fn a_ring_through_a_join_was_not_named() {
+fn a_deadlock_through_a_join_was_not_reported() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));
     for program in &mut programs {
         program.go();

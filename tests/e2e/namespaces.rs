@@ -136,7 +136,7 @@ fn tiptoe_in_a_container_knows_its_processes() {
 
 /// tiptoe does not know ids inside a nested namespace, and BPF programs do not know tiptoe's ids.
 #[test]
-fn tiptoe_in_a_container_refuses_one_within() {
+fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {
         return skipped("a container", "needs root");
     }

@@ -73,7 +73,7 @@ fn another_users_link_is_not_followed() {
 }
 
 #[test]
-fn new_files_are_for_those_who_may_know() {
+fn new_reports_with_values_are_readable_only_for_their_owner() {
     if !is_root() {
         return skipped("two users", "needs root");
     }
@@ -104,7 +104,7 @@ fn new_files_are_for_those_who_may_know() {
 
 /// Regression: notes, and the line `counting: …`, were among what the command wrote to its stderr.
 #[test]
-fn notes_of_a_run_were_on_the_commands_stderr() {
+fn notes_were_printed_to_the_commands_stderr() {
     if !is_root() {
         return skipped("the notes of all instruments", "needs root");
     }

@@ -65,7 +65,7 @@ fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]
 }
 
 #[test]
-fn a_second_probe_takes_the_prices_of_the_first() {
+fn a_second_probe_uses_the_prices_of_the_first() {
     twice(
         "probe",
         Probe::new(&["add"]),
@@ -76,7 +76,7 @@ fn a_second_probe_takes_the_prices_of_the_first() {
 }
 
 #[test]
-fn a_second_look_at_locks_takes_the_prices_of_the_first() {
+fn a_second_trace_of_locks_uses_the_prices_of_the_first() {
     twice("lock", Probe::lock(), "waits", "hot", &["1", "1000"]);
 }
 

@@ -165,7 +165,7 @@ fn a_filter_decides_what_is_recorded() {
 }
 
 #[test]
-fn a_stopped_tiptoe_loses_what_has_no_room_and_harms_nobody() {
+fn a_stopped_tiptoe_loses_records_without_room_and_the_program_continues() {
     const COUNT: u64 = 50_000;
     let program = target("recorded");
     let mut process = Process::waiting(&program, &["four", &COUNT.to_string()]);
@@ -258,7 +258,7 @@ fn calls_in_a_library_loaded_later_are_recorded() {
 }
 
 #[test]
-fn a_killed_tiptoe_harms_nobody_and_the_next_one_records() {
+fn the_program_survives_a_killed_tiptoe_and_the_next_one_records() {
     let program = target("recorded");
     let mut process = Process::waiting(&program, &["ticks", "0"]);
     let site = Site::new(process.pid(), &program, "f");
@@ -318,7 +318,7 @@ fn calls_before_the_start_were_at_zero() {
 
 /// Regression: the file of `-o` appeared when the trace ended, so a killed tiptoe left none.
 #[test]
-fn a_killed_tiptoe_took_its_records_along() {
+fn the_records_of_a_killed_tiptoe_were_lost() {
     let mut process = Process::waiting(&target("recorded"), &["ticks", "0"]);
     let (mut command, (path, _)) = attaching(process.pid());
     let tiptoe = Process::start(&mut command);
@@ -340,7 +340,7 @@ fn a_killed_tiptoe_took_its_records_along() {
 /// Regression: a call of a function with one parameter was printed with two arguments, the second
 /// one an old value of its register.
 #[test]
-fn arguments_that_no_function_has_were_printed() {
+fn arguments_that_the_function_does_not_have_were_printed() {
     let name = format!("tiptoe-signatures-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let lines = |is_json: bool| {

@@ -30,7 +30,7 @@ fn siglongjmp_leaves_handlers() {
 
 /// After the jump no function is entered and none returns, so the report must find the left frames by other means.
 #[test]
-fn a_jump_is_the_last_that_happens() {
+fn a_jump_is_the_last_event_of_a_thread() {
     check(&target("ret_jump"), &["last"]);
 }
 
@@ -188,7 +188,7 @@ fn frames_outlive_the_tracer() {
 
 /// A later tracer must not count the ends of calls that began before it.
 #[test]
-fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
+fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     let program = target("ret_stay");
     for mode in ["returns", "throws", "jumps", "exits"] {
         for ask in ENDS {

@@ -81,7 +81,7 @@ fn exceptions_in_other_builds() {
 
 /// The program must die as it does without probes: of SIGABRT, with the same last message and all frames.
 #[test]
-fn an_exception_that_nobody_catches() {
+fn an_exception_that_is_not_caught() {
     let program = target("ret_throw");
     let alone = alone(&program, &["uncaught"]);
     let truth = Truth::parse(&text(&alone.stdout));
@@ -158,7 +158,7 @@ pub fn every_end_is_known(report: &Report, function: &str, ask: EndsRequest) {
 const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 
 #[test]
-fn a_programs_own_backtraces() {
+fn backtraces_of_a_program_are_unchanged() {
     modes(&target("ret_trace"), VIEWS);
 }
 
@@ -173,7 +173,7 @@ fn backtraces_by_an_unwinder_that_is_loaded_later() {
 /// function.
 #[test]
 #[ignore = "nightly: long"]
-fn a_profilers_samples_are_whole() {
+fn samples_of_a_profiler_are_complete() {
     let program = target("ret_trace");
     for mode in ["profiled", "profiled_threads"] {
         let words = without_truth(&text(&alone(&program, &[mode]).stdout));
@@ -196,7 +196,7 @@ const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handle
 
 /// Regression: the stop function of a forced unwinding was also called for each return thunk.
 #[test]
-fn a_stop_function_was_called_for_frames_that_the_program_has_not() {
+fn a_stop_function_was_called_for_return_thunks() {
     modes(&target("ret_forced"), FORCED);
 }
 
@@ -208,7 +208,7 @@ fn stop_functions_with_a_statically_linked_unwinder() {
 }
 
 #[test]
-#[ignore = "nightly: as a_programs_own_backtraces"]
+#[ignore = "nightly: as backtraces_of_a_program_are_unchanged"]
 fn rusts_own_backtraces() {
     check(&target("ret_backtrace"), &[]);
     everything(&target("ret_backtrace"), &[]);

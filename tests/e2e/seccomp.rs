@@ -32,7 +32,7 @@ fn the_kernel_counts_whatever_the_filter_does() {
 }
 
 #[test]
-fn force_enters_where_the_filter_allows() {
+fn force_enters_if_the_filter_allows_it() {
     let report = under("mild", &["--force"]);
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
@@ -41,7 +41,7 @@ fn force_enters_where_the_filter_allows() {
 /// tiptoe runs for a fixed time: a changed text does not show that it counts, because the failing
 /// injection changes the text, too.
 #[test]
-fn force_is_refused_where_the_filter_refuses() {
+fn force_is_refused_if_the_filter_refuses() {
     let waiting =
         WaitingTarget::through(&["env"], &target("sandboxed"), &["refuse", "5000", "first"]);
     let forced = Probe::new(FUNCTIONS).with(&["--force", "--duration", "0.3"]);
@@ -58,7 +58,7 @@ fn force_is_refused_where_the_filter_refuses() {
 
 /// In a program with several threads, the filter refuses a call of the agent's own thread.
 #[test]
-fn force_is_refused_where_code_cannot_be_fetched_anew() {
+fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
     assert!(

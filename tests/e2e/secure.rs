@@ -14,7 +14,7 @@ use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 /// to the program's files and closed them. Given another process's segments, it served whichever
 /// process held them.
 #[test]
-fn the_environment_of_a_running_program_is_no_way_in() {
+fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
     let folder = std::env::temp_dir().join(format!("tiptoe-environment-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");

@@ -26,7 +26,7 @@ fn code(pid: u32) -> (u64, u64) {
 /// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the agent's
 /// model must equal the kernel's list, and no change may have been missed.
 #[test]
-fn a_space_that_changes_all_the_time_is_known_at_the_end() {
+fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
     let mut process = Process::waiting(&program, &["150"]);
     let site = Site::new(process.pid(), &program, "tiny");
@@ -68,14 +68,14 @@ fn replaced(by: &str) {
 
 /// If the program maps something else at a probe's address, traps there must be the program's own.
 #[test]
-fn a_trap_in_what_was_mapped_anew_is_the_programs() {
+fn a_trap_in_a_new_mapping_at_a_probes_address_is_the_programs() {
     replaced("other");
 }
 
 /// Some programs copy their code to larger pages at the same addresses, with our trap bytes in it. Probes must still
 /// work.
 #[test]
-fn a_probe_that_was_copied_along_still_counts() {
+fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 

@@ -212,7 +212,7 @@ fn a_slow_holder_is_named() {
 /// The times of the waits must be near those that the program measured.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn a_slow_holder_has_most_of_the_time() {
+fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     if !is_possible() {
         return;
     }

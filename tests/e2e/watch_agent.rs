@@ -122,7 +122,7 @@ fn stores_on_a_stack_without_room_for_a_signal_are_seen() {
 }
 
 #[test]
-fn who_corrupts_a_variable_is_named() {
+fn the_thread_that_corrupts_a_variable_is_named() {
     let Some(_turn) = turn() else { return };
     culprit(run(&["stats.state", "--changed"], "corrupt", 1).good());
 }
@@ -164,7 +164,7 @@ fn conditions_types_and_code() {
 
 /// The program's own handler must get its traps, and may be watched itself.
 #[test]
-fn a_program_keeps_its_own_traps() {
+fn a_programs_own_traps_reach_its_handler() {
     let Some(_turn) = turn() else { return };
     let trapping = |mode: &str| {
         let watched = watch(&BY_AGENT).with(&["total"]);
@@ -257,7 +257,7 @@ fn strays(report: &Report) -> u64 {
 
 /// Chains of threads that start and end before the attach and during it.
 #[test]
-fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+fn threads_that_start_and_end_are_each_seen_exactly_once() {
     let Some(_turn) = turn() else { return };
     for variables in [&["total"][..], &["total", "stats.hits", "mode"]] {
         let rounds = scaled(50_000).to_string();
@@ -280,7 +280,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
 
 /// After the detach, no register of the continuing program may be taken.
 #[test]
-fn all_registers_are_given_back() {
+fn all_registers_are_released() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
     let pid = program.pid();
@@ -297,7 +297,7 @@ fn all_registers_are_given_back() {
 }
 
 #[test]
-fn it_ends_with_what_it_watches() {
+fn the_watch_ends_with_its_process() {
     let Some(_turn) = turn() else { return };
     let exec = run(&["stats.hits"], "again", 1);
     let report = exec.good();

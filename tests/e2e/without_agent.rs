@@ -67,7 +67,7 @@ fn a_program_of_another_user() {
 /// tiptoe cannot know beforehand that this loader accepts no agent. The program runs, and is counted
 /// once tiptoe notices.
 #[test]
-fn a_loader_that_takes_no_agent() {
+fn a_loader_that_ignores_the_agent() {
     if !is_root() {
         return skipped("another real user", "needs root");
     }
@@ -110,7 +110,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
 /// Regression: calls of `deep` that restarted because their stack was too small were counted twice.
 /// Nor did the report say that the kernel takes no times.
 #[test]
-fn calls_of_go_are_counted_once_where_a_stack_grows() {
+fn calls_of_go_are_counted_once_if_a_stack_grows() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }

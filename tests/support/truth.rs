@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_is_read_and_held_against_a_report() {
+    fn the_targets_numbers_are_parsed_and_compared_with_a_report() {
         assert_eq!(Truth::parse(OUTPUT).names(), ["a::b"]);
         assert_eq!(without_truth(OUTPUT), "sum 5\n");
         check(&format!(

@@ -16,7 +16,7 @@ fn a_process_whose_first_thread_has_ended_can_be_injected() {
 /// Regression: tiptoe read through the first thread's /proc folder, and took the end of that thread for the end of the
 /// process.
 #[test]
-fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
+fn a_process_whose_first_thread_ends_during_an_injection_continues() {
     let target = Target::start("loops", &["leaves"], 3);
     let pid = target.pid();
     let injected = inject_with(pid, &agent().0, &mut |_, _| {

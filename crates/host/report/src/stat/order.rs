@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_has_no_place_and_adds_nothing() {
+    fn counts_of_events_that_were_not_counted_add_nothing() {
         let mut all = counts(&[("a", 5.0), ("b", 9.0), ("c", 7.0)]);
         for at in [0, 2, 4, 6] {
             all[at].state = CountState::NotSupported;

@@ -314,7 +314,7 @@ mod tests {
 
     /// Regression: if no transfer could be measured, a given one was multiplied by infinity.
     #[test]
-    fn ways_that_take_no_time_are_scaled_by_the_usual_ratios() {
+    fn transfer_costs_of_zero_are_replaced_by_the_usual_ratios() {
         for line in [0.0, 1.0] {
             let ways = TransferCosts { line, ..IN_LINES }.with_line(80.0);
             assert_eq!([ways.line, ways.handed, ways.moved], [80.0, 160.0, 80.0]);

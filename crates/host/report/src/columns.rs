@@ -109,8 +109,8 @@ impl Options {
             .map_or_else(|| row.to_owned(), |width| cut(row, width))
     }
 
-    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits
-    /// on no line. Further lines begin below the text. Without a width there is one line.
+    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits on
+    /// no line. All other lines begin below the text. Without a width there is one line.
     pub(crate) fn wrapped(&self, label: &str, text: &str) -> Vec<String> {
         let one = format!("{label}{text}");
         match self.width {

@@ -255,7 +255,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         all.contains("free_29") && !all.contains("never slept"),
         "{all}"
     );
-    // A single row takes no more room than a sum, and if no row has a wait there is nothing else to show.
+    // A sum would save no line for a single row. If no row has a wait, these rows are all that there is to show.
     for (waits, none) in [(2, 1), (0, 30)] {
         let shown = shown(waits, none, None);
         assert!(

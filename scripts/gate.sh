@@ -23,7 +23,7 @@ cleanup() {
     local pids
     mapfile -t pids < <(left)
     if [[ ${#pids[@]} -gt 0 ]]; then
-        echo "gate: left behind, killed: ${pids[*]}"
+        echo "gate: left running, killed: ${pids[*]}"
         kill -KILL "${pids[@]}" 2>/dev/null || true
     fi
     rm -rf "$folder"

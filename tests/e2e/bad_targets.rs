@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tiptoe_tests::{Process, Site, Waiting, command, is_root, process, scaled, skipped, target};
+use tiptoe_tests::{
+    Process, Site, WaitingTarget, command, is_root, process, scaled, skipped, target,
+};
 
 /// Asserts that a refusal has the form of every refusal.
 fn sentence(output: &Output, words: &[&str]) {
@@ -62,7 +64,7 @@ fn roots_process_and_a_user_without_rights() {
     }
     let folder = Folder::new("user");
     let tiptoe = folder.copy(Path::new(command().get_program()), "tiptoe");
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let pid = waiting.pid.to_string();
     for via in ["auto", "agent", "kernel"] {
         let mut user = Command::new("setpriv");
@@ -188,7 +190,7 @@ fn look_at_own_thread() {
 
 /// A 32-bit or static program with `--via agent`: the error must have the reason and the option that works.
 #[test]
-fn the_agent_alone_where_it_cannot_go() {
+fn via_agent_is_refused_for_programs_it_cannot_enter() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
         let Ok(program) = tiptoe_tests::target_with("hot", &[flag]) else {
             skipped(flag, "no such compiler");
@@ -198,7 +200,7 @@ fn the_agent_alone_where_it_cannot_go() {
         run.args(["probe", "add", "--via", "agent", "--"])
             .arg(&program);
         sentence(&process::output(&mut run), &[word, "--via kernel"]);
-        let waiting = Waiting::through(&["env"], &program, &["2", "1000"]);
+        let waiting = WaitingTarget::through(&["env"], &program, &["2", "1000"]);
         let mut attach = command();
         attach.args([
             "probe",
@@ -234,7 +236,7 @@ fn attach(pid: u32) -> Command {
 fn a_target_that_dies_on_the_way() {
     let rounds = scaled(500).max(25);
     for round in 0..rounds {
-        let waiting = Waiting::through(&["env"], &target("hot"), &["4", "0"]);
+        let waiting = WaitingTarget::through(&["env"], &target("hot"), &["4", "0"]);
         let tiptoe = attach(waiting.pid)
             .stdout(Stdio::piped())
             .spawn()

@@ -93,7 +93,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
 
 /// Regression: a checksum over the file took hours, during which no signal ended tiptoe.
 #[test]
-fn a_debug_file_of_terabytes_is_not_summed_up() {
+fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");
     let (program, _) = folder.stripped(3 << 40);
     let program = Process::waiting(&program, &["1", "1000"]);

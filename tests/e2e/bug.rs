@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::{Process, command, is_root, skipped, target};
 
-use crate::doctor::{Unprivileged, cgroup};
+use crate::doctor::{UnprivilegedTiptoe, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
@@ -56,7 +56,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn it_writes_what_its_output_lists() {
+fn it_writes_the_files_that_it_prints() {
     let place = public_folder("bug");
     let run = |words: &[&str]| {
         let mut tiptoe = command();
@@ -95,7 +95,7 @@ fn it_writes_what_its_output_lists() {
 
 /// An existing folder must be refused, because the files in it would be sent with the report.
 #[test]
-fn an_existing_folder_is_refused_and_stays_as_it_is() {
+fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");
     std::fs::write(place.join("mine"), "").expect("a file");
     let refused = |folder: &Path, why: &str| {
@@ -149,7 +149,7 @@ fn nothing_secret_is_written() {
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],
     );
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     for (who, tiptoe) in [("root", command()), ("a-user", user.with(&[]))] {
         let folder = place.join(who);
         let output = with_secrets(&tiptoe, &folder);

@@ -85,7 +85,7 @@ for thread in threads: thread.join()";
 fn current_waits_are_at_the_users_functions() {
     let plugin = target("waits_plugin");
     let code = format!(
-        "import ctypes; ctypes.CDLL('{}').wait_until_told()",
+        "import ctypes; ctypes.CDLL('{}').wait_for_line()",
         plugin.to_str().expect("text")
     );
     let mut program = Process::start(std::process::Command::new(PYTHON).args(["-c", &code]));

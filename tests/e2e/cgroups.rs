@@ -220,7 +220,7 @@ fn page_faults(more: Option<&str>) {
 }
 
 #[test]
-fn sums_are_whole() {
+fn sums_over_all_cgroups_are_complete() {
     let Some(within) = cgroup() else { return };
     let events = format!("task-clock,page-faults,context-switches,cpu-clock,{CALLS}");
     let all = [
@@ -352,9 +352,9 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     let each: Vec<(u64, u64)> = each.filter_map(|one| both(&one["counts"])).collect();
     assert!(each.len() > 1, "{intervals:?}");
     assert!(each.iter().all(|(own, whole)| own <= whole), "{each:?}");
-    let told: u64 = each.iter().map(|(own, _)| own).sum();
+    let reported: u64 = each.iter().map(|(own, _)| own).sum();
     let (all, whole) = both(&session["stat"]["counts"]).expect("it is in the sums");
-    assert!(told <= all, "{told} of {all}");
+    assert!(reported <= all, "{reported} of {all}");
     Some((all, whole))
 }
 

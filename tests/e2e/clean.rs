@@ -98,7 +98,7 @@ fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes, and installs a machine"]
-fn a_new_machine_has_its_answers_and_keeps_nothing() {
+fn the_three_commands_work_on_a_new_machine_and_nothing_remains() {
     let lower = machine("bookworm", &PACKAGES).expect("its packages can be reached");
     let place = folder("new");
     for name in ["changed/root", "work", "root"] {

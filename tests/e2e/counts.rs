@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::{
-    Expected, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
+    ExpectedCounts, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
 };
 
 /// Runs the program alone and traced, and compares its output and every count.
@@ -19,7 +19,7 @@ pub fn check(program: &Path, arguments: &[&str]) -> Report {
         "alone: {}",
         String::from_utf8_lossy(&alone.stderr)
     );
-    let expected = Expected::parse(&String::from_utf8_lossy(&alone.stdout));
+    let expected = ExpectedCounts::parse(&String::from_utf8_lossy(&alone.stdout));
     let run = Probe::new(&expected.names()).run(program, arguments);
     let report = run.good().clone();
     assert_eq!(
@@ -101,7 +101,7 @@ fn calling_conventions() {
 }
 
 #[test]
-fn twenty_thousand_threads_come_and_go() {
+fn twenty_thousand_threads_start_and_end() {
     check(
         &target("churn"),
         &[&scaled(1_000_000).max(20_000).to_string()],
@@ -142,7 +142,7 @@ fn exec_ends_the_trace_of_the_old_image() {
 }
 
 #[test]
-fn libraries_come_and_go() {
+fn libraries_are_loaded_and_unloaded() {
     let plugin = target("plugin");
     check(
         &target("dlopens"),

@@ -12,13 +12,13 @@ use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Process, command, installed, skipped, target};
 
 /// A folder with a stripped program and its debug information, and the program's build-id.
-struct Stripped {
+struct StrippedProgram {
     folder: PathBuf,
     build_id: String,
 }
 
-impl Stripped {
-    fn new() -> Stripped {
+impl StrippedProgram {
+    fn new() -> StrippedProgram {
         let folder = std::env::temp_dir().join(format!("tiptoe-debuginfod-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let objcopy = |options: &[&str], to: &str| {
@@ -39,7 +39,7 @@ impl Stripped {
         let notes = String::from_utf8(notes.stdout).expect("text");
         let (_, id) = notes.split_once("Build ID: ").expect("a build-id");
         let build_id = id.split_whitespace().next().expect("digits").to_owned();
-        Stripped { folder, build_id }
+        StrippedProgram { folder, build_id }
     }
 
     /// Returns a command that watches a member of a variable. That needs the variable's type.
@@ -92,7 +92,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     if installed("debuginfod-find").is_none() {
         return skipped("debuginfod", "`debuginfod-find` is not installed");
     }
-    let program = Stripped::new();
+    let program = StrippedProgram::new();
     let (url, requests) = serve(&program.folder.join("debug"), &program.build_id);
     // Without a server the member has no type.
     let said = output(&mut program.watch("", "none"));
@@ -121,7 +121,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
 /// kill it, and it began when tiptoe ended.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
-    let program = Stripped::new();
+    let program = StrippedProgram::new();
     let [client, asked] = ["debuginfod-find", "asked"].map(|name| program.folder.join(name));
     let script = format!("#!/bin/sh\n: > {}\nexec sleep 1000\n", asked.display());
     std::fs::write(&client, script).expect("a temporary folder");

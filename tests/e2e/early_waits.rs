@@ -107,7 +107,7 @@ fn a_hold_from_before_the_trace_is_a_lower_bound() {
 
 /// Regression: the report of such a program was "no thread waited for a lock".
 #[test]
-fn a_program_that_was_deadlocked_before_is_said_to_be() {
+fn a_deadlock_from_before_the_attach_is_reported() {
     check(&Probe::lock().with(&["--duration", "0.2"]));
     match is_root() {
         true => check(&Probe::lock().with(&["--duration", "0.2", "--via", "kernel"])),
@@ -152,7 +152,7 @@ fn waits_that_were_not_over_had_no_row() {
 /// Regression: a command that ended before tiptoe read its libraries had no row, and nothing said
 /// so.
 #[test]
-fn a_swift_command_had_no_row() {
+fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     for _ in 0..10 {
         let run = Probe::lock().run(&target("swift"), &[]);
         let rows = rows(run.good());

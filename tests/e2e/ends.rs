@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
+use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
 /// The time within which something must happen, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
     let notes = notes(&report);
     let hits = notes
         .split_once("tiny was switched off after ")
-        .and_then(|(_, behind)| behind.split_once(" hits")?.0.parse::<u64>().ok());
+        .and_then(|(_, after)| after.split_once(" hits")?.0.parse::<u64>().ok());
     let hits = hits.unwrap_or_else(|| panic!("not reported: {notes}"));
     // One more hit than the limit is allowed, because the thread may already be inside the trap when it is switched
     // off.
@@ -60,8 +60,8 @@ fn a_trap_stays_on_with_the_budget_off() {
 
 /// The report must have the signal and the CPU time, although /proc of the dead process is empty.
 #[test]
-fn a_killed_targets_signal_and_cpu_time_are_reported() {
-    let mut waiting = Waiting::through(&["env"], &target("hot"), &["1", "0"]);
+fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
+    let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
     let site = waiting.site("add");
     let attached = Probe::new(&["add"])
         .with(&["--duration", "60"])
@@ -121,7 +121,7 @@ fn the_kernels_probes_are_priced_by_their_instructions() {
 
 #[test]
 #[ignore = "nightly: asserts that measured prices differ"]
-fn what_the_kernel_does_differently_has_another_price() {
+fn uprobe_prices_differ_by_instruction() {
     let [push, _, _, mov, nop5] = prices();
     assert!(
         nop5 != push && push != mov && mov != nop5,

@@ -46,7 +46,7 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
 /// with its own bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
-fn tiptoe_may_die_at_any_moment() {
+fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     let (process, site) = busy();
     let kills = scaled(500).max(10);
     for kill in 0..kills {
@@ -70,7 +70,7 @@ fn tiptoe_may_die_at_any_moment() {
 /// looks as if the thread were in malloc. tiptoe must still enter, because calling an agent that is already loaded
 /// needs neither malloc nor an unwound stack.
 #[test]
-fn a_thread_below_a_call_that_was_followed_is_entered_again() {
+fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
     let mut process = Process::waiting(&program, &[]);
     let site = Site::new(process.pid(), &program, "waits");
@@ -203,7 +203,7 @@ fn another_build() -> Vec<u8> {
 /// After an upgrade of tiptoe, running programs contain the former agent, whose entry points are at
 /// other addresses.
 #[test]
-fn an_agent_of_another_build_is_left_alone() {
+fn an_agent_of_another_build_is_not_used() {
     let (process, site) = busy();
     let pid = process.pid().to_string();
     let [bytes, file] = ["bytes", "tiptoe"].map(|part| {

@@ -79,7 +79,7 @@ pub(crate) fn musl_and_busybox() -> PathBuf {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes, and packages of Debian"]
-fn the_command_traces_where_only_musl_and_busybox_are() {
+fn the_command_traces_in_a_root_with_only_musl_and_busybox() {
     let place = musl_and_busybox();
     let mut command = entered(&place, Path::new("/bin/busybox"));
     let line =
@@ -121,7 +121,7 @@ fn the_command_traces_in_other_releases() {
 /// dpkg alone, without apt, must install the package into an empty root and remove everything that it installed.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
-fn the_package_is_installed_runs_and_goes() {
+fn the_package_can_be_installed_run_and_removed() {
     let place = folder("installed");
     let admin = place.join("var/lib/dpkg");
     for needed in ["info", "updates"] {
@@ -183,7 +183,7 @@ fn the_package_is_installed_runs_and_goes() {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
-fn lintian_has_nothing_to_say_of_the_package() {
+fn lintian_accepts_the_package() {
     let said = said(
         Command::new("lintian")
             .args(["--allow-root", "--fail-on", "error,warning"])
@@ -237,7 +237,7 @@ fn the_image_has_one_layer_that_runs() {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
-fn what_is_released_has_its_checksums() {
+fn all_released_files_have_checksums() {
     let sums = released("SHA256SUMS");
     let mut check = Command::new("sha256sum");
     let dist = sums.parent().expect("a folder");

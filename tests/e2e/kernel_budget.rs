@@ -29,7 +29,7 @@ fn check(report: &Report, calls: u64) {
 
 /// Regression: the probe stayed open regardless of its cost, so a program of 0.4 s ran for minutes.
 #[test]
-fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
+fn a_program_stays_fast_if_the_kernel_counts_its_hottest_function() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
@@ -49,7 +49,7 @@ fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
 
 /// A count within the budget must be complete.
 #[test]
-fn what_the_budget_pays_for_is_exact_where_the_kernel_counts() {
+fn the_kernels_count_within_the_budget_is_complete() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }

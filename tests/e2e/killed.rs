@@ -52,7 +52,7 @@ fn wait_dormant(pid: u32) {
 /// an attach reused only the memory of the last session.
 #[test]
 #[ignore = "nightly: killed at many moments"]
-fn killed_sessions_leave_no_more_than_those_that_end_well() {
+fn killed_sessions_leave_no_more_than_sessions_that_end() {
     let mut process = Process::waiting(&target("survivor"), &[&THREADS.to_string()]);
     let pid = process.pid();
     process.go();

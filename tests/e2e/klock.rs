@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tiptoe_tests::{
-    Expected, Form, Process, Ready, Report, Tracepoint, command, is_root, process, skipped, target,
+    ExpectedCounts, Form, Process, Ready, Report, Tracepoint, command, is_root, process, skipped,
+    target,
 };
 
 /// Returns whether this machine can run these tests; otherwise prints that they are skipped.
@@ -48,14 +49,14 @@ fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
 
-struct Both {
+struct PerfComparison {
     report: Report,
     perf: u64,
-    expected: Expected,
+    expected: ExpectedCounts,
 }
 
 /// Traces the program to its end while perf counts the tracepoint as well. `None` if perf cannot.
-fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both> {
+fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
         Ok(perf) => perf,
@@ -76,8 +77,8 @@ fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both
     assert!(status.success(), "tiptoe ended with {status}");
     let perf = perf.read() - before;
     let report = Report::parse(&text);
-    let expected = Expected::parse(&said);
-    Some(Both {
+    let expected = ExpectedCounts::parse(&said);
+    Some(PerfComparison {
         report,
         perf,
         expected,
@@ -149,7 +150,7 @@ fn contended_waits_are_those_that_perf_counts() {
     }
     // Only sleeping reader-writer locks are compared, because interrupts on a thread wait for spinlocks, and these
     // waits would be counted for the thread.
-    let Some(Both { report, perf, .. }) = both(
+    let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
         Some("flags == 2 || flags == 4"),
@@ -179,7 +180,7 @@ fn every_acquisition_is_one_that_perf_counts() {
         return;
     }
     let tracepoint = "mmap_lock:mmap_lock_acquire_returned";
-    let Some(Both {
+    let Some(PerfComparison {
         report,
         perf,
         expected,
@@ -293,7 +294,7 @@ fn the_whole_system_with_intervals() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_status_2() {
+fn impossible_requests_end_with_one_error_and_status_2() {
     for (options, said) in [
         (&["--mmap", "-p", "1"][..], "--mmap without --kernel"),
         (&["--every", "-a"], "--every without --kernel"),
@@ -356,7 +357,7 @@ fn the_missing_rights_are_named() {
 /// Regression: the trace of a process that had ended lasted until its parent reaped it, and its
 /// session had no command line.
 #[test]
-fn a_zombie_has_ended() {
+fn the_trace_ends_when_its_process_is_a_zombie() {
     if !is_possible() {
         return;
     }

@@ -71,7 +71,7 @@ fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolde
         skipped(&format!("{scenario} {kind}"), &format!("{refused:?}"));
         return None;
     }
-    let mut told = WaitNsByHolder::new();
+    let mut reported = WaitNsByHolder::new();
     let all = rows(report);
     let slept = |row: &&Value| row["idle"] == false && row["total_ns"] != 0;
     for row in all.iter().filter(slept) {
@@ -79,10 +79,10 @@ fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolde
         assert!(!holders.is_empty(), "{scenario} {kind}: {row:#}");
         for holder in holders {
             let ns = holder["total_ns"].as_u64().expect("a time");
-            *told.entry(role(holder)).or_default() += ns;
+            *reported.entry(role(holder)).or_default() += ns;
         }
     }
-    Some([told, run.expected().0])
+    Some([reported, run.expected().0])
 }
 
 fn longest(held: &WaitNsByHolder) -> &str {
@@ -104,13 +104,13 @@ fn the_longest_holder_is_named_first() {
     for (scenario, kind) in all().filter(|(scenario, kind)| {
         quickly.contains(scenario) && matches!(*kind, "normal" | "inheriting")
     }) {
-        let Some([told, own]) = measure_holders(scenario, kind, 200) else {
+        let Some([reported, own]) = measure_holders(scenario, kind, 200) else {
             continue;
         };
         assert_eq!(
-            longest(&told),
+            longest(&reported),
             longest(&own),
-            "{scenario} {kind}: {told:#?} {own:#?}"
+            "{scenario} {kind}: {reported:#?} {own:#?}"
         );
     }
 }
@@ -120,7 +120,7 @@ fn the_longest_holder_is_named_first() {
 #[ignore = "nightly: asserts shares of time"]
 fn each_holder_has_its_share() {
     for (scenario, kind) in all() {
-        let Some([told, own]) = measure_holders(scenario, kind, 1000) else {
+        let Some([reported, own]) = measure_holders(scenario, kind, 1000) else {
             continue;
         };
         let share = |held: &WaitNsByHolder, role: &str| {
@@ -128,12 +128,12 @@ fn each_holder_has_its_share() {
             let ns = held.get(role).copied().unwrap_or(0);
             100.0 * ns as f64 / all as f64
         };
-        let roles = told.keys().chain(own.keys());
+        let roles = reported.keys().chain(own.keys());
         for role in roles {
-            let [told_share, own_share] = [&told, &own].map(|held| share(held, role));
+            let [told_share, own_share] = [&reported, &own].map(|held| share(held, role));
             assert!(
                 (told_share - own_share).abs() <= 5.0,
-                "{scenario} {kind}: {role}: {told:#?} {own:#?}"
+                "{scenario} {kind}: {role}: {reported:#?} {own:#?}"
             );
         }
     }
@@ -141,7 +141,7 @@ fn each_holder_has_its_share() {
 
 /// Locks that record no holder: only the thread that woke a waiter is known.
 #[test]
-fn locks_without_an_owner_have_wakers_alone() {
+fn locks_that_record_no_owner_have_only_wakers() {
     let rounds = scaled(400_000).to_string();
     let cases = [
         (

@@ -40,7 +40,7 @@ fn check_let_go(target: &Path, kinds: &[&str]) {
 }
 
 #[test]
-fn threads_that_wait_are_attached_to_and_let_go() {
+fn threads_that_wait_continue_after_attach_and_detach() {
     let kinds = [
         "mutex", "syscall", "sem", "cond", "rwlock", "barrier", "malloc",
     ];
@@ -50,7 +50,7 @@ fn threads_that_wait_are_attached_to_and_let_go() {
 /// glibc 2.41's cancellable waits, and glibc 2.31's waits, which are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
-fn threads_of_other_releases_are_attached_to_and_let_go() {
+fn threads_of_other_releases_continue_after_attach_and_detach() {
     for release in ["trixie", "bullseye"] {
         match Debian::new(release) {
             Ok(root) => check_let_go(&root.target("contended"), &["sem", "cond"]),
@@ -128,7 +128,7 @@ fn a_slow_holder_is_named() {
 /// measurement.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn a_slow_holder_has_most_of_the_time() {
+fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     let run = Probe::lock().run(&target("slow_holder"), &["300"]);
     let row = &rows(run.good())[0];
     let share = row["blame"][0]["total_ns"].as_u64().unwrap_or(0) * 2;
@@ -191,9 +191,9 @@ fn unnamed_locks_are_named_by_their_location() {
     let now = Probe::lock().with(&["--now"]).attach_and_wait(&[first]);
     let now = now.good().value["now"]["waits"].clone();
     assert_eq!(now.as_array().map(Vec::len), Some(5), "{now:#}");
-    for told in [&now, &rows] {
-        let told = told.as_array().expect("waits").iter();
-        let told: Vec<&str> = told.filter_map(|wait| wait["lock"].as_str()).collect();
+    for locks in [&now, &rows] {
+        let locks = locks.as_array().expect("waits").iter();
+        let locks: Vec<&str> = locks.filter_map(|wait| wait["lock"].as_str()).collect();
         let places = [
             format!("stack of thread {holder} holder"),
             format!("stack of thread {first} lock_places"),
@@ -205,7 +205,10 @@ fn unnamed_locks_are_named_by_their_location() {
                 lock.split_once(' ')
                     .is_some_and(|(_, at)| at.starts_with(&place))
             };
-            assert!(told.iter().any(|lock| ends(&lock)), "{place} in {told:#?}");
+            assert!(
+                locks.iter().any(|lock| ends(&lock)),
+                "{place} in {locks:#?}"
+            );
         }
     }
     let all = now.as_array().expect("waits");
@@ -260,16 +263,16 @@ fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
     let report = run.good();
     let all = rows(report).iter();
-    let told: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
+    let locks: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
     for mode in ["write", "read"] {
         // A reader that arrives while the writer holds the lock, or waits for it, has its own row.
         let has_readers = |row: &&&Value| row["mode"] == mode && !row["readers"].is_null();
-        let row = told.iter().find(has_readers);
-        let readers = &row.unwrap_or_else(|| panic!("{mode}: {told:#?}"))["readers"];
-        assert_eq!(readers["most"], 5, "{told:#?}");
+        let row = locks.iter().find(has_readers);
+        let readers = &row.unwrap_or_else(|| panic!("{mode}: {locks:#?}"))["readers"];
+        assert_eq!(readers["most"], 5, "{locks:#?}");
         // On a busy machine a waiter may sleep only after some readers have left.
         let average = readers["average"].as_f64().expect("a number");
-        assert!(average > 1.0 && average <= 5.0, "{told:#?}");
+        assert!(average > 1.0 && average <= 5.0, "{locks:#?}");
     }
     let semaphore = rows(report).iter().find(|row| row["type"] == "semaphore");
     assert!(semaphore.expect("they wait")["readers"].is_null());
@@ -401,7 +404,7 @@ fn every_hold_is_counted() {
 /// Regression: waits of an ended thread were attributed to the thread that reused its slab: two
 /// rows instead of six.
 #[test]
-fn waits_of_ended_threads_stay_theirs() {
+fn waits_of_ended_threads_are_not_attributed_to_others() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);
     let run = by_thread.run(&target("short_waiters"), &[]);
     let all = rows(run.good()).iter();
@@ -423,7 +426,7 @@ fn waits_of_ended_threads_stay_theirs() {
 /// Regression: a ring through a join was no deadlock, a holder that does not wait had no name, and
 /// several processes were refused.
 #[test]
-fn a_ring_through_a_join_was_not_named() {
+fn a_deadlock_through_a_join_was_not_reported() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));
     for program in &mut programs {
         program.go();

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
+use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -77,7 +77,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
 /// Regression: the agent's thread ran at nice 0 in a program that had lowered its own priority.
 #[test]
 fn the_agents_thread_keeps_the_nice_value_of_its_program() {
-    let waiting = Waiting::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
+    let waiting = WaitingTarget::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
     let before = nice_values(waiting.pid);
     let attached = Probe::new(&["add"]).attach(&[waiting.pid]);
     attached.wait_ready();

@@ -1,6 +1,6 @@
 //! Programs linked to musl.
 
-use tiptoe_tests::{Probe, Waiting, musl_target, skipped};
+use tiptoe_tests::{Probe, WaitingTarget, musl_target, skipped};
 
 use crate::counts::check;
 
@@ -24,7 +24,7 @@ fn musl_programs_are_counted_in_process_from_their_start() {
 #[test]
 fn running_musl_programs_are_counted_by_the_kernel() {
     let Some(program) = built(&[]) else { return };
-    let waiting = Waiting::through(&["env"], &program, &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &program, &["2", "1000"]);
     let report = waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
     assert_eq!(report.via("kernel"), 6, "{:#}", report.value);
     assert!(

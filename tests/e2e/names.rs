@@ -105,7 +105,7 @@ fn names_of_go_with_a_single_colon_are_found() {
 
 /// Regression: 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
 #[test]
-fn places_where_a_function_is_inlined_are_said() {
+fn places_where_a_function_is_inlined_are_noted() {
     for via in ["agent", "kernel"] {
         let run = Probe::new(&["hot", "all"])
             .with(&["--via", via])

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Waiting, command, is_root, process, skipped, target};
+use tiptoe_tests::{Probe, WaitingTarget, command, is_root, process, skipped, target};
 
 use crate::watch::{hits, said, turn};
 
@@ -57,7 +57,7 @@ fn contained_program(kind: &str, name: &str, arguments: &[&str]) -> (Waiting, Pa
     (Waiting::start(&mut command, &program), root)
 }
 
-fn assert_other_namespaces(waiting: &Waiting, root: &Path) {
+fn assert_other_namespaces(waiting: &WaitingTarget, root: &Path) {
     let own = |name: &str| std::fs::read_link(name).expect("it lives");
     let program = own(&format!("/proc/{}/exe", waiting.pid));
     assert!(
@@ -247,7 +247,7 @@ fn tiptoe_in_a_container_knows_its_processes() {
 
 /// tiptoe does not know ids inside a nested namespace, and BPF programs do not know tiptoe's ids.
 #[test]
-fn tiptoe_in_a_container_refuses_one_within() {
+fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {
         return skipped("a container", "needs root");
     }

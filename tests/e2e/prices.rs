@@ -8,14 +8,14 @@ use serde_json::Value;
 use tiptoe_tests::{Probe, target};
 
 /// A folder for caches. It is removed when the test ends.
-struct Caches(PathBuf);
+struct CacheFolder(PathBuf);
 
-impl Caches {
-    fn new(name: &str) -> Caches {
+impl CacheFolder {
+    fn new(name: &str) -> CacheFolder {
         let path =
             std::env::temp_dir().join(format!("tiptoe-caches-{name}-{}", std::process::id()));
         fs::create_dir(&path).expect("a folder");
-        Caches(path)
+        CacheFolder(path)
     }
 
     fn probe(&self, probe: Probe) -> Probe {
@@ -23,7 +23,7 @@ impl Caches {
     }
 }
 
-impl Drop for Caches {
+impl Drop for CacheFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -36,7 +36,7 @@ fn is_measured(calibrated: &Value) -> bool {
 /// Runs tiptoe twice. The second run may only measure again if the state of the CPUs has changed. Then it keeps a
 /// second file.
 fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
-    let caches = Caches::new(name);
+    let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);
     let run = || {
         let run = probe.run(&target(program), arguments);
@@ -75,7 +75,7 @@ fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]
 }
 
 #[test]
-fn a_second_probe_takes_the_prices_of_the_first() {
+fn a_second_probe_uses_the_prices_of_the_first() {
     twice(
         "probe",
         Probe::new(&["add"]),
@@ -86,14 +86,14 @@ fn a_second_probe_takes_the_prices_of_the_first() {
 }
 
 #[test]
-fn a_second_look_at_locks_takes_the_prices_of_the_first() {
+fn a_second_trace_of_locks_uses_the_prices_of_the_first() {
     twice("lock", Probe::lock(), "waits", "hot", &["1", "1000"]);
 }
 
 /// An unusable cache must change nothing in the output.
 #[test]
 fn a_cache_that_cannot_be_written_is_no_error() {
-    let caches = Caches::new("nowhere");
+    let caches = CacheFolder::new("nowhere");
     fs::write(caches.0.join("tiptoe"), "a file").expect("a file");
     for _ in 0..2 {
         let run = caches

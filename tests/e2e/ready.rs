@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
 use tiptoe_tests::{
-    Expected, Probe, Process, Ready, Report, Waiting, command, is_root, skipped, target,
+    ExpectedCounts, Probe, Process, Ready, Report, WaitingTarget, command, is_root, skipped, target,
 };
 
 /// Each instrument, with an event that any program has.
@@ -85,7 +85,7 @@ fn a_process_is_counted_from_the_signal_on() {
     program.go();
     let (said, status) = program.finish();
     assert!(status.success());
-    let switches = Expected::parse(&said).0["switches"];
+    let switches = ExpectedCounts::parse(&said).0["switches"];
     let report = counting.finish();
     let count = report.value["events"][0]["count"].as_u64();
     assert!(count >= Some(switches), "{said}: {:#}", report.value);
@@ -125,7 +125,7 @@ fn counting_began_with_the_first_process() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    let first = Waiting::through(&["env"], &target("hot"), &["1", "1000"]);
+    let first = WaitingTarget::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
     // The agent tries for seconds to enter the second process and fails; then the kernel counts there.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));

@@ -18,9 +18,9 @@ const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
 /// A `Wait` that must never be used, because only one thread makes requests.
-struct Alone;
+struct NoWait;
 
-impl Wait for Alone {
+impl Wait for NoWait {
     const LOOKS: u32 = 0;
     fn park(&self, _: &AtomicU64, _: u64) {
         panic!("another thread holds the lock");
@@ -54,7 +54,7 @@ impl Idle {
     }
 }
 
-impl Drop for Idle {
+impl Drop for IdleThread {
     fn drop(&mut self) {
         // Both fail only if the child has been reaped.
         let _ = self.child.kill();
@@ -82,9 +82,9 @@ struct Granted {
 }
 
 /// Our accounting, the kernel's threads, and the requests that both granted.
-struct Both<'a> {
-    ours: Accounting<'a, Alone>,
-    threads: Vec<Idle>,
+struct Comparison<'a> {
+    ours: Accounting<'a, NoWait>,
+    threads: Vec<IdleThread>,
     cpus: u32,
     granted: Vec<Granted>,
     /// How often each kind of step was taken and granted.
@@ -93,7 +93,7 @@ struct Both<'a> {
     seed: u64,
 }
 
-impl Both<'_> {
+impl Comparison<'_> {
     fn request(&mut self, random: &mut Random) -> (Request, Access) {
         let cpu = random.below(self.cpus as usize) as u32;
         let task = self.threads[random.below(self.threads.len())].tid() as u64;
@@ -410,13 +410,13 @@ fn every_answer_is_the_kernels() {
         }
         assert_eq!(
             free, slots,
-            "somebody else (gdb, perf, another tiptoe) holds debug registers: {free} of {slots} \
+            "another program (gdb, perf, another tiptoe) holds debug registers: {free} of {slots} \
              are free on cpu {cpu}; end it and run this test again"
         );
     }
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
-    let mut both = Both {
-        ours: Accounting::new(geometry, &words, &Alone).expect("enough words"),
+    let mut both = Comparison {
+        ours: Accounting::new(geometry, &words, &NoWait).expect("enough words"),
         threads,
         cpus: cpus.min(3),
         granted: Vec::new(),

@@ -11,7 +11,7 @@ use crate::returns_unwind::everything;
 
 /// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum EndsRequest {
     /// Entries alone.
     Entries,
     /// `--latency`: entries and ends.
@@ -21,16 +21,20 @@ pub enum Ask {
 }
 
 /// Every request for ends.
-pub const ENDS: [Ask; 2] = [Ask::Latency, Ask::Returns];
+pub const ENDS: [EndsRequest; 2] = [EndsRequest::Latency, EndsRequest::Returns];
 /// Every request for ends, and entries alone.
-pub const EVERY: [Ask; 3] = [Ask::Entries, Ask::Latency, Ask::Returns];
+pub const EVERY: [EndsRequest; 3] = [
+    EndsRequest::Entries,
+    EndsRequest::Latency,
+    EndsRequest::Returns,
+];
 
-impl Ask {
+impl EndsRequest {
     pub fn probe(self, functions: &[&str]) -> Probe {
         match self {
-            Ask::Entries => Probe::new(functions),
-            Ask::Latency => Probe::new(functions).with(&["--latency"]),
-            Ask::Returns => {
+            EndsRequest::Entries => Probe::new(functions),
+            EndsRequest::Latency => Probe::new(functions).with(&["--latency"]),
+            EndsRequest::Returns => {
                 let spec = |function: &&str| format!("uretprobe:{function}");
                 Probe::new(&functions.iter().map(spec).collect::<Vec<_>>())
             }
@@ -39,8 +43,8 @@ impl Ask {
 
     pub fn compare(self, report: &Report, truth: &Truth, comparison: ReturnComparison) {
         match self {
-            Ask::Entries => report.assert_exact(&truth.entries()),
-            Ask::Latency | Ask::Returns => report.assert_returns(truth, comparison),
+            EndsRequest::Entries => report.assert_exact(&truth.entries()),
+            EndsRequest::Latency | EndsRequest::Returns => report.assert_returns(truth, comparison),
         }
     }
 }
@@ -153,7 +157,7 @@ fn callers_are_found_as_without_a_tracer() {
 fn functions_that_read_a_return_address_are_counted() {
     let counts = |mode: &str, functions: &[&str], why: &str| {
         let program = target("ret_caller");
-        let run = Ask::Latency.probe(functions).run(&program, &[mode]);
+        let run = EndsRequest::Latency.probe(functions).run(&program, &[mode]);
         let report = run.good();
         let refusals = report.value["refusals"].as_array().expect("some");
         for function in functions {

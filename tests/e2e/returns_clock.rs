@@ -4,7 +4,7 @@
 use tiptoe_tests::truth::Truth;
 use tiptoe_tests::{Probe, Process, Report, Site, target};
 
-use crate::returns::{Ask, alone, sites, text};
+use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 const EVERY: &[&[&str]] = &[&[], &["--latency"], &["--record"]];
@@ -72,7 +72,9 @@ fn calls_that_outlive_the_tracer_read_no_clock() {
     let program = target("ret_clock");
     let mut process = Process::waiting(&program, &["outlived"]);
     let sites = sites(&process, &program, &FUNCTIONS);
-    let tracer = Ask::Latency.probe(&FUNCTIONS).attach(&[process.pid()]);
+    let tracer = EndsRequest::Latency
+        .probe(&FUNCTIONS)
+        .attach(&[process.pid()]);
     sites.iter().for_each(Site::wait_probed);
     process.go();
     assert_eq!(process.line(), "inside");

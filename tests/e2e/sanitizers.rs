@@ -2,7 +2,7 @@
 //! addresses are mapped.
 
 use std::path::PathBuf;
-use tiptoe_tests::{Probe, Waiting, skipped, target_with};
+use tiptoe_tests::{Probe, WaitingTarget, skipped, target_with};
 
 const FUNCTIONS: &[&str] = &["checked"];
 
@@ -75,7 +75,7 @@ fn a_running_sanitized_program_is_counted() {
     let programs = programs().into_iter();
     for (name, program) in programs.filter(|(name, _)| looked_at.contains(&&**name)) {
         println!("{name}");
-        let waiting = Waiting::through(&["env"], &program, &[]);
+        let waiting = WaitingTarget::through(&["env"], &program, &[]);
         waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
     }
 }

@@ -61,7 +61,7 @@ fn a_forked_child_enters_scopes_of_its_own() {
 
 /// A future must be in its scope on whichever thread it is polled, and enter it once.
 #[test]
-fn futures_take_their_scopes_along() {
+fn a_future_is_in_its_scope_on_any_thread() {
     let program = rust_target("scoped_rust");
     let run = Probe::new(&["work"])
         .with(&BY_SCOPE)

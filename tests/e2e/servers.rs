@@ -153,7 +153,7 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         .filter_map(offsets)
         .collect();
     assert!(!functions.is_empty(), "no function to compare");
-    let (names, behind): (Vec<_>, Vec<_>) = functions
+    let (names, after): (Vec<_>, Vec<_>) = functions
         .iter()
         .map(|(name, offset)| (name.clone(), format!("{name}+0x{offset:x}")))
         .unzip();
@@ -164,7 +164,7 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         ]
     });
     let sites: Vec<Site> = sites.collect();
-    let kernel = Probe::new(&behind)
+    let kernel = Probe::new(&after)
         .with(&["--via", "kernel"])
         .attach(&[server.pid()]);
     let ours = Probe::new(&names).attach(&[server.pid()]);
@@ -187,8 +187,8 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         String::from_utf8_lossy(&load.stderr)
     );
     let (ours, kernel) = (ours.interrupt(), kernel.interrupt());
-    for (name, behind) in names.iter().zip(&behind) {
-        assert_eq!(ours.count(name), kernel.count(behind), "{name}");
+    for (name, after) in names.iter().zip(&after) {
+        assert_eq!(ours.count(name), kernel.count(after), "{name}");
     }
     assert!(ours.count("processCommand") >= 30_000, "{:#}", ours.value);
 }

@@ -143,7 +143,7 @@ fn a_running_program_has_all_of_its_threads_counted() {
 }
 
 #[test]
-fn sleeping_is_a_switch_each_time() {
+fn each_sleep_is_one_context_switch() {
     if !can_count(&["-e", "context-switches"]) {
         return;
     }
@@ -192,7 +192,7 @@ fn the_task_clock_is_the_programs_own() {
 }
 
 #[test]
-fn the_whole_system_is_no_less_than_a_program() {
+fn the_whole_system_has_at_least_a_programs_count() {
     if !can_count(&["-a", "-e", CALLS]) {
         return;
     }
@@ -210,7 +210,7 @@ fn the_whole_system_is_no_less_than_a_program() {
 }
 
 #[test]
-fn what_is_not_there_is_said_and_the_rest_is_counted() {
+fn missing_events_are_reported_and_the_others_counted() {
     if !can_count(&["-e", "page-faults"]) {
         return;
     }
@@ -295,7 +295,7 @@ fn fields_and_intervals_parse() {
 /// The intervals must add up to the CPU time by the program's own clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn intervals_are_all_of_the_time() {
+fn intervals_add_up_to_the_whole_time() {
     if !can_count(&["-e", "task-clock,page-faults"]) {
         return;
     }

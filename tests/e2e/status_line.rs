@@ -27,7 +27,7 @@ fn status_lines(written: &str) -> Vec<&str> {
 }
 
 #[test]
-fn each_instrument_shows_where_it_is_and_leaves_nothing_on_the_screen() {
+fn each_instrument_shows_its_progress_and_erases_it() {
     if !is_root() {
         return skipped("counting in the kernel", "needs root");
     }
@@ -91,7 +91,7 @@ fn intervals_are_printed_above_the_status_line() {
 
 /// A command writes to its terminal at any time, so a status line would be mixed with its output.
 #[test]
-fn a_command_has_its_terminal_for_itself() {
+fn no_status_line_is_mixed_with_a_commands_output() {
     let script = "i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done; echo done";
     let mut tiptoe = command();
     tiptoe.args(["probe", "libc.so.6:malloc", "--", "sh", "-c", script]);

@@ -115,7 +115,7 @@ fn mapped_while_traced(program: &Path) -> Vec<Mapping> {
 
 /// SECURITY.md lists what remains, by size. Nothing else may remain.
 #[test]
-fn what_stays_in_a_program_is_what_the_docs_say() {
+fn only_what_security_md_lists_remains_in_a_program() {
     let docs = std::fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
     let documented = |len: u64| {
         let said = format!("{} KiB", len / 1024);
@@ -187,7 +187,7 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
 /// Regression: a process with a thread's ids may trace the thread, so any process with the ids that
 /// the agent's thread had taken could read and write root's memory.
 #[test]
-fn nobody_has_the_ids_of_the_agents_thread() {
+fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {
         return skipped("ids", "needs root");
     }

@@ -68,12 +68,12 @@ fn is_missed(dropped: &Value) -> bool {
 /// Asserts that every call was counted, except those whose runs the report itself counts as missing.
 #[track_caller]
 fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
-    let told = report.lock_calls().map(|count| count.unwrap_or(0));
-    let short = [0, 1].map(|which| counts[which].checked_sub(told[which]));
+    let reported = report.lock_calls().map(|count| count.unwrap_or(0));
+    let short = [0, 1].map(|which| counts[which].checked_sub(reported[which]));
     let short = short[0].zip(short[1]).map(|(waits, wakes)| waits + wakes);
     assert!(
         short.is_some_and(|short| short <= missed(report)),
-        "{what}: {told:?} of {counts:?}: {:#}",
+        "{what}: {reported:?} of {counts:?}: {:#}",
         report.value
     );
 }
@@ -201,8 +201,8 @@ fn a_slow_holder_is_named() {
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
         // The program reads its clock before each call and after it, so its time is longer.
-        let told = row["total_ns"].as_u64().unwrap_or(0);
-        assert!(told > 0 && told <= own, "{told} of {own}");
+        let reported = row["total_ns"].as_u64().unwrap_or(0);
+        assert!(reported > 0 && reported <= own, "{reported} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
         let all = calls("slept") + calls("at_once");
         assert!(all >= calls("episodes"), "{row:#}");
@@ -212,14 +212,14 @@ fn a_slow_holder_is_named() {
 /// The times of the waits must be near those that the program measured.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn a_slow_holder_has_most_of_the_time() {
+fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     if !is_possible() {
         return;
     }
     let run = through_kernel().run(&target("slow_holder"), &["300"]);
-    let told = rows(run.good())[0]["total_ns"].as_u64().unwrap_or(0);
+    let reported = rows(run.good())[0]["total_ns"].as_u64().unwrap_or(0);
     let own: u64 = run.expected().0["waited_ns"];
-    assert!(told <= own && told > own / 2, "{told} of {own}");
+    assert!(reported <= own && reported > own / 2, "{reported} of {own}");
 }
 
 /// The report must name the lock by its variable, and the libc function that releases it.

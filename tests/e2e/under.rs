@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tiptoe_tests::{Expected, Probe, Process, Report, Site, sampled, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, sampled, target};
 
 use crate::returns::{alone, text};
 
@@ -38,7 +38,7 @@ fn notes(report: &Report) -> String {
 /// exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
-    let expected = Expected::parse(&alone);
+    let expected = ExpectedCounts::parse(&alone);
     for ask in ASKS {
         println!("{mode} {ask:?}");
         let run = below(ask).run(program, &[mode]);
@@ -81,7 +81,9 @@ fn calls_that_began_before_the_trace_are_none_of_it() {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}");
-    second.finish().assert_exact(&Expected::parse(&output));
+    second
+        .finish()
+        .assert_exact(&ExpectedCounts::parse(&output));
 }
 
 #[test]

@@ -132,7 +132,7 @@ pub(crate) fn check_hot(form: &[&str]) {
 }
 
 #[test]
-fn who_corrupts_a_variable_is_named() {
+fn the_thread_that_corrupts_a_variable_is_named() {
     let Some(_turn) = turn() else { return };
     let run = run(&["stats.state", "--changed"], "corrupt", 1);
     let culprit = culprit(run.good());
@@ -140,7 +140,7 @@ fn who_corrupts_a_variable_is_named() {
 }
 
 #[test]
-fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+fn threads_that_start_and_end_are_each_seen_exactly_once() {
     let Some(_turn) = turn() else { return };
     let run = run(&["total"], "churn", scaled(10_000));
     let report = run.good();
@@ -220,7 +220,7 @@ fn the_first_accesses_of_a_running_program_had_no_time() {
 }
 
 #[test]
-fn conditions_choose() {
+fn conditions_select_accesses() {
     let Some(_turn) = turn() else { return };
     let one = run(
         &["stats.level", "--when", "new == -5 && old != new"],
@@ -270,7 +270,7 @@ fn lines_are_in_order() {
 }
 
 #[test]
-fn code_that_is_run() {
+fn executions_of_an_instruction_are_counted() {
     let Some(_turn) = turn() else { return };
     let run = run(&["set_level:x"], "values", 1);
     let row = find_row(run.good(), "set_level");
@@ -334,7 +334,7 @@ fn hits_of_other_processes_are_counted_separately() {
 }
 
 #[test]
-fn it_ends_with_what_it_watches() {
+fn the_watch_ends_with_its_process() {
     let Some(_turn) = turn() else { return };
     let exec = run(&["stats.hits"], "again", 1);
     let report = exec.good();
@@ -349,7 +349,7 @@ fn it_ends_with_what_it_watches() {
 }
 
 #[test]
-fn running_programs_are_watched_and_let_go() {
+fn running_programs_are_watched_and_continue() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["hot", "1500"]);
     let watched = watch(&["stats.hits", "--duration", "300ms"]).attach(&[program.pid()]);

@@ -81,9 +81,12 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
         let (lines, report) = traced(&options, "counting", 8_000);
         let [known, unknown] = known_and_unknown(&lines);
         assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
-        let told = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
+        let unknown_in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
         // Some lines may have been dropped, because there was no room.
-        assert!(told.sum::<Option<u64>>() >= Some(unknown as u64), "{form}");
+        assert!(
+            unknown_in_rows.sum::<Option<u64>>() >= Some(unknown as u64),
+            "{form}"
+        );
     }
 }
 

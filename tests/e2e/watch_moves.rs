@@ -75,7 +75,7 @@ fn a_variable_behind_a_null_pointer_was_refused() {
 /// Regression: a variable of a command that could not be located, for whatever reason, was never watched. Two watches
 /// of one variable, by a pointer that is not set yet, were accepted, and the second counted nothing.
 #[test]
-fn variables_of_a_command_that_are_never_found_were_waited_for() {
+fn a_command_waited_for_variables_that_are_never_found() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "agent"] {
         for (variables, words) in [
@@ -152,7 +152,7 @@ fn a_pointer_that_was_not_set_woke_tiptoe_each_millisecond() {
 }
 
 #[test]
-fn memory_that_goes_away_ends_its_watch() {
+fn unmapped_memory_ends_its_watch() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
     let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);

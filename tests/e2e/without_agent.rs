@@ -6,11 +6,16 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Expected, Probe, Report, command, go_target, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
 /// Runs `program` under tiptoe, which is started through other commands. Asserts that the kernel counted, for the
 /// reason in `words`.
-fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
+fn by_kernel(
+    through: &[&str],
+    program: &Path,
+    calls: &str,
+    words: &str,
+) -> (Report, ExpectedCounts) {
     let mut traced = Command::new(through[0]);
     traced.args(&through[1..]).arg(command().get_program());
     traced.args(["probe", "add", "--json", "--budget", "off", "--"]);
@@ -23,7 +28,7 @@ fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Rep
     assert!(notes.contains(words), "no `{words}` in {notes}");
     (
         report,
-        Expected::parse(&String::from_utf8_lossy(&output.stdout)),
+        ExpectedCounts::parse(&String::from_utf8_lossy(&output.stdout)),
     )
 }
 
@@ -62,7 +67,7 @@ fn a_program_of_another_user() {
 /// tiptoe cannot know beforehand that this loader accepts no agent. The program runs, and is counted
 /// once tiptoe notices.
 #[test]
-fn a_loader_that_takes_no_agent() {
+fn a_loader_that_ignores_the_agent() {
     if !is_root() {
         return skipped("another real user", "needs root");
     }
@@ -128,7 +133,7 @@ fn counts_of_go_were_not_split_and_nothing_said_so() {
 /// Regression: calls of `deep` that restarted because their stack was too small were counted twice.
 /// Nor did the report say that the kernel takes no times.
 #[test]
-fn calls_of_go_are_counted_once_where_a_stack_grows() {
+fn calls_of_go_are_counted_once_if_a_stack_grows() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }

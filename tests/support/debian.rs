@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use crate::process::output;
 use crate::target::target_of;
-use crate::waiting::Waiting;
+use crate::waiting::WaitingTarget;
 use crate::{installed, root};
 
 /// The packages that our programs and their compiler need.
@@ -69,8 +69,8 @@ impl Debian {
     }
 
     /// Starts a program in the root, with its own /proc and /dev.
-    pub fn waiting(&self, program: &Path, arguments: &[&str]) -> Waiting {
-        Waiting::start(self.command(program).args(arguments), program)
+    pub fn waiting(&self, program: &Path, arguments: &[&str]) -> WaitingTarget {
+        WaitingTarget::start(self.command(program).args(arguments), program)
     }
 
     /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are

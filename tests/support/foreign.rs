@@ -61,33 +61,33 @@ impl ProbePoint {
     }
 
     /// Puts a uprobe on the instruction. It is removed when the returned value is dropped.
-    pub fn arm(&self) -> Foreign {
+    pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
     /// Puts a return uprobe on the instruction. It is removed when the returned value is dropped.
-    pub fn arm_return(&self) -> Foreign {
+    pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }
 
-    fn open(&self, returns: bool) -> Foreign {
+    fn open(&self, is_return: bool) -> ForeignProbe {
         let attr = Attr {
             kind: self.kind,
             size: size_of::<Attr>() as u32,
-            config: u64::from(returns),
+            config: u64::from(is_return),
             path: self.path.as_ptr() as u64,
             offset: self.offset,
             ..Attr::default()
         };
-        Foreign(open(&attr, self.thread))
+        ForeignProbe(open(&attr, self.thread))
     }
 }
 
 /// A kernel uprobe on a program. It is removed when this is dropped.
 #[derive(Debug)]
-pub struct Foreign(File);
+pub struct ForeignProbe(File);
 
-impl Foreign {
+impl ForeignProbe {
     /// Returns the number of hits so far.
     pub fn count(&self) -> u64 {
         let mut bytes = [0; 8];

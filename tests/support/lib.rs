@@ -30,19 +30,19 @@ pub mod waiting;
 
 pub use cgroup::Cgroup;
 pub use debian::Debian;
-pub use foreign::Foreign;
+pub use foreign::ForeignProbe;
 pub use form::Form;
 pub use futexes::Futexes;
 pub use memory::{Site, symbol_value, symbols};
 pub use process::Process;
 pub use ready::Ready;
-pub use report::{Expected, Report};
+pub use report::{ExpectedCounts, Report};
 pub use screen::OnTerminal;
 pub use skipped::skipped;
 pub use target::{go_target, java_target, musl_target, rust_target, target, target_with};
 pub use tiptoe::{Probe, Run, command, dev_command};
 pub use tracepoint::Tracepoint;
-pub use waiting::Waiting;
+pub use waiting::WaitingTarget;
 
 use std::path::{Path, PathBuf};
 

@@ -131,14 +131,14 @@ pub fn output(command: &mut Command) -> Output {
 
 /// A running program that gets its whole stdin at once.
 #[derive(Debug)]
-pub struct Fed {
+pub struct FedProcess {
     child: Option<Child>,
     _watchdog: Watchdog,
 }
 
-impl Fed {
+impl FedProcess {
     /// Starts a command. It waits when it first reads its stdin.
-    pub fn start(command: &mut Command) -> Fed {
+    pub fn start(command: &mut Command) -> FedProcess {
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -146,7 +146,7 @@ impl Fed {
             .process_group(0)
             .spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Fed {
+        FedProcess {
             _watchdog: Watchdog::new(&child),
             child: Some(child),
         }
@@ -173,7 +173,7 @@ impl Fed {
     }
 }
 
-impl Drop for Fed {
+impl Drop for FedProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // Both fail only if the child has already been reaped.

@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// Asserts that every expected count equals the reported one.
-    pub fn assert_exact(&self, expected: &Expected) {
+    pub fn assert_exact(&self, expected: &ExpectedCounts) {
         assert!(!expected.0.is_empty(), "the target expects nothing");
         let wrong: Vec<String> = expected
             .0
@@ -104,15 +104,15 @@ fn function_of(event: &Value) -> Option<&str> {
 
 /// The number of calls of each function as the target printed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Expected(pub BTreeMap<String, u64>);
+pub struct ExpectedCounts(pub BTreeMap<String, u64>);
 
-impl Expected {
+impl ExpectedCounts {
     /// Parses the lines `expect NAME COUNT` of a target's output.
-    pub fn parse(output: &str) -> Expected {
+    pub fn parse(output: &str) -> ExpectedCounts {
         let lines = output
             .lines()
             .filter_map(|line| line.strip_prefix("expect ")?.rsplit_once(' '));
-        Expected(
+        ExpectedCounts(
             lines
                 .filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?)))
                 .collect(),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn expectations_keep_names_with_spaces_and_colons() {
-        let expected = Expected::parse("hello\nexpect a::b(int) const 7\nexpect x 0\n");
+        let expected = ExpectedCounts::parse("hello\nexpect a::b(int) const 7\nexpect x 0\n");
         assert_eq!(expected.names(), ["a::b(int) const", "x"]);
         assert_eq!(expected.0["a::b(int) const"], 7);
     }

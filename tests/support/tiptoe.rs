@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::process::{Process, output};
 use crate::ready::Ready;
-use crate::report::{Expected, Report};
+use crate::report::{ExpectedCounts, Report};
 use crate::waiting::last_child;
 
 /// Returns the command: `TIPTOE_BIN`, or the one that cargo builds, which is in the parent of this test program's
@@ -39,7 +39,7 @@ pub struct Probe {
     instrument: Option<&'static str>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    contained: bool,
+    is_contained: bool,
 }
 
 /// The result of a traced command and of tiptoe.
@@ -126,7 +126,7 @@ impl Probe {
     /// Gives tiptoe its own namespace of process ids, as in a container.
     #[must_use]
     pub fn contained(mut self) -> Probe {
-        self.contained = true;
+        self.is_contained = true;
         self
     }
 
@@ -149,7 +149,7 @@ impl Probe {
     }
 
     /// Starts a waiting target under this probe. Returns the command and the target's process id.
-    pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
+    pub fn start(&self, program: &Path, arguments: &[&str]) -> (AttachedTiptoe, u32) {
         let report = report_path();
         let mut command = self.command(&report);
         let (mut process, ready) = Ready::of(&mut command, |command| {
@@ -157,7 +157,7 @@ impl Probe {
         });
         assert_eq!(process.line(), "ready");
         let pid = last_child(process.pid());
-        let attached = Attached {
+        let attached = AttachedTiptoe {
             process,
             report,
             ready,
@@ -166,13 +166,13 @@ impl Probe {
     }
 
     /// Attaches to running processes. Ends with `--duration`, or when they end.
-    pub fn attach(&self, pids: &[u32]) -> Attached {
+    pub fn attach(&self, pids: &[u32]) -> AttachedTiptoe {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let mut command = self.command(&report);
         command.args(["-p", &pids.join(",")]);
         let (process, ready) = Ready::of(&mut command, Process::start);
-        Attached {
+        AttachedTiptoe {
             process,
             report,
             ready,
@@ -188,7 +188,7 @@ impl Probe {
     }
 
     fn command(&self, report: &Path) -> Command {
-        let mut command = match self.contained {
+        let mut command = match self.is_contained {
             true => contained(&command()),
             false => command(),
         };
@@ -233,21 +233,21 @@ impl Run {
     }
 
     /// Returns the counts that the target printed.
-    pub fn expected(&self) -> Expected {
-        Expected::parse(&String::from_utf8_lossy(&self.stdout))
+    pub fn expected(&self) -> ExpectedCounts {
+        ExpectedCounts::parse(&String::from_utf8_lossy(&self.stdout))
     }
 }
 
 /// A running tiptoe that is attached to processes.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedTiptoe {
     /// The running command.
     pub process: Process,
     report: PathBuf,
     ready: Ready,
 }
 
-impl Attached {
+impl AttachedTiptoe {
     /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();

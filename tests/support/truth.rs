@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::report::{Expected, Report};
+use crate::report::{ExpectedCounts, Report};
 
 /// The numbers that a target prints for each function, in lines `expect`, `returns`, `left`, `inside` and `unfinished`:
 /// the entries, and how many of them returned, were left without a return, were running at the end, or were one of the
@@ -66,12 +66,12 @@ impl Truth {
     }
 
     /// Returns only the numbers of entries.
-    pub fn entries(&self) -> Expected {
+    pub fn entries(&self) -> ExpectedCounts {
         let entries = self
             .0
             .iter()
             .map(|(name, calls)| (name.clone(), calls.entries));
-        Expected(entries.filter(|(_, count)| *count > 0).collect())
+        ExpectedCounts(entries.filter(|(_, count)| *count > 0).collect())
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_is_read_and_held_against_a_report() {
+    fn the_targets_numbers_are_parsed_and_compared_with_a_report() {
         assert_eq!(Truth::parse(OUTPUT).names(), ["a::b"]);
         assert_eq!(without_truth(OUTPUT), "sum 5\n");
         check(&format!(

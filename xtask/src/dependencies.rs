@@ -63,7 +63,7 @@ impl Dependencies {
         self.edges(id, true)
     }
 
-    fn reached(&self, builds: bool) -> BTreeSet<String> {
+    fn reached(&self, has_build_edges: bool) -> BTreeSet<String> {
         let is_root =
             |value: &&Value| ROOTS.contains(&text(&value["name"])) && value["source"].is_null();
         let roots = list(&self.metadata["packages"]).filter(is_root);
@@ -71,7 +71,7 @@ impl Dependencies {
         let mut reached = BTreeSet::new();
         while let Some(id) = open.pop() {
             if reached.insert(id.to_owned()) {
-                open.extend(self.edges(id, builds));
+                open.extend(self.edges(id, has_build_edges));
             }
         }
         reached
@@ -79,17 +79,18 @@ impl Dependencies {
 
     /// Returns the ids of a package's dependencies, without those of its tests. Build scripts and procedural macros are
     /// only followed if `has_build_edges`, because their code is not in the command.
-    fn edges(&self, id: &str, builds: bool) -> Vec<&str> {
+    fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
             .filter(|node| node["id"] == id)
             .flat_map(|node| list(&node["deps"]));
         let is_used = |edge: &&Value| {
             let mut kinds = list(&edge["dep_kinds"]).map(|kind| kind["kind"].as_str());
-            kinds.any(|kind| kind.is_none() || builds && kind == Some("build"))
+            kinds.any(|kind| kind.is_none() || has_build_edges && kind == Some("build"))
         };
         let used = edges.filter(is_used).map(|edge| text(&edge["pkg"]));
-        used.filter(|id| builds || !self.is_macro(id)).collect()
+        used.filter(|id| has_build_edges || !self.is_macro(id))
+            .collect()
     }
 
     fn is_macro(&self, id: &str) -> bool {

@@ -14,7 +14,7 @@ pub struct CrateLayer {
     /// The crates on which it may depend, by the last part of their folder.
     pub may_use: Vec<String>,
     /// Whether the crate must be `#![no_std]`.
-    pub no_std: bool,
+    pub is_no_std: bool,
     /// Whether the crate must be `#![forbid(unsafe_code)]`.
     pub forbids_unsafe: bool,
 }
@@ -62,7 +62,7 @@ fn parse_row(line: &str) -> Result<CrateLayer, String> {
         layer: layer.parse().map_err(|_| format!("no layer: {line}"))?,
         folder: folder.trim_matches('`').to_owned(),
         may_use: may_use.map(str::to_owned).collect(),
-        no_std: no_std.starts_with("yes"),
+        is_no_std: no_std.starts_with("yes"),
         forbids_unsafe: is_unsafe == "forbid",
     })
 }

@@ -21,8 +21,8 @@ const STEP: usize = 34;
 /// How text looks, as escape sequences select it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Look {
-    bold: bool,
-    dim: bool,
+    is_bold: bool,
+    is_dim: bool,
     color: Option<&'static str>,
 }
 
@@ -31,9 +31,9 @@ impl Look {
     fn apply(&mut self, number: &str) {
         match number {
             "" | "0" => *self = Look::default(),
-            "1" => self.bold = true,
-            "2" => self.dim = true,
-            "22" => (self.bold, self.dim) = (false, false),
+            "1" => self.is_bold = true,
+            "2" => self.is_dim = true,
+            "22" => (self.is_bold, self.is_dim) = (false, false),
             "31" | "91" => self.color = Some("#e06c75"),
             "32" | "92" => self.color = Some("#98c379"),
             "33" | "93" => self.color = Some("#e5c07b"),
@@ -47,10 +47,10 @@ impl Look {
 
     fn attributes(self) -> String {
         let mut text = String::new();
-        if self.bold {
+        if self.is_bold {
             text += " font-weight=\"bold\"";
         }
-        if self.dim {
+        if self.is_dim {
             text += " opacity=\"0.6\"";
         }
         if let Some(color) = self.color {

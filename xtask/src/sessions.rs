@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{pages, read, root};
 
-/// The line in a block that stands for lines of the output that are left out.
+/// The line in a block in place of those lines of the output that are left out.
 const CUT: &str = "[…]";
 
 /// The texts before and after the words that name the machine on which the outputs were recorded.

@@ -16,7 +16,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
             let text = door(row);
             [
                 (row.forbids_unsafe, "#![forbid(unsafe_code)]"),
-                (row.no_std, "#![no_std]"),
+                (row.is_no_std, "#![no_std]"),
             ]
             .into_iter()
             .filter(move |(promised, attribute)| *promised && !has(&text, attribute))
@@ -82,25 +82,24 @@ pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "let note = format!",
 ];
 
-/// Returns the lines of product sources that contain one of `ways`, except comments and the files
-/// `but`.
-pub fn lines_with(ways: &[&str], but: &[&str]) -> Vec<String> {
+/// Returns the lines of product sources that contain one of `texts`, except comments and lines of the files `allowed`.
+pub fn lines_with(texts: &[&str], allowed: &[&str]) -> Vec<String> {
     let files = tracked(&["crates/*/src/*.rs"]);
     let others = files.iter().map(|path| path.display().to_string());
     others
-        .filter(|path| !but.contains(&path.as_str()))
+        .filter(|path| !allowed.contains(&path.as_str()))
         .flat_map(|path| {
-            let found = lines_of(&read(&path), ways);
+            let found = lines_of(&read(&path), texts);
             found.into_iter().map(move |line| format!("{path}: {line}"))
         })
         .collect()
 }
 
-fn lines_of(source: &str, ways: &[&str]) -> Vec<String> {
+fn lines_of(source: &str, texts: &[&str]) -> Vec<String> {
     let lines = source.lines().map(str::trim);
     lines
         .filter(|line| !line.starts_with("//"))
-        .filter(|line| ways.iter().any(|way| line.contains(way)))
+        .filter(|line| texts.iter().any(|text| line.contains(text)))
         .map(str::to_owned)
         .collect()
 }

@@ -116,7 +116,7 @@ fn words_are_plain() {
 }
 
 #[test]
-fn there_is_one_door_to_stderr() {
+fn only_one_module_writes_to_stderr() {
     none(sources::lines_with(
         &sources::WAYS_TO_STDERR,
         WRITE_TO_STDERR,
@@ -147,7 +147,7 @@ fn files_of_a_target_are_opened_in_one_place() {
 }
 
 #[test]
-fn the_agent_needs_nothing() {
+fn the_agent_needs_no_library_and_no_symbol() {
     let Some(path) = shared_object::agent() else {
         return skipped(
             "the agent's shared object",

@@ -6,7 +6,7 @@ use super::*;
 const HIDDEN_SWITCHES: &str = "counts of events there may be charged to another cgroup";
 
 #[test]
-fn cgroups_come_and_go() {
+fn cgroups_are_created_and_removed() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     within.make("first");
@@ -144,7 +144,7 @@ fn a_thousand_cgroups_are_counted_separately() {
 /// asserts that.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
-fn nothing_is_amiss_beside_forking_servers() {
+fn counts_are_consistent_beside_forking_servers() {
     both_ways(beside_forking_servers);
 }
 
@@ -179,7 +179,7 @@ fn beside_forking_servers(more: Option<&str>) {
 /// is charged when the kernel frees their memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn tasks_that_end_are_charged_all_of_their_time() {
+fn the_time_of_tasks_that_end_is_complete() {
     both_ways(ends);
 }
 
@@ -280,13 +280,13 @@ fn runs_have_their_own_cgroups() {
 /// sums.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
-fn thousands_come_and_go() {
+fn thousands_of_tasks_start_and_end() {
     thousands(|counted, _, what| assert!(counted > 0.0, "{what}"));
 }
 
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn thousands_that_come_and_go_have_all_of_their_time() {
+fn the_time_of_thousands_of_short_tasks_is_complete() {
     thousands(assert_close);
 }
 

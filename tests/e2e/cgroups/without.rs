@@ -24,7 +24,7 @@ fn mistakes_are_refused() {
 /// Without BPF the kernel's own cgroup events must be used. Without these events the cgroups' files must be read. The
 /// report must say which.
 #[test]
-fn without_bpf_others_count() {
+fn without_bpf_kernel_events_or_files_are_used() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let a = within.make("a");

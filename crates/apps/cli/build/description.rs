@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The number of digits of a checksum or a commit that are printed. They are enough to identify a file, but not to
-/// prove that nobody changed it.
+/// prove that it was not forged.
 const DIGITS: usize = 16;
 
 /// Describes the build. `agent` is the built agent, and `programs` the folder with the built BPF programs.

@@ -17,7 +17,7 @@ use crate::terminal;
 pub struct Terminal {
     /// Whether the lines of intervals go to stdout. Otherwise they go to stderr.
     to_stdout: bool,
-    json: bool,
+    is_json: bool,
     options: Options,
     /// The form of recorded calls and accesses.
     calls_options: Options,
@@ -76,7 +76,7 @@ impl Terminal {
     pub fn new(
         output: &Output,
         notes: NotesTo,
-        json: bool,
+        is_json: bool,
         stop: Arc<AtomicBool>,
     ) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
@@ -86,7 +86,7 @@ impl Terminal {
         };
         Ok(Terminal {
             to_stdout,
-            json,
+            is_json,
             options,
             calls_options: output.options(None),
             calls: LiveLines::new(output, notes, stop)?,
@@ -94,7 +94,7 @@ impl Terminal {
     }
 
     fn line(&self, interval: &Interval) -> io::Result<String> {
-        let line = match self.json {
+        let line = match self.is_json {
             true => tiptoe_report::interval_json(interval)?,
             false => tiptoe_report::interval(interval, &self.options),
         };
@@ -109,7 +109,7 @@ impl Terminal {
     ) -> io::Result<String> {
         let mut lines = String::new();
         for one in all {
-            lines += &match self.json {
+            lines += &match self.is_json {
                 true => json(one)?,
                 false => text(one, &self.calls_options),
             };

@@ -35,8 +35,8 @@ pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
 }
 
 /// Fails if `--force` is given with `--via kernel`.
-pub fn refuse_force(force: bool, via: Via) -> Result<(), Failure> {
-    if !force || via != Via::Kernel {
+pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
+    if !is_forced || via != Via::Kernel {
         return Ok(());
     }
     let what = "--force does not go with --via kernel: nothing enters the process";
@@ -104,8 +104,8 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let more = above.into_iter().chain(interrupt::unsaid(notes));
     outcome.session.notes.extend(more);
     let extras = ReportExtras {
-        record: args.record,
-        histograms: args.timing.histograms,
+        has_calls: args.record,
+        has_histograms: args.timing.histograms,
     };
     Ok(print_outcome(outcome, output, &common, extras))
 }
@@ -172,9 +172,9 @@ pub fn open_output(
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportExtras {
     /// Whether lines of calls were printed before the report.
-    pub record: bool,
+    pub has_calls: bool,
     /// Whether histograms are drawn.
-    pub histograms: bool,
+    pub has_histograms: bool,
 }
 
 /// Prints the session of a run. Returns the exit status.
@@ -201,12 +201,12 @@ pub fn rendered(
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         false => {
             let options = Options {
-                histograms: extras.histograms,
+                histograms: extras.has_histograms,
                 all_notes: common.all_notes,
                 ..output.options(common.top)
             };
             let report = tiptoe_report::text(&session, &options);
-            if extras.record {
+            if extras.has_calls {
                 format!("\n{report}")
             } else {
                 report

@@ -24,9 +24,9 @@ pub enum ReadyLine {
 
 impl ReadyLine {
     /// Returns the form of the line if the report of this target goes to this output.
-    pub fn for_output(output: &Output, target: &RequestTarget, json: bool) -> ReadyLine {
+    pub fn for_output(output: &Output, target: &RequestTarget, is_json: bool) -> ReadyLine {
         match output {
-            Output::Stderr if json => ReadyLine::Silent,
+            Output::Stderr if is_json => ReadyLine::Silent,
             _ if output.notes_to(target) == NotesTo::Report => ReadyLine::Silent,
             _ => ReadyLine::Plain,
         }

@@ -23,19 +23,19 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         ..Table::default()
     };
     for site in ATTACH {
-        let (mut first, mut again, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut first, mut again, mut detached) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let mut target = Target::start(&[site])?;
             for times in [&mut first, &mut again] {
                 let (attach, detach) = once(&mut target, site, options)?;
                 times.push(attach);
-                gone.push(detach);
+                detached.push(detach);
             }
         }
         for (case, times) in [
             ("attach_first", first),
             ("attach_again", again),
-            ("detach", gone),
+            ("detach", detached),
         ] {
             table.rows.push(table_row(case, site, &times, "ms"));
         }

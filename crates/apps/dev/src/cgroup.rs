@@ -50,7 +50,7 @@ const fn tiptoe(events: usize) -> Case {
 }
 
 const SWITCH: [Case; 16] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, true),
     perf(1, false),
@@ -68,15 +68,15 @@ const SWITCH: [Case; 16] = [
     tiptoe(20),
 ];
 const WITHIN: [Case; 5] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, true),
     tiptoe(0),
     Case::PerCpu,
 ];
-const RING: [Case; 4] = [Case::Nobody, perf(2, false), tiptoe(0), Case::PerCpu];
+const RING: [Case; 4] = [Case::Off, perf(2, false), tiptoe(0), Case::PerCpu];
 const LIVES: [Case; 5] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, false),
     tiptoe(0),
@@ -91,7 +91,7 @@ const KINDS: [(char, [&str; 2]); 2] = [
 const LIVES_PER_MS: u32 = 50;
 /// The last two cases read events at switches, as perf does.
 const RESPONSE: [Case; 7] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, true),
     tiptoe(0),

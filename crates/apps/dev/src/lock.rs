@@ -243,11 +243,11 @@ fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     Ok(tracing)
 }
 
-fn wait(program: &mut Program, armed: bool) -> Result<(), Error> {
+fn wait(program: &mut Program, is_armed: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
-    while (program.ask("armed")? != 0.0) != armed {
+    while (program.ask("armed")? != 0.0) != is_armed {
         if Instant::now() > until {
-            return Err(match armed {
+            return Err(match is_armed {
                 true => Error::Unprobed("libc"),
                 false => Error::StillProbed("libc"),
             });

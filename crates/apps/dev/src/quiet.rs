@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bench_that_ran_alone_has_one_note_more() {
+    fn a_bench_on_a_quiet_machine_has_one_note_more() {
         let table = watched(|| Ok::<_, ()>(Table::default())).expect("nothing fails");
         assert!(table.notes[0].contains("other programs used "), "{table}");
     }

@@ -78,9 +78,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 /// Waits until the program's scopes are traced, or if not `is_traced` until they no longer are.
-fn wait(program: &mut Program, traced: bool) -> Result<(), Error> {
+fn wait(program: &mut Program, is_traced: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
-    while (program.ask("traced")? > 0.0) != traced {
+    while (program.ask("traced")? > 0.0) != is_traced {
         if Instant::now() > until {
             return Err(Error::Unwatched);
         }

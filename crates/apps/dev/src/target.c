@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "apart.h"
+#include "pinned.h"
 #include "still.h"
 
 struct site {
@@ -75,7 +75,7 @@ __attribute__((noinline, noclone)) static void *measure(void *argument) {
     long batch = 1;
     work->site->run[work->deep](1);
     if (!work->is_alone) {
-        stay_apart(work->thread);
+        pin_to_cpu(work->thread);
         pthread_barrier_wait(&begin);
     }
     double used = seconds(CLOCK_THREAD_CPUTIME_ID), from, spent;

@@ -24,7 +24,7 @@ pub(crate) struct Target {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct CallTimes {
     /// The CPU time of one call, the mean over the site's places.
     pub ns_per_call: f64,
     /// The number of calls in the mean.
@@ -33,10 +33,10 @@ pub(crate) struct Measured {
     pub per_s: f64,
 }
 
-impl Measured {
-    fn parse(answer: &str) -> Option<Measured> {
+impl CallTimes {
+    fn parse(answer: &str) -> Option<CallTimes> {
         let mut words = answer.split(' ');
-        Some(Measured {
+        Some(CallTimes {
             ns_per_call: finite(words.next()?).ok()?,
             calls: words.next()?.parse().ok()?,
             per_s: finite(words.next()?).ok()?,
@@ -99,7 +99,7 @@ impl Target {
     }
 
     /// Returns the CPU time per call, and the rate of calls.
-    pub(crate) fn measure(&mut self, question: Question) -> Result<Measured, Error> {
+    pub(crate) fn measure(&mut self, question: Question) -> Result<CallTimes, Error> {
         let Question {
             site,
             depth,
@@ -107,7 +107,7 @@ impl Target {
             ms,
         } = question;
         let ms = (ms / site.places as u32).max(1);
-        let mut whole = Measured {
+        let mut whole = CallTimes {
             ns_per_call: 0.0,
             calls: 0,
             per_s: 0.0,
@@ -115,7 +115,7 @@ impl Target {
         let mut s_per_call = 0.0;
         for name in site.names() {
             let answer = self.ask(&format!("measure {name} {depth} {threads} {ms}"))?;
-            let parsed = Measured::parse(&answer).ok_or(Error::Answer(answer))?;
+            let parsed = CallTimes::parse(&answer).ok_or(Error::Answer(answer))?;
             whole.ns_per_call += parsed.ns_per_call / site.places as f64;
             whole.calls += parsed.calls;
             s_per_call += 1.0 / (parsed.per_s * site.places as f64);

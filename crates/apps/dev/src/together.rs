@@ -140,7 +140,7 @@ impl Gate {
 /// value that each thread returned.
 pub(crate) fn together<A: Send>(
     threads: u32,
-    meanwhile: impl FnOnce(),
+    during: impl FnOnce(),
     each: impl Fn(u32, &Gate) -> (ThreadShare, A) + Sync,
 ) -> (Work, Vec<A>) {
     let gate = Gate {
@@ -157,7 +157,7 @@ pub(crate) fn together<A: Send>(
         };
         let started: Vec<_> = (0..threads).map(run).collect();
         gate.start.wait();
-        meanwhile();
+        during();
         gate.is_over.0.store(true, Relaxed); // Relaxed: only ends the loops
         let joined = started.into_iter().map(|thread| thread.join());
         joined.flatten().collect::<Vec<_>>()

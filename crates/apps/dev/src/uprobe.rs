@@ -27,7 +27,7 @@ use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Table, TableRow, median_and_spread};
-use crate::target::{Measured, Question, Target};
+use crate::target::{CallTimes, Question, Target};
 use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
@@ -141,7 +141,7 @@ fn questions(cpus: u32) -> Vec<CallLoad> {
     depths.chain(threads).chain(many).collect()
 }
 
-fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<Measured, Error> {
+fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<CallTimes, Error> {
     let CallLoad {
         site,
         depth,
@@ -159,7 +159,7 @@ fn untraced(
     target: &mut Target,
     loads: &[CallLoad],
     options: &Options,
-) -> Result<Vec<Measured>, Error> {
+) -> Result<Vec<CallTimes>, Error> {
     loads
         .iter()
         .map(|load| ask(target, load, options))
@@ -168,13 +168,13 @@ fn untraced(
 
 /// The results of a case, by load. `None` for a load for which the case is not measured.
 struct Times {
-    each: Vec<Option<Measured>>,
+    each: Vec<Option<CallTimes>>,
     /// The share of calls with a record, if calls are recorded.
     kept: Option<f64>,
 }
 
-impl From<Vec<Option<Measured>>> for Times {
-    fn from(each: Vec<Option<Measured>>) -> Times {
+impl From<Vec<Option<CallTimes>>> for Times {
+    fn from(each: Vec<Option<CallTimes>>) -> Times {
         Times { each, kept: None }
     }
 }
@@ -198,7 +198,7 @@ fn traced(
             .any(|load| load.site == **site && case.measures(load))
     };
     let sites: Vec<Site> = probed.iter().filter(wanted).copied().collect();
-    let times = |target: &mut Target| -> Result<Vec<Option<Measured>>, Error> {
+    let times = |target: &mut Target| -> Result<Vec<Option<CallTimes>>, Error> {
         let times = loads.iter().map(|load| {
             case.measures(load)
                 .then(|| ask(target, load, options))
@@ -246,7 +246,7 @@ fn unprobed(
     case: Case,
     load: &CallLoad,
     options: &Options,
-) -> Result<Option<Measured>, Error> {
+) -> Result<Option<CallTimes>, Error> {
     let site = case.floor(load.site).filter(|_| case.measures(load));
     let load = site.map(|site| CallLoad { site, ..*load });
     load.map(|load| ask(target, &load, options)).transpose()

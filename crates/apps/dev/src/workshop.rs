@@ -12,7 +12,7 @@ const ASKING: &str = "asking the benched program";
 /// Headers for the programs: clocks and gaps of a thread, and pinned threads.
 pub(crate) const HEADERS: [(&str, &str); 2] = [
     ("still.h", include_str!("still.h")),
-    ("apart.h", include_str!("apart.h")),
+    ("pinned.h", include_str!("pinned.h")),
 ];
 
 /// A folder for compiling programs, which is removed when this is dropped.

@@ -12,11 +12,11 @@ use crate::stops::{self, Stop};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// The driver finds what to count, and enters the target.
+    /// The driver finds what to count, and injects the agent into the target.
     Preparing,
-    /// The driver counts in a part of the targets, and enters the others.
+    /// The driver counts in some targets already, and injects the agent into the others.
     Attaching,
-    /// It counts.
+    /// The driver counts.
     Counting,
     /// The driver detaches, and the report is written.
     Ending,

@@ -328,12 +328,12 @@ fn attach_many(kind: &str) {
 }
 
 #[test]
-fn threads_looping_in_malloc_are_borrowed_outside_of_it() {
+fn threads_that_loop_in_malloc_are_borrowed_outside_of_it() {
     attach_many("malloc");
 }
 
 #[test]
-fn threads_looping_in_dlopen_are_borrowed_outside_of_it() {
+fn threads_that_loop_in_dlopen_are_borrowed_outside_of_it() {
     attach_many("dlopen");
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexCounts, FutexKey};
-use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers, Unfinished};
+use tiptoe_session::{Dropped, EarlyWaitSums, Histogram, Hold, Lock, Locks, Readers, Unfinished};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
@@ -159,7 +159,7 @@ pub struct WaitRecords {
     /// By key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began, by the same keys.
-    early: BTreeMap<(Key, String), Early>,
+    early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
     /// A hold that was in progress when the trace began: the lock, the thread, and the nanoseconds that it was seen.
@@ -285,7 +285,7 @@ impl WaitRecords {
         self.add_unfinished(Key { address, site, via }, who, ns);
     }
 
-    fn add_early(&mut self, key: Key, who: &str, early: &Early) {
+    fn add_early(&mut self, key: Key, who: &str, early: &EarlyWaitSums) {
         let sums = self.early.entry((key, who.to_owned())).or_default();
         sums.add(early);
     }
@@ -436,7 +436,7 @@ struct Group {
 #[derive(Default)]
 struct Rows {
     all: Waits,
-    early: Early,
+    early: EarlyWaitSums,
     unfinished: Unfinished,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_takes_what_its_threads_take_and_its_helpers() {
+    fn a_run_uses_the_cpu_time_of_its_threads_and_helpers() {
         let own = OwnUse::begin();
         let spend = || {
             let before = thread();

@@ -9,7 +9,7 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Stands for a space inside a name, at which no line may end while the name fits on one line. [`Options::wrapped`]
+/// Replaces a space inside a name, at which no line may end while the name fits on one line. [`Options::wrapped`]
 /// prints a space for it.
 const JOINED: &str = "\u{a0}";
 
@@ -109,8 +109,8 @@ impl Options {
             .map_or_else(|| row.to_owned(), |width| cut(row, width))
     }
 
-    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits
-    /// on no line. Further lines begin below the text. Without a width there is one line.
+    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits on
+    /// no line. All other lines begin below the text. Without a width there is one line.
     pub(crate) fn wrapped(&self, label: &str, text: &str) -> Vec<String> {
         let one = format!("{label}{text}");
         match self.width {

@@ -51,20 +51,20 @@ pub(crate) struct Cells {
     pub(crate) name: String,
     pub(crate) remarks: String,
     pub(crate) tail: String,
-    pub(crate) below: Vec<Below>,
+    pub(crate) below: Vec<LineBelow>,
 }
 
 /// A text below a row. If it needs several lines, the others begin below `text`.
 #[derive(Debug)]
-pub(crate) struct Below {
+pub(crate) struct LineBelow {
     pub(crate) label: String,
     pub(crate) text: String,
 }
 
-impl Below {
-    pub(crate) fn new(label: impl Into<String>, text: String) -> Below {
+impl LineBelow {
+    pub(crate) fn new(label: impl Into<String>, text: String) -> LineBelow {
         let label = label.into();
-        Below { label, text }
+        LineBelow { label, text }
     }
 }
 

@@ -52,12 +52,12 @@ fn if_timed(calls: &Latency, ns: f64) -> String {
 }
 
 /// An event whose calls were timed.
-pub(crate) type Timed<'a> = (&'a Event, &'a Latency);
+pub(crate) type TimedEvent<'a> = (&'a Event, &'a Latency);
 
 /// Returns the timed events that were hit, those with the most time first.
-pub(crate) fn worst_first(session: &Session) -> Vec<Timed<'_>> {
+pub(crate) fn worst_first(session: &Session) -> Vec<TimedEvent<'_>> {
     let hit = session.events.iter().filter(|event| event.count > 0);
-    let mut timed: Vec<Timed> = hit
+    let mut timed: Vec<TimedEvent> = hit
         .filter_map(|event| Some((event, event.latency.as_deref()?)))
         .collect();
     timed.sort_by(|(a, a_calls), (b, b_calls)| worse((&a.event, a_calls), (&b.event, b_calls)));
@@ -105,8 +105,8 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
 }
 
 /// Returns the columns. [`LEFT`] is one of them only if a call ended without a return.
-fn columns(timed: &[Timed]) -> Vec<Column> {
-    let left = |(event, _): &Timed| event.ends.is_some_and(|ends| ends.left > 0);
+fn columns(timed: &[TimedEvent]) -> Vec<Column> {
+    let left = |(event, _): &TimedEvent| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);
     let left = left.then_some(LEFT);
     [TIMED].into_iter().chain(left).chain(TIMES).collect()

@@ -2,10 +2,10 @@
 //! waiters. Waits without a holder, such as those for a condition variable, have a table of their own. Otherwise idle
 //! workers would fill the top rows.
 
-use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
+use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 
 use crate::columns::joined;
-use crate::grid::{self, BELOW, Below, Cells, Grid, binary_prefix};
+use crate::grid::{self, BELOW, Cells, Grid, LineBelow, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
@@ -55,7 +55,7 @@ pub(crate) fn without_row(locks: &Locks) -> u64 {
 
 /// Returns the lines on a deadlock, with a hint at the command that shows it.
 fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
-    let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
+    let ring: Vec<&WaitingThread> = deadlock.waits.iter().collect();
     let hint = format!(
         "hint: `tiptoe lock --now -p {}` shows which thread waits for which",
         deadlock.pid
@@ -215,7 +215,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
 }
 
 /// Returns the line on the waits that began before the trace.
-fn early(lock: &Lock) -> Option<Below> {
+fn early(lock: &Lock) -> Option<LineBelow> {
     let early = lock.early.as_ref()?;
     let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
     let before = time(early.before_ns as f64);
@@ -225,7 +225,7 @@ fn early(lock: &Lock) -> Option<Below> {
         some => format!(", and {} did not end during it", grouped(some)),
     };
     let text = format!("{waits} began {before} or more before the trace{unfinished}");
-    Some(Below::new(BELOW, text))
+    Some(LineBelow::new(BELOW, text))
 }
 
 /// Returns the line on waits that were not over.
@@ -239,20 +239,20 @@ fn unfinished(lock: &Lock) -> Option<Below> {
 }
 
 /// Returns the line on how many readers held a rwlock while other threads waited for it.
-fn readers(lock: &Lock) -> Option<Below> {
+fn readers(lock: &Lock) -> Option<LineBelow> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
     let text = format!("readers {average:.1} on average, {most} at most");
-    Some(Below::new(BELOW, text))
+    Some(LineBelow::new(BELOW, text))
 }
 
 /// Returns the line on the lock's holders. If they are unknown, the line is on the call sites that woke the waiters.
-fn blame(lock: &Lock, options: &Options) -> Option<Below> {
+fn blame(lock: &Lock, options: &Options) -> Option<LineBelow> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }
 
 /// Returns the line on the holders of the lock, by their share of the waiting time.
-fn holders_line(lock: &Lock, options: &Options) -> Option<Below> {
+fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
     let all = times.fold(unknown, u64::saturating_add);
@@ -270,7 +270,7 @@ fn holders_line(lock: &Lock, options: &Options) -> Option<Below> {
         let share = options.share(unknown, all);
         holders.push(format!("unknown {share} of the time"));
     }
-    (!holders.is_empty()).then(|| Below::new(format!("{BELOW}held by "), holders.join(", ")))
+    (!holders.is_empty()).then(|| LineBelow::new(format!("{BELOW}held by "), holders.join(", ")))
 }
 
 fn holder_name(holder: &Holder) -> String {
@@ -282,7 +282,7 @@ fn holder_name(holder: &Holder) -> String {
 }
 
 /// Returns the line on the call sites that ended the waits, by their share of the waiting time.
-fn wakers_line(lock: &Lock, options: &Options) -> Option<Below> {
+fn wakers_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);
@@ -295,7 +295,7 @@ fn wakers_line(lock: &Lock, options: &Options) -> Option<Below> {
     if lock.blame.len() > BLAMED {
         wakers.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!wakers.is_empty()).then(|| Below::new(format!("{BELOW}woken by "), wakers.join(", ")))
+    (!wakers.is_empty()).then(|| LineBelow::new(format!("{BELOW}woken by "), wakers.join(", ")))
 }
 
 #[cfg(test)]

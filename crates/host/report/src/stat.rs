@@ -16,7 +16,7 @@ pub(crate) use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
 pub use intervals::IntervalTable;
 
-use metric::{Metric, Shared};
+use metric::{GroupedCounts, Metric};
 use order::CGROUP;
 
 /// The width of the column of values.
@@ -54,7 +54,7 @@ fn table(stat: &Stat, options: &Options) -> String {
     let heading = options.wrapped(" ", &heading).join("\n");
     let mut text = format!("\n{heading}\n\n");
     let shown = order::shown(&stat.counts, options);
-    let shared = Shared::of(&shown.counts, stat.elapsed_ns);
+    let shared = GroupedCounts::of(&shown.counts, stat.elapsed_ns);
     let layout = Layout::of(&shown.counts, "", &shared, options);
     // An empty line separates the cgroups.
     text += &blocks("\n", &shown.counts, &shared, &layout);
@@ -122,7 +122,12 @@ struct Layout<'a> {
 impl Layout<'_> {
     /// Returns the layout of the table. The columns are as wide as those of `perf stat`; if a terminal limits the rows,
     /// they are as wide as their widest cell.
-    fn of<'a>(counts: &[Count], at: &'a str, shared: &Shared, options: &'a Options) -> Layout<'a> {
+    fn of<'a>(
+        counts: &[Count],
+        at: &'a str,
+        shared: &GroupedCounts,
+        options: &'a Options,
+    ) -> Layout<'a> {
         let names = counts.iter().map(|count| columns(&printable(&count.event)));
         let metrics = counts.iter().filter_map(|count| shared.metric(count));
         let metrics = metrics.map(|metric| columns(&format!("# {metric}")));
@@ -148,7 +153,7 @@ pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
 }
 
 /// Returns the rows of the whole target, then those of each cgroup, with `between` before each.
-fn blocks(between: &str, counts: &[Count], shared: &Shared, layout: &Layout) -> String {
+fn blocks(between: &str, counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
     let blocks = counts.chunk_by(|one, other| of(one) == of(other));
     let blocks: Vec<String> = blocks.map(|block| rows(block, shared, layout)).collect();
@@ -156,7 +161,7 @@ fn blocks(between: &str, counts: &[Count], shared: &Shared, layout: &Layout) -> 
 }
 
 /// Returns the rows of one cgroup, below its name if there is no column for names of cgroups.
-fn rows(counts: &[Count], shared: &Shared, layout: &Layout) -> String {
+fn rows(counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let cgroup = counts.first().and_then(|count| shared.cgroup(count));
     let heading = cgroup.filter(|cgroup| layout.has_headings && !cgroup.is_empty());
     let heading = heading.map(|cgroup| {
@@ -171,7 +176,7 @@ fn rows(counts: &[Count], shared: &Shared, layout: &Layout) -> String {
 }
 
 /// Returns a row. If it is too wide, the text from the name on is wrapped, and the other lines begin below the name.
-fn count_line(count: &Count, shared: &Shared, layout: &Layout) -> String {
+fn count_line(count: &Count, shared: &GroupedCounts, layout: &Layout) -> String {
     let cpu = count
         .cpu
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
@@ -256,7 +261,7 @@ fn running_percent(count: &Count) -> f64 {
 /// Returns all counts as lines of fields:
 /// `[CPU,]value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
-    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let shared = GroupedCounts::of(&stat.counts, stat.elapsed_ns);
     let has_spread = stat.counts.iter().any(|count| count.spread.is_some());
     let counts = stat.counts.iter();
     counts
@@ -266,7 +271,7 @@ pub fn stat_fields(stat: &Stat, separator: &str) -> String {
 
 /// Returns the counts of one interval as lines of the same fields, after the interval's end in seconds.
 pub fn counts_fields(counts: &Counts, separator: &str) -> String {
-    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
     let at_ns = Some(counts.at_ns as f64);
     let rows = counts.counts.iter();
     rows.map(|count| fields(at_ns, false, count, &shared, separator))
@@ -278,7 +283,7 @@ fn fields(
     at_ns: Option<f64>,
     has_spread: bool,
     count: &Count,
-    shared: &Shared,
+    shared: &GroupedCounts,
     separator: &str,
 ) -> String {
     let (value, unit) = shown(

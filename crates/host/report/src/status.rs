@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_is_left_and_what_it_cost() {
+    fn the_line_shows_the_remaining_time_and_the_cost() {
         let cost = price(4e6);
         let status = counting_status("redis-server (pid 31337)", &cost);
         assert_eq!(

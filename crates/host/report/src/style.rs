@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_hot_and_little_is_dim() {
+    fn large_shares_are_hot_and_small_ones_dim() {
         let tones = [0, 9, 10, 199, 200, 1000].map(|part| TextRole::of_share(part, 1000));
         let (dim, hot) = (Some(TextRole::Dim), Some(TextRole::Hot));
         assert_eq!(tones, [dim, dim, None, None, hot, hot]);

@@ -24,7 +24,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
         options.shown(hit)
     };
     let whole = Whole::of(&events);
-    let shared = Shared::of(&events[..shown]);
+    let shared = SharedHeading::of(&events[..shown]);
     let mut grid = Grid::new(
         &["count", "rate/s", "share", "cost", "via"],
         shared.heading(),
@@ -90,19 +90,19 @@ fn count_mark(event: &Event) -> &'static str {
 }
 
 /// What all rows share. It is in the heading, so that rows are narrower.
-struct Shared<'a> {
+struct SharedHeading<'a> {
     /// The beginning of all events' names, such as `uprobe:redis-server:`.
     prefix: &'a str,
     /// The instrument that counts all events, the agent or the kernel. `None` if events have different ones.
     via: Option<&'static str>,
 }
 
-impl<'a> Shared<'a> {
-    fn of(events: &[&'a Event]) -> Shared<'a> {
+impl<'a> SharedHeading<'a> {
+    fn of(events: &[&'a Event]) -> SharedHeading<'a> {
         let via = |event: &&Event| event.via.word();
         let mut all = events.iter().map(via);
         let first = all.next();
-        Shared {
+        SharedHeading {
             prefix: common_prefix(events.iter().map(|event| &*event.event)),
             via: first.filter(|first| all.all(|via| via == *first)),
         }
@@ -122,7 +122,7 @@ fn add_event(
     event: &Event,
     whole: &Whole,
     session: &Session,
-    shared: &Shared<'_>,
+    shared: &SharedHeading<'_>,
     options: &Options,
 ) {
     let mark = count_mark(event);

@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
-use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
+use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
@@ -91,9 +91,9 @@ fn callsite_text(wait: &Wait) -> String {
     }
 }
 
-fn callers(wait: &Wait) -> Option<Below> {
+fn callers(wait: &Wait) -> Option<LineBelow> {
     let callers: Vec<&String> = wait.callers.iter().take(CALLERS).collect();
-    (!callers.is_empty()).then(|| Below::new(BELOW_STACK, arrows(&callers)))
+    (!callers.is_empty()).then(|| LineBelow::new(BELOW_STACK, arrows(&callers)))
 }
 
 /// Returns the histograms of the rows, those with the most time first.

@@ -4,7 +4,7 @@ use tiptoe_session::{Access, Accesses, Stack, Variable, Watch};
 
 use crate::calls::moment;
 use crate::columns::{joined, whole};
-use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
+use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::number::{counted, grouped, plural, time};
 use crate::{Options, printable, printable_json, printable_lines};
 
@@ -146,7 +146,7 @@ fn instruction_text(row: &Accesses) -> String {
 }
 
 /// Returns the lines below a row: the values, then a line for each stack.
-fn below(row: &Accesses) -> Vec<Below> {
+fn below(row: &Accesses) -> Vec<LineBelow> {
     let mut lines = values(row).into_iter().collect::<Vec<_>>();
     let stacks = row.stacks.iter();
     let stacks = stacks.filter(|stack| !stack.callers.is_empty() || stack.is_partial);
@@ -156,11 +156,11 @@ fn below(row: &Accesses) -> Vec<Below> {
             1 => BELOW_STACK.to_owned(),
             _ => format!("{BELOW_STACK}{} ", grouped(stack.count)),
         };
-        lines.push(Below::new(share, callers(stack)));
+        lines.push(LineBelow::new(share, callers(stack)));
     }
     if let Some(more) = stacks.len().checked_sub(STACKS).filter(|more| *more > 0) {
         let more = format!("and from {}", counted(more as u64, "more place"));
-        lines.push(Below::new(BELOW_STACK, more));
+        lines.push(LineBelow::new(BELOW_STACK, more));
     }
     lines
 }
@@ -175,7 +175,7 @@ fn callers(stack: &Stack) -> String {
     }
 }
 
-fn values(row: &Accesses) -> Option<Below> {
+fn values(row: &Accesses) -> Option<LineBelow> {
     if row.values.is_empty() {
         return None;
     }
@@ -210,10 +210,10 @@ fn values(row: &Accesses) -> Option<Below> {
         printable(&row.last_new)
     ));
     if row.count == 1 {
-        return Some(Below::new(format!("{BELOW_STACK}value "), last + &racy));
+        return Some(LineBelow::new(format!("{BELOW_STACK}value "), last + &racy));
     }
     let text = format!("{}{others}; last {last}{racy}", shown.join(", "));
-    Some(Below::new(format!("{BELOW_STACK}values "), text))
+    Some(LineBelow::new(format!("{BELOW_STACK}values "), text))
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use tiptoe_event::Ends;
 use tiptoe_report::{IntervalTable, Options, call, interval, scope_counts, text};
 use tiptoe_session::{
     Call, Count, CountPart, Counts, Event, Interval, Now, Records, Scope, ScopeCounts, Scopes,
-    Session, Stat, Waiting,
+    Session, Stat, WaitingThread,
 };
 
-fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> Waiting {
-    Waiting {
+fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> WaitingThread {
+    WaitingThread {
         tid,
         comm: comm.into(),
         lock: lock.into(),
@@ -21,18 +21,18 @@ fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> Wai
         asleep_ns: Some(SECOND / 3),
         holder: holder.map(|(tid, _)| tid),
         holder_comm: holder.map(|(_, comm)| comm.to_owned()),
-        ..Waiting::default()
+        ..WaitingThread::default()
     }
 }
 
 fn now(options: &Options) -> String {
-    let idle = Waiting {
+    let idle = WaitingThread {
         kind: "condition".into(),
         idle: true,
         callsite: "shopd:shop::Orders::next()+0x44".into(),
         ..waiting(4250, "orders", "shopd:shop::orders.ready", None)
     };
-    let reader = Waiting {
+    let reader = WaitingThread {
         kind: "rwlock".into(),
         mode: Some("write".into()),
         readers: Some(3),

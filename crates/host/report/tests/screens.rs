@@ -9,7 +9,7 @@ use tiptoe_event::Ends;
 use tiptoe_report::{Options, text};
 use tiptoe_session::{
     Accesses, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks, Programs,
-    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, Waiting, Waits, Watch,
+    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, WaitingThread, Waits, Watch,
 };
 
 fn histogram(times: &[(u64, u64)]) -> Histogram {
@@ -80,11 +80,11 @@ fn lock(name: &str, kind: &str, mode: Option<&str>, times: &[(u64, u64)]) -> Loc
 }
 
 fn locks() -> Session {
-    let wait = |tid, lock: &str| Waiting {
+    let wait = |tid, lock: &str| WaitingThread {
         tid,
         comm: "worker thread".into(),
         lock: lock.into(),
-        ..Waiting::default()
+        ..WaitingThread::default()
     };
     let idle = Lock {
         idle: true,

@@ -91,7 +91,7 @@ pub struct Forks {
 pub struct Programs {
     /// How often the programs ran for the target.
     pub runs: u64,
-    /// The time of the runs for the target, without entry and exit.
+    /// The time of the runs for the target, without the kernel's work before and after each run.
     pub run_ns: u64,
     /// How often the programs ran for any process, because a tracepoint is system-wide. Absent if the kernel does not
     /// report it.

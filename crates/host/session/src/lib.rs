@@ -33,12 +33,12 @@ pub use cost::{Basis, Calibration, Cost, Forks, Programs};
 pub use ends::Ends;
 pub use event::{CountPart, Event, OTHER_VALUES, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
-pub use lock::{Blame, Deadlock, Early, Hold, Holder, Lock, Locks, Readers, Unfinished};
+pub use lock::{Blame, Deadlock, EarlyWaitSums, Hold, Holder, Lock, Locks, Readers, Unfinished};
 pub use note::{
     CgroupFault, EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, ProcessNote,
     ScopeNote, Severity, StatNote, VariableEnd, WatchNote,
 };
-pub use now::{Now, Waiting};
+pub use now::{Now, WaitingThread};
 pub use records::{Call, Records};
 pub use scope::{Scope, ScopeCounts, Scopes};
 pub use space::AddressSpace;
@@ -46,7 +46,7 @@ pub use stat::{Count, CountState, Counts, Stat};
 pub use tiptoe_event::Via;
 pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
 pub use watch::{
-    Access, Accesses, Allowance, Attached, Placement, Reservations, Stack, Value, Variable, Watch,
+    Access, Accesses, Allowance, Attachment, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
 /// The version of a session's form. It must grow if existing keys get another meaning, or if a reader would go wrong

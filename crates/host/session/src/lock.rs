@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dropped, Histogram, Via, Waiting};
+use crate::{Dropped, Histogram, Via, WaitingThread};
 
 /// The locks of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub struct Deadlock {
     /// The process of the threads.
     pub pid: u32,
     /// The waits of the threads, each for a lock that the next thread holds.
-    pub waits: Vec<Waiting>,
+    pub waits: Vec<WaitingThread>,
 }
 
 /// The waits for one lock, or of the call site, thread, type or scope that `--by` requests.
@@ -105,7 +105,7 @@ pub struct Lock {
     pub unknown_ns: Option<u64>,
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub early: Option<Early>,
+    pub early: Option<EarlyWaitSums>,
     /// Waits that were not over when the trace ended; no other number of the row includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<Unfinished>,
@@ -119,7 +119,7 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Early {
+pub struct EarlyWaitSums {
     /// The number of these waits.
     pub waits: u64,
     /// How many of these waits were in progress at the end of the trace.
@@ -131,9 +131,9 @@ pub struct Early {
     pub total_ns: u64,
 }
 
-impl Early {
+impl EarlyWaitSums {
     /// Adds the early waits of another row.
-    pub fn add(&mut self, more: &Early) {
+    pub fn add(&mut self, more: &EarlyWaitSums) {
         self.waits = self.waits.saturating_add(more.waits);
         self.unfinished = self.unfinished.saturating_add(more.unfinished);
         self.before_ns = self.before_ns.max(more.before_ns);

@@ -32,7 +32,7 @@ macro_rules! notes {
             $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)? $(because $why:ident)?;
         )*
     })*) => {
-        /// A note, by what it is about.
+        /// A note. Each variant has the notes on one subject.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(tag = "area", content = "note", rename_all = "kebab-case")]

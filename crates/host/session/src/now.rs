@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Now {
     /// The waits, by thread number.
-    pub waits: Vec<Waiting>,
+    pub waits: Vec<WaitingThread>,
     /// The deadlocks: rings of threads in which each thread waits for the next, and the last for the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Vec<u32>>,
@@ -18,7 +18,7 @@ pub struct Now {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Waiting {
+pub struct WaitingThread {
     /// Its number.
     pub tid: u32,
     /// Its name.

@@ -42,10 +42,10 @@ pub struct Scope {
     pub name: String,
     /// How often the scope was entered.
     pub entries: u64,
-    /// The time that threads were inside it, running or not; unknown for `(no scope)`.
+    /// The time that threads were inside the scope, running or not; unknown for `(no scope)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ns: Option<u64>,
-    /// The CPU time inside it, if known.
+    /// The CPU time that threads used inside the scope, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
     /// The number of each event, if known.

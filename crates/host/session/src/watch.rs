@@ -176,14 +176,14 @@ pub struct Placement {
     pub why: Option<String>,
     /// How the threads of the process got breakpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub attached: Option<Attached>,
+    pub attached: Option<Attachment>,
 }
 
 /// How the running threads of a process got breakpoints. Threads that start later inherit theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Attached {
+pub struct Attachment {
     /// Threads for which breakpoints were opened.
     pub threads: u32,
     /// How often breakpoints of a thread were opened again, because a new thread started at the same time.

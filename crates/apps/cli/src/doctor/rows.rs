@@ -129,7 +129,7 @@ impl CheckResult {
 
 /// Returns the whole table, the most important rows first. `hidden` is how many processes refused to be read.
 pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
-    let grant = Grant { root: uid == 0 };
+    let grant = Grant { is_root: uid == 0 };
     vec![
         membarrier(can),
         ptrace_scope(can, grant),
@@ -158,12 +158,12 @@ pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
 /// Other users get them by setting them on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
-    root: bool,
+    is_root: bool,
 }
 
 impl Grant {
     fn command(self) -> String {
-        if self.root {
+        if self.is_root {
             "start the container with --cap-add=BPF,CHECKPOINT_RESTORE,PERFMON,SYS_PTRACE".into()
         } else {
             format!("{SETCAP}  # {SETCAP_GRANTS}")
@@ -260,7 +260,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     if !can.effective.has(Cap::DacOverride) {
         return CheckResult::ok(name, "by the kernel alone (without cap_dac_override)")
             .part(Instrument::Probe, "in process, your own processes only")
-            .fix(match grant.root {
+            .fix(match grant.is_root {
                 true => "start the container with --cap-add=DAC_OVERRIDE",
                 false => "sudo tiptoe",
             });
@@ -375,8 +375,11 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
 
 fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "BPF programs";
-    let kinds = |wanted: bool| {
-        let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == wanted);
+    let kinds = |is_wanted: bool| {
+        let of_state = can
+            .bpf
+            .iter()
+            .filter(|(_, check)| check.is_ok() == is_wanted);
         of_state
             .map(|(kind, _)| kind.to_string())
             .collect::<Vec<_>>()
@@ -505,10 +508,14 @@ mod tests {
             call: "bpf",
             errno: 38,
         };
-        let granted = Grant { root: false }.or(denied, "x");
+        let granted = Grant { is_root: false }.or(denied, "x");
         assert!(granted.contains("setcap") && granted.contains("chmod 0750"));
         assert!(granted.ends_with(SETCAP_GRANTS), "{granted}");
-        assert!(Grant { root: true }.or(denied, "x").contains("--cap-add"));
-        assert_eq!(Grant { root: true }.or(absent, "x"), "x");
+        assert!(
+            Grant { is_root: true }
+                .or(denied, "x")
+                .contains("--cap-add")
+        );
+        assert_eq!(Grant { is_root: true }.or(absent, "x"), "x");
     }
 }

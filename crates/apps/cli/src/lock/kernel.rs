@@ -57,7 +57,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let mut outcome = tiptoe_collector::locks(&request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
     let extras = ReportExtras {
-        histograms: args.histograms,
+        has_histograms: args.histograms,
         ..ReportExtras::default()
     };
     Ok(probe::print_outcome(outcome, output, &common, extras))

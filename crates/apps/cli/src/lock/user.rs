@@ -72,7 +72,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
             .extend(ignored_budget(&outcome.session));
     }
     let extras = ReportExtras {
-        histograms: args.histograms,
+        has_histograms: args.histograms,
         ..ReportExtras::default()
     };
     Ok(probe::print_outcome(outcome, output, &common, extras))

@@ -19,7 +19,7 @@ mod tests;
 use tiptoe_breakpoint::{Geometry, Registers};
 
 use super::forms::Form;
-use super::stress::{Measured, Stress};
+use super::stress::{PairTimes, Stress};
 use crate::error::Error;
 use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread, range};
@@ -202,7 +202,7 @@ fn measured(
     threads: u32,
     cpu_targets: u32,
 ) -> Result<(TableRow, bool), Error> {
-    let round = |_| -> Result<(Measured, bool), Error> {
+    let round = |_| -> Result<(PairTimes, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
         // In this form no thread waits. If its CPU time is less than its wall time, other programs ran on its CPUs.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
@@ -211,7 +211,7 @@ fn measured(
     let found = (0..stress.rounds).map(round);
     let found = found.collect::<Result<Vec<_>, Error>>()?;
     let is_quiet = found.iter().any(|(_, quiet)| *quiet);
-    let of = |part: fn(&Measured) -> f64| {
+    let of = |part: fn(&PairTimes) -> f64| {
         let kept = found.iter().filter(|(_, quiet)| *quiet == is_quiet);
         kept.map(|(found, _)| part(found)).collect::<Vec<f64>>()
     };

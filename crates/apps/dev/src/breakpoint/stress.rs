@@ -43,7 +43,7 @@ struct StressCase {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub(super) struct PairTimes {
     /// The wall time of a pair.
     pub(super) ns: f64,
     /// The CPU time of a pair.
@@ -69,7 +69,7 @@ impl Stress {
 
     pub(super) fn run(&self) -> Result<Table, Error> {
         let cases = self.cases();
-        let mut measured: BTreeMap<StressCase, Vec<Measured>> = BTreeMap::new();
+        let mut measured: BTreeMap<StressCase, Vec<PairTimes>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
                 let case = cases[(turn + round) % cases.len()];
@@ -106,7 +106,7 @@ impl Stress {
         cases
     }
 
-    fn measure(&self, case: StressCase) -> Result<Measured, Error> {
+    fn measure(&self, case: StressCase) -> Result<PairTimes, Error> {
         let storage = Storage::new(self.cpus, self.slots, 16 * self.threads + 64);
         let storage = storage.ok_or(Error::Numbers)?;
         Ok(storage.with(
@@ -124,7 +124,7 @@ impl Stress {
         form: Form,
         threads: u32,
         cpu_targets: u32,
-    ) -> Result<Measured, Error> {
+    ) -> Result<PairTimes, Error> {
         self.measure(StressCase {
             cpu_targets,
             threads,
@@ -139,8 +139,8 @@ struct Pairs {
     time: Duration,
 }
 
-impl Act<Measured> for Pairs {
-    fn on(self, slots: &impl Slots) -> Measured {
+impl Act<PairTimes> for Pairs {
+    fn on(self, slots: &impl Slots) -> PairTimes {
         let StressCase {
             cpu_targets,
             threads,
@@ -158,7 +158,7 @@ impl Act<Measured> for Pairs {
                 (share, ())
             },
         );
-        Measured {
+        PairTimes {
             ns: work.ns_each(),
             cpu_ns: work.cpu_ns_each(),
             waiting: slots.waited_ns() as f64 / work.lived_ns().max(1.0),
@@ -193,8 +193,8 @@ fn batch(slots: &impl Slots, requests: &[Request]) {
     }
 }
 
-fn table_row(case: &StressCase, found: &[Measured]) -> TableRow {
-    let of = |part: fn(&Measured) -> f64| {
+fn table_row(case: &StressCase, found: &[PairTimes]) -> TableRow {
+    let of = |part: fn(&PairTimes) -> f64| {
         let values = found.iter().map(part);
         values.collect::<Vec<f64>>()
     };

@@ -60,7 +60,7 @@ impl Case {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct ThreadTimes {
     us_per_op: f64,
     /// The share of the workers' time in which threads waited for a lock.
     waiting: f64,
@@ -77,7 +77,7 @@ impl Thread {
             cases.retain(|&case| case != Case::Kernel);
             table.notes.push(format!("skipped: kernel ({error})"));
         }
-        let mut measured: BTreeMap<Case, Vec<Measured>> = BTreeMap::new();
+        let mut measured: BTreeMap<Case, Vec<ThreadTimes>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
                 // Every other round is reversed, so that a case does not always follow the same other case.
@@ -97,7 +97,7 @@ impl Thread {
         Ok(table)
     }
 
-    fn measure(&self, case: Case) -> Result<Measured, Error> {
+    fn measure(&self, case: Case) -> Result<ThreadTimes, Error> {
         let alone = Thread {
             breakpoints: 0,
             ..*self
@@ -120,8 +120,8 @@ impl Thread {
         }
     }
 
-    fn add(&self, table: &mut Table, case: Case, found: &[Measured]) {
-        let of = |part: &dyn Fn(&Measured) -> f64| {
+    fn add(&self, table: &mut Table, case: Case, found: &[ThreadTimes]) {
+        let of = |part: &dyn Fn(&ThreadTimes) -> f64| {
             let values = found.iter().map(part);
             values.collect::<Vec<f64>>()
         };
@@ -161,7 +161,7 @@ impl Thread {
 }
 
 /// Adds a note for each case: how much longer it takes than `ideal` in the same rounds.
-fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<Measured>>) {
+fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<ThreadTimes>>) {
     let ideal = measured.get(&Case::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);
     for (case, found) in measured {
@@ -198,8 +198,8 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-impl Act<Measured> for Thread {
-    fn on(self, slots: &impl Slots) -> Measured {
+impl Act<ThreadTimes> for Thread {
+    fn on(self, slots: &impl Slots) -> ThreadTimes {
         let batches = AtomicU32::new(self.repeat);
         let tasks = AtomicU64::new(1);
         let begun = Instant::now();
@@ -218,7 +218,7 @@ impl Act<Measured> for Thread {
             }
         });
         let us = begun.elapsed().as_secs_f64() * 1e6;
-        Measured {
+        ThreadTimes {
             us_per_op: us / f64::from(self.repeat) / f64::from(self.threads),
             waiting: slots.waited_ns() as f64 / 1e3 / us / f64::from(self.parallel),
         }
@@ -281,13 +281,13 @@ mod tests {
     /// Regression: the price was that of a pair in a hot loop, divided by a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
-        let us = |us_per_op: &f64| Measured {
+        let us = |us_per_op: &f64| ThreadTimes {
             us_per_op: *us_per_op,
             waiting: 0.0,
         };
         let of = |form, times: &[f64]| (Case::Of(form), times.iter().map(us).collect());
         let measured = |ideal: &[f64], tiptoe: &[f64]| {
-            BTreeMap::<Case, Vec<Measured>>::from([
+            BTreeMap::<Case, Vec<ThreadTimes>>::from([
                 of(Form::Ideal, ideal),
                 of(Form::Tiptoe, tiptoe),
             ])

@@ -29,7 +29,7 @@ const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch
 /// The tool that counts while the tasks switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    Nobody,
+    Off,
     /// Two events of the whole system.
     System,
     /// perf's events of cgroups, and those of the system if `with_system`.
@@ -49,7 +49,7 @@ pub(super) enum Case {
 impl Case {
     pub(super) fn name(self) -> String {
         match self {
-            Case::Nobody => "bare".into(),
+            Case::Off => "bare".into(),
             Case::System => "system_wide".into(),
             Case::Perf {
                 events,
@@ -66,7 +66,7 @@ impl Case {
 
 /// The running tool. It stops when this is dropped.
 pub(super) enum Counting {
-    Nobody,
+    Off,
     /// Sets of perf's events. The set of the whole system is first, if there is one.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
@@ -80,7 +80,7 @@ impl Counting {
     /// Starts to count for this many cgroups, and their parent.
     pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
         Ok(match case {
-            Case::Nobody => Counting::Nobody,
+            Case::Off => Counting::Off,
             Case::System => Counting::Sets(vec![set(2, &PERFS, &CountTarget::Cpus(Vec::new()))?]),
             Case::Perf {
                 events,
@@ -95,7 +95,7 @@ impl Counting {
     /// Reads all counts, as the tool does in each interval. Does nothing for a tool that reads by itself.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
-            Counting::Nobody | Counting::Bpftrace(_) => {}
+            Counting::Off | Counting::Bpftrace(_) => {}
             Counting::Sets(sets) => {
                 for set in sets {
                     set.read()?;
@@ -161,10 +161,10 @@ fn sets(
     all.map(|whom| set(events, &PERFS, &whom)).collect()
 }
 
-fn tiptoe(events: usize, per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
+fn tiptoe(events: usize, is_per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
     let read = set(events, &READ, &CountTarget::Cpus(Vec::new()))?;
     let wanted = ExtraCounts {
-        per_cpu,
+        per_cpu: is_per_cpu,
         ..ExtraCounts::default()
     };
     let mut cgroups = Cgroups::load(&read, wanted, &folder.tree, &folder.root)?;

@@ -41,7 +41,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside of the counted cgroups run, too. The root stands for them.
+        // Tasks outside of the counted cgroups run, too. They are simulated as tasks of the root.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -64,7 +64,7 @@ impl Setting<'_> {
         &self,
         cpus: usize,
         time: Duration,
-        recorded: bool,
+        is_recorded: bool,
         switches: impl Fn(usize) -> T,
     ) -> Result<PlanReport, Failure> {
         let wanted = self.wanted();
@@ -110,7 +110,7 @@ impl Setting<'_> {
             is_of_system: self.is_of_system,
             seconds: time.as_secs_f64(),
             switches: changed.switches,
-            recorded,
+            recorded: is_recorded,
             turn_ns: self.turn_ns,
             operation_ns: self.operation_ns,
             switch_ns: self.switch_ns(),

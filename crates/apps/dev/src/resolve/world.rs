@@ -55,7 +55,7 @@ impl Case {
 
 /// The number of lookups by result, and their rate.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct LookupCounts {
     /// Lookups in a second, over all threads.
     pub per_s: f64,
     pub speculative: u64,
@@ -106,15 +106,15 @@ impl<'a> World<'a> {
         threads: u32,
         changes_per_s: u32,
         ms: u32,
-    ) -> Result<Measured, Error> {
+    ) -> Result<LookupCounts, Error> {
         let time = Duration::from_millis(ms.into());
         let (work, parts) = together(
             threads,
             || self.change(changes_per_s, Instant::now() + time),
             |thread, gate| {
                 let mut state = u64::from(thread) + 1;
-                let mut seen = Measured::default();
-                (0..WARM).for_each(|_| self.batch(case, &mut state, &mut Measured::default()));
+                let mut seen = LookupCounts::default();
+                (0..WARM).for_each(|_| self.batch(case, &mut state, &mut LookupCounts::default()));
                 let share = gate.repeat(|| {
                     let before = seen.answers();
                     self.batch(case, &mut state, &mut seen);
@@ -123,18 +123,20 @@ impl<'a> World<'a> {
                 (share, seen)
             },
         );
-        let sum = parts.into_iter().fold(Measured::default(), Measured::plus);
+        let sum = parts
+            .into_iter()
+            .fold(LookupCounts::default(), LookupCounts::plus);
         if sum.wrong > 0 {
             return Err(Error::Answer(format!("{} wrong lookups", sum.wrong)));
         }
-        Ok(Measured {
+        Ok(LookupCounts {
             per_s: work.per_s(),
             ..sum
         })
     }
 
     #[inline(never)]
-    fn batch(&self, case: Case, state: &mut u64, seen: &mut Measured) {
+    fn batch(&self, case: Case, state: &mut u64, seen: &mut LookupCounts) {
         let mut here = *state;
         for _ in 0..BATCH {
             let random = next(&mut here);
@@ -188,7 +190,7 @@ impl<'a> World<'a> {
     }
 }
 
-impl Measured {
+impl LookupCounts {
     #[inline]
     fn count(&mut self, answer: Lookup<u32>, id: u32) {
         match answer {
@@ -205,8 +207,8 @@ impl Measured {
     }
 
     /// Returns the sum of both counts. The rate is 0, because rates cannot be added.
-    pub(super) fn plus(self, other: Measured) -> Measured {
-        Measured {
+    pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
+        LookupCounts {
             per_s: 0.0,
             speculative: self.speculative + other.speculative,
             locked: self.locked + other.locked,

@@ -8,9 +8,9 @@ use crate::driver::{Calls, TraceRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// No probe: only the path to a probe and back.
+    /// No probe: each call only jumps out of the function and back, as on the way to a probe.
     Floor,
-    /// No probe: only the path to a return probe, through the call, and back to the caller.
+    /// No probe: each call and each return only makes the jumps that a return probe needs.
     ReturnFloor,
     Count,
     /// A filter rejects each call.

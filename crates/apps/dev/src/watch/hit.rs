@@ -120,9 +120,9 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
             all_seen(seen.map_or(0, |seen| seen.hits), stores + BEFORE).map(|()| ns)
         }
         Case::PerfRecord | Case::PerfRecordCallers => {
-            let with_callers = case == Case::PerfRecordCallers;
+            let has_callers = case == Case::PerfRecordCallers;
             let folder = workshop.folder();
-            let _perf = OtherWatcher::perf_record(&mut program, address, with_callers, folder)?;
+            let _perf = OtherWatcher::perf_record(&mut program, address, has_callers, folder)?;
             ask(&mut program, stores)
         }
         Case::Gdb => {

@@ -23,7 +23,7 @@ impl OtherWatcher {
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,
-        with_callers: bool,
+        has_callers: bool,
         folder: &Path,
     ) -> Result<OtherWatcher, Error> {
         let mut command = Command::new("perf");
@@ -31,7 +31,7 @@ impl OtherWatcher {
         command.arg(format!("mem:{address:#x}/8:w:u"));
         command.args(["-p", &program.pid().to_string(), "-o"]);
         command.arg(folder.join("perf.data"));
-        command.args(with_callers.then_some("-g"));
+        command.args(has_callers.then_some("-g"));
         OtherWatcher::start(command, program)
     }
 

@@ -457,7 +457,7 @@ mod tests {
     /// Regression: a program that opened libraries in a loop could not be entered on a busy
     /// machine, because each poll found the lock held.
     #[test]
-    fn holds_are_short_if_the_loader_goes_on() {
+    fn holds_are_short_if_the_loaders_state_changes() {
         let same = [Some(1); 40];
         assert!(last(&same));
         let changing: Vec<Option<u8>> = (0..20).map(Some).collect();

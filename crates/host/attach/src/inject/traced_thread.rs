@@ -242,7 +242,7 @@ mod tests {
     /// Regression: a thread that had just ended was reported as another user's, because the kernel returns the same
     /// error.
     #[test]
-    fn a_thread_that_has_just_ended_is_gone() {
+    fn a_thread_that_has_just_ended_is_reported_as_ended() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
         let deadline = Instant::now() + Duration::from_secs(20);
         while !has_ended(child.id()) {

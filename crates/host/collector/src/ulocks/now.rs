@@ -13,7 +13,7 @@ use tiptoe_attach::resident::agent_code;
 use tiptoe_futex::operation::Kind as Does;
 use tiptoe_futex::owner::{MUTEX_OWNER, PI_OWNER};
 use tiptoe_futex::rwlock;
-use tiptoe_session::{Deadlock, Now, Process as Target, Session, Waiting};
+use tiptoe_session::{Deadlock, Now, Process as Target, Session, WaitingThread};
 use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
@@ -160,7 +160,7 @@ impl<'n> WaitReader<'n> {
         Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
     }
 
-    fn waits(&self) -> Result<Vec<Waiting>, Error> {
+    fn waits(&self) -> Result<Vec<WaitingThread>, Error> {
         let mut asleep = Vec::new();
         for tid in self.process.threads()? {
             asleep.extend(self.asleep(tid)?.map(|asleep| (tid, asleep)));
@@ -168,14 +168,14 @@ impl<'n> WaitReader<'n> {
         let waits = asleep
             .iter()
             .filter_map(|(tid, asleep)| self.waiting(*tid, asleep));
-        let mut waits: Vec<Waiting> = waits.collect();
+        let mut waits: Vec<WaitingThread> = waits.collect();
         waits.sort_by_key(|wait| wait.tid);
         refused::find_holders(&mut waits);
         Ok(waits)
     }
 
     /// Returns what a thread waits for; `None` if it has ended.
-    fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<Waiting> {
+    fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<WaitingThread> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via, user_sp) = self.walk_to_user(asleep);
         let kind = self
@@ -183,7 +183,7 @@ impl<'n> WaitReader<'n> {
             .kind(via | asleep.operation_bits(), via == asleep.pc);
         let holder = self.holder(asleep, &kind);
         let comm = |tid| self.process.thread_comm(tid).ok();
-        let wait = Waiting {
+        let wait = WaitingThread {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
             lock: self
@@ -280,7 +280,7 @@ impl<'n> WaitReader<'n> {
 }
 
 /// Returns the cycles of threads each of which waits for a lock of the next one, or for its end.
-fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
+fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
     let held = waits
         .iter()
         .filter(|wait| !wait.idle || wait.kind == "join");
@@ -328,10 +328,10 @@ mod tests {
 
     #[test]
     fn cycles_are_found_once() {
-        let wait = |tid, holder| Waiting {
+        let wait = |tid, holder| WaitingThread {
             tid,
             holder,
-            ..Waiting::default()
+            ..WaitingThread::default()
         };
         let waits = [
             wait(1, Some(2)),

@@ -111,7 +111,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     Placement {
         by: by.to_owned(),
         why: None,
-        attached: attached.map(|attached| tiptoe_session::Attached {
+        attached: attached.map(|attached| tiptoe_session::Attachment {
             threads: attached.threads,
             again: attached.again,
             without: attached.without,

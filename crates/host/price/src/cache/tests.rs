@@ -88,7 +88,7 @@ fn a_second_run_does_not_measure() {
 
 /// Regression: a price was kept although the state had changed while it was measured, and was used until the next boot.
 #[test]
-fn a_price_of_a_state_that_did_not_last_was_kept() {
+fn a_price_was_kept_although_the_state_changed() {
     thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
     /// Two measurements are disturbed; the third is not.
     fn disturbed() -> Option<f64> {
@@ -447,7 +447,7 @@ proptest! {
     }
 
     #[test]
-    fn text_that_is_no_price_is_not_read_as_one(text in vec(proptest::num::u8::ANY, 0..200), at in 0_usize..60) {
+    fn text_that_is_not_a_price_is_rejected(text in vec(proptest::num::u8::ANY, 0..200), at in 0_usize..60) {
         let mut whole = encode(KEY, 2.0, &Trap(100.0)).into_bytes();
         let at = at.min(whole.len());
         whole.splice(at.., text);

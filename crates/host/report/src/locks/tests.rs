@@ -1,6 +1,6 @@
 use super::*;
 use crate::notes;
-use tiptoe_session::{Blame, Early, Histogram, Readers, Unfinished};
+use tiptoe_session::{Blame, EarlyWaitSums, Histogram, Readers, Unfinished};
 
 fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
     let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
@@ -84,7 +84,7 @@ fn holders_are_named_if_they_are_known() {
         let below = blame(row, &Options::default()).expect("a line");
         format!("{below:?}")
     };
-    let told = text(&row);
+    let text_of_row = text(&row);
     for part in [
         "held by ",
         "45.5%",
@@ -96,9 +96,9 @@ fn holders_are_named_if_they_are_known() {
         "readers",
         "unknown 9.1% of the time",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(text_of_row.contains(part), "{part}: {text_of_row}");
     }
-    assert!(!told.contains("woken"), "{told}");
+    assert!(!text_of_row.contains("woken"), "{text_of_row}");
     let row = |unknown_ns| Lock {
         unknown_ns: Some(unknown_ns),
         ..row.clone()
@@ -114,7 +114,7 @@ fn holders_are_named_if_they_are_known() {
 /// Regression: a deadlocked program had no row, because its waits began before the trace.
 #[test]
 fn waits_from_before_the_trace_are_lower_bounds() {
-    let early = Early {
+    let early = EarlyWaitSums {
         waits: 2,
         unfinished: 1,
         before_ns: 500_000_000,
@@ -125,11 +125,11 @@ fn waits_from_before_the_trace_are_lower_bounds() {
         kind: "mutex".into(),
         ..Lock::default()
     };
-    let wait = |tid, lock: &str| Waiting {
+    let wait = |tid, lock: &str| WaitingThread {
         tid,
         comm: "p".into(),
         lock: lock.into(),
-        ..Waiting::default()
+        ..WaitingThread::default()
     };
     let session = Session {
         locks: Some(Locks {
@@ -297,7 +297,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         all.contains("free_29") && !all.contains("never slept"),
         "{all}"
     );
-    // A single row takes no more room than a sum, and if no row has a wait there is nothing else to show.
+    // A sum would save no line for a single row. If no row has a wait, these rows are all that there is to show.
     for (waits, none) in [(2, 1), (0, 30)] {
         let shown = shown(waits, none, None);
         assert!(
@@ -309,7 +309,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
 
 /// Calls whose wait could not be recorded were in the sum of the rows without a wait.
 #[test]
-fn a_call_that_ended_in_an_unknown_way_was_said_never_to_sleep() {
+fn a_call_with_an_unknown_end_was_summed_as_one_that_never_slept() {
     let unknown = |at_once| Lock {
         slept: 0,
         at_once,

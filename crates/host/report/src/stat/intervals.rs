@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tiptoe_session::Counts;
 
-use super::metric::Shared;
+use super::metric::GroupedCounts;
 use super::order::{self, CGROUP};
 use super::{Layout, blocks};
 use crate::columns::right;
@@ -28,7 +28,7 @@ impl IntervalTable {
             false => heading(counts, options),
         };
         let shown = order::shown_in_interval(&counts.counts, &mut self.totals, options);
-        let shared = Shared::of(&shown.counts, counts.duration_ns as f64);
+        let shared = GroupedCounts::of(&shown.counts, counts.duration_ns as f64);
         let at = format!("{:.9}", counts.at_ns as f64 / 1e9);
         let at = right(&at, time_columns(options)) + " ";
         let layout = Layout::of(&shown.counts, &at, &shared, options);

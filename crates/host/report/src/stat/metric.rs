@@ -23,7 +23,7 @@ impl fmt::Display for Metric {
 
 /// All counts, grouped by cgroup and CPU, because a metric may only compare counts of one cgroup on one CPU.
 #[derive(Debug)]
-pub(super) struct Shared<'a> {
+pub(super) struct GroupedCounts<'a> {
     groups: BTreeMap<GroupKey, Vec<&'a Count>>,
     /// The width of the column of cgroups' names; `None` if counts are not by cgroup.
     cgroup_columns: Option<usize>,
@@ -91,14 +91,14 @@ fn cgroup(count: &Count) -> Option<String> {
     })
 }
 
-impl<'a> Shared<'a> {
-    pub(super) fn of(counts: &'a [Count], elapsed_ns: f64) -> Shared<'a> {
+impl<'a> GroupedCounts<'a> {
+    pub(super) fn of(counts: &'a [Count], elapsed_ns: f64) -> GroupedCounts<'a> {
         let mut groups: BTreeMap<GroupKey, Vec<&'a Count>> = BTreeMap::new();
         for count in counts {
             groups.entry(group_key(count)).or_default().push(count);
         }
         let names = counts.iter().filter_map(cgroup);
-        Shared {
+        GroupedCounts {
             cgroup_columns: names.map(|name| columns(&printable(&name))).max(),
             groups,
             elapsed_ns,

@@ -8,7 +8,7 @@ use crate::{Options, grid};
 
 /// The counts that a table shows.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ShownCounts {
     /// The counts of the whole target and of the largest cgroups, and the sums over the other cgroups.
     pub(super) counts: Vec<Count>,
     /// How many cgroups are in the sums.
@@ -19,8 +19,8 @@ pub(super) struct Shown {
 pub(super) const CGROUP: &str = "cgroup";
 
 /// Returns the counts that are printed, the largest cgroups first.
-pub(super) fn shown(counts: &[Count], options: &Options) -> Shown {
-    let all = ByCgroup::of(counts);
+pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
+    let all = CountsByCgroup::of(counts);
     let (largest, rest) = largest(&all.sizes(), options);
     all.shown(&largest, &rest)
 }
@@ -32,8 +32,8 @@ pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
     options: &Options,
-) -> Shown {
-    let all = ByCgroup::of(counts);
+) -> ShownCounts {
+    let all = CountsByCgroup::of(counts);
     let before = std::mem::take(totals);
     for (cgroup, size) in all.cgroups.iter().zip(all.sizes()) {
         let path = path(cgroup);
@@ -60,19 +60,19 @@ fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// The counts of the whole target, and those of each cgroup.
-struct ByCgroup<'a> {
+struct CountsByCgroup<'a> {
     whole: &'a [Count],
     cgroups: Vec<&'a [Count]>,
 }
 
-impl ByCgroup<'_> {
+impl CountsByCgroup<'_> {
     /// Groups counts by cgroup. The counts of the whole target must be first, and each cgroup must have the same
     /// events.
-    fn of(counts: &[Count]) -> ByCgroup<'_> {
+    fn of(counts: &[Count]) -> CountsByCgroup<'_> {
         let is_whole = |count: &&Count| count.cgroup.is_none();
         let events = counts.iter().take_while(is_whole).count();
         let (whole, cgroups) = counts.split_at(events);
-        ByCgroup {
+        CountsByCgroup {
             whole,
             cgroups: cgroups.chunks(events.max(1)).collect(),
         }
@@ -93,11 +93,11 @@ impl ByCgroup<'_> {
 
     /// Returns the counts of the whole target and of the cgroups at the indexes `places`, and the sums over those at
     /// `rest`.
-    fn shown(&self, places: &[usize], rest: &[usize]) -> Shown {
+    fn shown(&self, places: &[usize], rest: &[usize]) -> ShownCounts {
         let mut counts = self.whole.to_vec();
         counts.extend(places.iter().flat_map(|at| self.cgroups[*at]).cloned());
         counts.extend(self.sums(rest));
-        Shown {
+        ShownCounts {
             counts,
             others: rest.len(),
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     /// Returns the name and the two values of each cgroup.
-    fn rows(shown: &Shown) -> Vec<(&str, f64, f64)> {
+    fn rows(shown: &ShownCounts) -> Vec<(&str, f64, f64)> {
         let pairs = shown.counts[2..].chunks(2);
         let rows = pairs.map(|pair| (path(pair), pair[0].value, pair[1].value));
         rows.collect()
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_has_no_place_and_adds_nothing() {
+    fn counts_of_events_that_were_not_counted_add_nothing() {
         let mut all = counts(&[("a", 5.0), ("b", 9.0), ("c", 7.0)]);
         for at in [0, 2, 4, 6] {
             all[at].state = CountState::NotSupported;

@@ -27,11 +27,11 @@ pub(super) struct Pairs {
     /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs, if there are several.
     shards: Vec<usize>,
     count: usize,
-    cpus: Vec<At>,
+    cpus: Vec<CpuState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
+struct CpuState {
     pair: u32,
     is_reserved: bool,
 }
@@ -67,7 +67,7 @@ impl Pairs {
             moved: if is_one { moved } else { 3 * moved },
             seen_moved: prices.moved,
         };
-        let start = |_| At {
+        let start = |_| CpuState {
             pair: random.between(0, 100) as u32,
             is_reserved: false,
         };

@@ -92,7 +92,9 @@ pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Resu
         })
     };
     let (tiptoe, global_mutex) = (holds(Form::Tiptoe)?, holds(Form::GlobalMutex)?);
-    let measured = two_cpus().map(|cpus| ways(stress, cpus)).transpose()?;
+    let measured = two_cpus()
+        .map(|cpus| transfer_costs(stress, cpus))
+        .transpose()?;
     let ways = match (measured, line) {
         (Some(measured), None) => measured,
         (measured, Some(line)) => measured.unwrap_or(IN_LINES).with_line(line),
@@ -195,7 +197,7 @@ fn two_cpus() -> Option<[usize; 2]> {
 
 /// Measures two CPUs that take turns: without work, with a pair of a task on each under one mutex, and with a pair of a
 /// task on one and of a CPU on the other. Subtracts the times of the same pairs on a single CPU.
-fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
+fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
     let least_ns = |form, targets: [Target; 2]| -> Result<f64, Error> {
@@ -300,7 +302,7 @@ mod tests {
 
     /// Regression: if no transfer could be measured, a given one was multiplied by infinity.
     #[test]
-    fn ways_that_take_no_time_are_scaled_by_the_usual_ratios() {
+    fn transfer_costs_of_zero_are_replaced_by_the_usual_ratios() {
         for line in [0.0, 1.0] {
             let ways = TransferCosts { line, ..IN_LINES }.with_line(80.0);
             assert_eq!([ways.line, ways.handed, ways.moved], [80.0, 160.0, 80.0]);

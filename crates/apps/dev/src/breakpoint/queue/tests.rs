@@ -65,7 +65,7 @@ fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
 /// If no CPU does anything else, one of them always holds the lock, and all others wait.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
-fn a_lock_that_all_want_is_always_held() {
+fn a_lock_that_all_cpus_wait_for_is_always_held() {
     for cpus in [2, 8, 64] {
         let seen = one_lock(&FREE, cpus, 1_000_000, |_| 0);
         let held = seen.done as f64 * 1e6 / seen.time as f64;
@@ -150,7 +150,7 @@ fn no_time_is_lost() {
 
 /// The pair of a lone CPU must be two calls, and nothing else.
 #[test]
-fn a_pair_alone_takes_what_its_parts_take() {
+fn the_pair_of_a_single_cpu_takes_as_long_as_its_calls() {
     let seen = pairs(1, None, 0, 1);
     let pair = seen.time as f64 / seen.done as f64;
     let parts = 2.0 * (1_000.0 + 4_000.0 + 9_000.0 + 4_000.0);

@@ -3,7 +3,7 @@
 #include <sched.h>
 
 // Pins the calling thread to one of the CPUs that the process may use, by the thread's number.
-static void stay_apart(int thread) {
+static void pin_to_cpu(int thread) {
     cpu_set_t allowed, one;
     if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed)) return;
     int turn = thread % CPU_COUNT(&allowed);

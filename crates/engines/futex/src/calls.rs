@@ -312,9 +312,9 @@ impl<'a> Thread<'a> {
         };
         holds.waited(wait.site, wait.frame, || now);
         let entry = self.counted(wait, end);
-        let weight = wait.operation >> WEIGHT_SHIFT;
+        let sampled_weight = wait.operation >> WEIGHT_SHIFT;
         let (since, weight) = match beginning {
-            Beginning::At(since) => (since, weight),
+            Beginning::At(since) => (since, sampled_weight),
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
@@ -331,7 +331,7 @@ impl<'a> Thread<'a> {
         if let Some(entry) = &entry {
             let ns = ns(now.saturating_sub(since));
             entry.slept(ns, weight);
-            if weight != 0 && end != End::Other {
+            if sampled_weight != 0 && end != End::Other {
                 entry.add(entry::TIMED, 1);
             }
             if let Some(wake) = wake {

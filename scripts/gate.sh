@@ -6,7 +6,7 @@
 
 commit=$(git rev-parse --verify "${1:-HEAD}^{commit}")
 folder=$(mktemp -d /tmp/tiptoe-gate-XXXXXX)
-# Other users must be able to read the clone, because tests run programs in it as other users.
+# All users must be able to read the clone, because tests run programs in it as other users.
 chmod 755 "$folder"
 
 # Prints the processes whose program or working folder is in the clone.

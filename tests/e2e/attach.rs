@@ -1,5 +1,5 @@
-//! Attaches to running programs: counts are exact once the probe is in place, and nothing stays
-//! afterwards.
+//! Attaches to running programs: counts must be exact from the moment at which the probe is in place, and nothing may
+//! remain after the detach.
 
 use tiptoe_tests::{Expected, Probe, Process, Report, Site, command, scaled, target};
 

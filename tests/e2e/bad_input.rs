@@ -1,4 +1,4 @@
-//! Requests that are refused, with one error and status 2.
+//! Requests that must be refused, with one error and status 2.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -113,8 +113,8 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the commands in a hint (all of it, or text in backquotes with arguments), and the hint's
-/// other text.
+/// Returns the commands in a hint, and the hint's other text. A command is the whole hint, or a text in backquotes that
+/// has arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -122,7 +122,7 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` without arguments is a name.
+        // `tiptoe lock` without arguments is a name, and not a command to type.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
@@ -149,8 +149,8 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each answer is one error line and at most one hint. The hint's commands work as printed, and
-/// `--help` lists the hint's options.
+/// Each answer must be one error line and at most one hint. The hint's commands must work as printed, and `--help` must
+/// list the hint's options.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);
@@ -190,7 +190,7 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// `pidof` separates process ids by spaces.
+/// A list from `pidof`, which separates process ids by spaces, must be refused with a hint.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
     for line in [

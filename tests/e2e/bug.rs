@@ -10,7 +10,8 @@ use crate::doctor::{Unprivileged, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
-/// A host, a user, a home, a variable, an argument of a traced process, and that process.
+/// What must not be in the files: names of a host, a user and a home, a variable, an argument of a traced process, and
+/// the name of that process.
 const SECRETS: [&str; 6] = [
     "secret-host",
     "secret-user",
@@ -92,7 +93,7 @@ fn it_writes_what_its_output_lists() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// Files that are already in the folder would be sent with the report.
+/// An existing folder must be refused, because the files in it would be sent with the report.
 #[test]
 fn an_existing_folder_is_refused_and_stays_as_it_is() {
     let place = public_folder("bug-exists");
@@ -143,7 +144,7 @@ fn nothing_secret_is_written() {
     let place = public_folder("bug-secrets");
     let program = place.join("secret-program");
     std::fs::copy(target("tracer"), &program).expect("a copy");
-    // This is another tracer, which doctor lists.
+    // This process is another tracer, which doctor lists.
     let tracer = Process::waiting(
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],

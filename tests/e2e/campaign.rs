@@ -74,8 +74,8 @@ impl Program {
         ended
     }
 
-    /// Asserts that the program ends as without tiptoe when tiptoe launches it and when tiptoe
-    /// attaches to it.
+    /// Asserts that the program ends as it does without tiptoe, both when tiptoe launches it and when tiptoe attaches
+    /// to it.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// Fixes hash seeds and the language of messages, because the output must be the same each time.
+/// Fixes hash seeds and the language of messages, so that the output is the same each time.
 fn steady(command: &mut Command) -> &mut Command {
     command.envs([
         ("PYTHONHASHSEED", "0"),
@@ -103,8 +103,8 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first programs of a list, by the scale, at least `least`. Reports the failures after
-/// all have run.
+/// Runs the first programs of a list: their number depends on the scale, and is at least `least`. Reports the failures
+/// after all have run.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {

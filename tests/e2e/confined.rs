@@ -1,6 +1,5 @@
-//! Programs that give up rights while they are traced. The agent's thread must never hold a right
-//! that the program lacks. If it cannot give up the same right, it must end, also while tiptoe is
-//! stopped.
+//! Programs that give up rights while they are traced. The agent's thread must never hold a right that the program
+//! lacks. If the thread cannot give up the same right, it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,7 +18,7 @@ struct Confined {
     attached: Attached,
 }
 
-/// Whether tiptoe can react, or the agent has to do so alone.
+/// Whether tiptoe runs. If it is stopped, the agent must react alone.
 #[derive(Clone, Copy, PartialEq)]
 enum Tiptoe {
     Runs,
@@ -115,7 +114,7 @@ fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
     }
 }
 
-/// If tiptoe is stopped, the calling thread must restore the program.
+/// If tiptoe is stopped, the thread that gives up a right must restore the program.
 #[test]
 fn a_stopped_tiptoe_leaves_no_program_patched() {
     if !is_root() {
@@ -155,8 +154,8 @@ fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
     }
 }
 
-/// A seccomp filter for all threads (TSYNC) must succeed, through libc and inline, also while
-/// tiptoe is stopped. The call would fail if the agent's thread had its own filter.
+/// Installing a seccomp filter for all threads (TSYNC) must succeed, through libc and inline, even while tiptoe is
+/// stopped. The call would fail if the agent's thread had a filter of its own.
 #[test]
 fn all_threads_can_be_put_under_a_filter() {
     for (way, tiptoe) in [
@@ -184,8 +183,7 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// The agent's thread has no rights, so there is none to give up: it continues, also while tiptoe is
-/// stopped.
+/// The agent's thread has no rights that it could give up, so it must continue, even while tiptoe is stopped.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {

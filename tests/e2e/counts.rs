@@ -69,7 +69,7 @@ fn system_calls_that_signals_interrupt() {
     }
 }
 
-/// System calls that wait while probes are written and removed.
+/// System calls wait while probes are written and removed.
 #[test]
 fn system_calls_that_are_patched_while_they_wait() {
     let mut process = Process::waiting(&target("plain_calls"), &["20000"]);
@@ -121,8 +121,7 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// libc runs functions in the child of posix_spawn before exec. These calls must not be counted for
-/// the parent.
+/// In the child of posix_spawn, libc calls functions before exec. These calls must not be counted for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];

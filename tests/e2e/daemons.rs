@@ -1,5 +1,5 @@
-//! Daemons that start as root and give it up. Their /proc/self then belongs to root, so that they
-//! may not open files in it.
+//! Daemons that start as root and give up root. Their /proc/self then belongs to root, so they may not open files in
+//! it.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn a_daemon_is_counted_exactly() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The daemon is attached to repeatedly, also after a tiptoe was killed.
+/// tiptoe attaches to the daemon repeatedly, once after another tiptoe was killed.
 #[test]
 fn a_daemon_has_its_code_back() {
     let Some((mut process, site)) = daemon("drops") else {

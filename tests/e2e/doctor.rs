@@ -1,5 +1,4 @@
-//! `tiptoe doctor`: what the machine and the user can do, what would change that, and which other
-//! tracers run.
+//! `tiptoe doctor`: what works for this user on this machine, what would enable more, and which other tracers run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,7 +58,7 @@ fn is_whole(report: &Value) {
     }
 }
 
-/// A copy of tiptoe that every user may run, started as a user without rights.
+/// A copy of tiptoe that every user may run. It is started as a user without rights.
 pub(crate) struct Unprivileged(PathBuf);
 
 impl Unprivileged {
@@ -159,7 +158,7 @@ fn the_verdict_is_what_then_works() {
     }
 }
 
-/// A change that root may make must be printed before it is made, and only root may make it.
+/// `--fix` must print each change before it makes it, and must refuse users other than root.
 #[test]
 fn what_root_can_switch_on_is_printed_before_it_is_done() {
     if !is_root() {
@@ -200,7 +199,7 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
 }
 
-/// A user without rights gets the one line that would help, and that line must help.
+/// A user without rights must get one line that would help, and that line must help.
 #[test]
 fn the_fix_for_missing_rights_works() {
     if !is_root() {

@@ -13,7 +13,7 @@ use tiptoe_tests::{Process, command, target};
 /// direction.
 const PAINT: &str = "\u{1b}[2J\nforged: \u{9b}8m\u{202e}\u{200b}$(touch forged)'";
 
-/// A program whose folder, library, function and threads all have that name.
+/// A program whose folder, library, function and threads all have the name [`NAME`].
 struct Painted {
     folder: PathBuf,
     program: Process,
@@ -27,8 +27,7 @@ impl Painted {
         let library = folder.join(format!("lib{PAINT}.so"));
         fs::copy(target("plugin"), &library).expect("a copy");
         let own = folder.join(format!("painted{PAINT}"));
-        // objcopy reads symbols as lines of a file, so that the function's name must not contain a
-        // line break.
+        // The function's name must not contain a line break, because objcopy reads symbols as lines of a file.
         let function = format!("painted=painted{}", PAINT.replace('\n', ""));
         let renamed = Command::new("objcopy")
             .args(["--redefine-sym", &function])
@@ -42,7 +41,7 @@ impl Painted {
         }
     }
 
-    /// Runs tiptoe on it.
+    /// Runs tiptoe on the program.
     fn traced(&self, arguments: &[&str]) -> Output {
         let mut command = command();
         command
@@ -119,7 +118,7 @@ fn names_of_a_program_reach_no_terminal_as_they_are() {
     }
 }
 
-/// Arguments are escaped as well, because a script may have taken them from others.
+/// Arguments must be escaped as well, because a script may have taken them from a hostile source.
 #[test]
 fn words_of_a_user_reach_no_terminal_as_they_are() {
     let path = format!("/nonexistent/{PAINT}");

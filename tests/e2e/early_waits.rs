@@ -49,11 +49,11 @@ fn a_cancelled_wait_was_not_over() {
     if !is_root() {
         return skipped("a cancelled wait via the kernel", "needs root");
     }
-    // In the kernel's counts a call returns before the signal's handler runs.
+    // The kernel counts that a call returned before the signal's handler runs.
     cancelled("kernel", "interrupted");
 }
 
-/// Checks the row of a cancelled wait, which ended in this way.
+/// Checks the row of a wait that a cancellation ended. `end` is how the row says so.
 fn cancelled(via: &str, end: &str) {
     let mut program = Process::waiting(&target("cancelled"), &[]);
     let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);

@@ -1,5 +1,5 @@
-//! Kernel uprobes are put on functions that we probe, and removed again. The programs check every
-//! result, and no probe of ours may be dead afterwards.
+//! Other tracers put kernel uprobes on functions that we probe, and remove them again. The programs check every result,
+//! and afterwards each of our probes must still count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -163,8 +163,8 @@ fn foreign_probes_are_put_on_top_of_ours() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Sites with foreign probes are left alone, with that reason in the report. If our site is after
-/// the first instruction, both count.
+/// Sites with foreign probes must be left alone, and the report must have that reason. If our site is after the first
+/// instruction, both must count.
 #[test]
 fn foreign_probes_are_there_before_ours() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -173,7 +173,7 @@ fn foreign_probes_are_there_before_ours() {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // The kernel replaces some of its traps by calls once they are hit.
+    // The kernel replaces some of its traps by calls when they are hit.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(500) {
@@ -212,9 +212,9 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// Foreign probes are on our sites when we detach, and are removed later. If both share one trap
-/// byte, our detach removes it, so the foreign probe is dead. A two-byte loop always has a trap byte;
-/// a call or jump has one if there is no room nearby, because most of its bytes must stay.
+/// Foreign probes are on our sites when we detach, and are removed later. If both share one trap byte, our detach
+/// removes it, so that the foreign probe does not count any more. We always need a trap byte on a two-byte loop, and on
+/// a call or jump if there is no room for a trampoline nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {

@@ -22,19 +22,19 @@ fn forks_are_part_of_the_cost() {
     has_forks(&waiting.count(&Probe::new(&["called"]), &["called"]));
 }
 
-/// A report on a program without forks must have no such row.
+/// A report on a program that does not fork must have no cost of forks.
 #[test]
 fn without_forks_none_is_priced() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);
     assert!(run.good().value["cost"].get("forks").is_none());
 }
 
-/// What a fork of a process copies.
+/// How much a fork of a process copies.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     mappings: u64,
-    /// Pages whose table entries are copied: those of mappings with a private page. The child reads other mappings
-    /// from their files.
+    /// Pages whose page-table entries are copied. These are all pages of mappings with a private page; the child reads
+    /// other mappings from their files.
     pages: u64,
 }
 
@@ -54,8 +54,8 @@ impl Copied {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // The last line of each mapping. A fork does not copy a mapping with `dc`, and only
-                // wiped memory of one with `wf`.
+                // This is the last line of each mapping. A fork does not copy a mapping with the flag `dc`. It copies a
+                // mapping with `wf` without its pages.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {

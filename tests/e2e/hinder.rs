@@ -1,5 +1,4 @@
-//! Other processes may hinder a trace. Each way must cost tiptoe a bounded time and must be
-//! reported.
+//! Other processes may hinder a trace. Whatever they do must cost tiptoe only a bounded time, and must be reported.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -15,7 +14,7 @@ fn an_exec_while_the_agent_begins_is_noticed() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // All functions of libc, so that the exec happens before every one is patched.
+    // Probes all functions of libc, so that the exec happens before each is patched.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])

@@ -20,8 +20,8 @@ fn specs() -> Vec<String> {
     FUNCTIONS.iter().map(spec).collect()
 }
 
-/// Asserts that all are counted except the refused ones, that each refusal has its reason, and that
-/// at least seven are counted.
+/// Asserts that all functions are counted except the refused ones, that each refusal has its reason, and that at least
+/// seven functions are counted.
 fn check(report: &Report, mut expected: Expected) {
     let refusals = report.value["refusals"].as_array();
     for refusal in refusals.into_iter().flatten() {

@@ -1,5 +1,4 @@
-//! Installs what `make dist` made, runs it in roots without anything else, and removes it without
-//! remains.
+//! Installs what `make dist` made, runs it in roots that contain nothing else, and removes it. Nothing may remain.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +10,7 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Releases on whose C libraries the command must not depend.
+/// Debian releases with different C libraries. The command must run on each, because it depends on none of them.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 /// Returns the only file of `target/dist` whose name ends with `end`.
@@ -119,8 +118,7 @@ fn the_command_traces_in_other_releases() {
     }
 }
 
-/// Without apt: dpkg installs into a root without any package, and removes everything that it
-/// installed.
+/// dpkg alone, without apt, must install the package into an empty root and remove everything that it installed.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_package_is_installed_runs_and_goes() {

@@ -3,7 +3,7 @@
 
 use tiptoe_tests::{Probe, Report, is_root, scaled, skipped, target, target_with};
 
-/// Calls of each function: 15 to 600 s of uprobe hits, depending on whether the kernel emulates or
+/// The calls of each function. As uprobe hits they would take 15 to 600 s, depending on whether the kernel emulates or
 /// steps the first instruction.
 const CALLS: u64 = 20_000_000;
 

@@ -95,7 +95,7 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Returns the waits of the rows that pass.
+/// Returns the number of waits in the rows for which `passes` holds.
 fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     let rows = rows(report).iter().filter(|row| passes(row));
     rows.map(|row| number(&row["count"])).sum()
@@ -109,8 +109,8 @@ fn at_exit(row: &Value) -> bool {
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts that both counts are the same, except waits at exit, which perf may miss, and lost
-/// events, which may be of any kind.
+/// Asserts that both counts are equal. They may differ by waits of exiting threads, which perf may miss, and by lost
+/// events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -147,8 +147,8 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Sleeping reader-writer locks only, because interrupts that run on a thread wait for
-    // spinlocks, and would be counted for it.
+    // Only sleeping reader-writer locks are compared, because interrupts on a thread wait for spinlocks, and these
+    // waits would be counted for the thread.
     let Some(Both { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -192,7 +192,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap continues as a reader once its mapping is out of the tree.
+    // munmap becomes a reader when its mapping is no longer in the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");
@@ -386,7 +386,7 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Programs read these keys. The kernel decides which rows there are.
+/// The keys must stay, because programs read them. Rows may differ, because they depend on the kernel.
 #[test]
 fn the_json_keeps_its_form() {
     if !is_possible() {

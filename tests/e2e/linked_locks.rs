@@ -1,5 +1,4 @@
-//! Programs that link `tiptoe-lock`: the counts of the lock's own hooks must be tiptoe's of the
-//! same run.
+//! Programs that link `tiptoe-lock`: the counts of the lock's own hooks must equal tiptoe's counts of the same run.
 
 use std::process::Command;
 
@@ -9,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// Additional time of the first waits, which calibrate the clock and fault in memory, and of waits
-/// that were preempted between the two clocks.
+/// The time by which waits may be longer by tiptoe's clock: the first waits calibrate the clock and fault in memory,
+/// and a thread may be preempted between the readings of the two clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// Below this number of waits a percentile may be one of the first waits.
 const MANY: u64 = 500;
@@ -43,7 +42,7 @@ fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
 }
 
-/// The lengths of the waits must be the same, up to the time between the two clocks.
+/// The lengths of the waits must be equal, up to the time between the readings of the two clocks.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_server_s_own_histograms_agree() {

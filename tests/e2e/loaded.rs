@@ -82,7 +82,7 @@ fn every_kind_of_name_is_looked_for_in_it() {
     }
 }
 
-/// Loaded and unloaded 10,000 times by four threads, alternating with another library.
+/// Four threads load and unload a library 10,000 times, alternating with another library.
 #[test]
 fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -168,7 +168,7 @@ fn a_loading_program_survives_a_killed_tiptoe() {
     }
 }
 
-/// A mapping that the program makes at the same address must not be patched.
+/// A mapping that the program itself makes at a library's former address must not be patched.
 #[test]
 fn a_mapping_at_an_unloaded_librarys_address_is_not_patched() {
     let library = library("loaded");

@@ -1,4 +1,4 @@
-//! Every kind of lock, on every supported C library: the counts must be the kernel's own.
+//! Every kind of lock, on every supported C library. tiptoe's counts must equal those of the kernel.
 
 use serde_json::Value;
 use tiptoe_tests::tiptoe::Attached;
@@ -32,7 +32,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// The kinds of Rust, whose locks are not glibc's: all waits except joins go through `syscall`.
+/// The kinds of locks in Rust. They do not use glibc's locks: all waits except joins call `syscall`.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -71,7 +71,7 @@ fn started((mut ours, pid): (Attached, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts the first thread and all that it starts from now on. The agent's own thread is not among
+/// Counts calls of the first thread and of all threads that it starts from now on. The agent's thread is not among
 /// them.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
@@ -115,11 +115,11 @@ fn check_all_and<'a>(
     }
 }
 
-/// With at most this number of waits, all may be joins, because in a short run no two threads may
-/// have met at the lock.
+/// If there are at most this many waits, all of them may be joins, because in a short run threads may never have
+/// contended for the lock.
 const JOINS: u64 = 4;
 
-/// Asserts that the counts are the kernel's, and that a row has this type and variable.
+/// Asserts that the counts equal the kernel's, and that a row has this type and variable.
 fn check(
     kind: &str,
     (report, [waits, wakes]): &ReportWithCounts,
@@ -204,7 +204,8 @@ fn nearly_all_waits_have_a_waker() {
     }
 }
 
-/// Checks another release: attached to in its own root, and started.
+/// Checks programs of another Debian release, in that release's root: one to which tiptoe attaches, and one that it
+/// starts.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");

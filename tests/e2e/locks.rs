@@ -59,7 +59,7 @@ fn threads_of_other_releases_are_attached_to_and_let_go() {
     }
 }
 
-/// Threads that are cancelled in a wait must unwind through libc as they do without tiptoe.
+/// A thread that is cancelled in a wait must unwind through libc as it does without tiptoe.
 fn check_cancelled(program: &Path) {
     for mode in ["exit", "cond", "read", "pause", "test", "async", "main"] {
         let alone = Command::new(program).arg(mode).output();
@@ -119,7 +119,7 @@ fn a_slow_holder_is_named() {
     let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
     let worst = blamed.max().expect("a holder of the lock");
     assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
-    // The program's own clock is read before the call and after it.
+    // The program's time is longer, because the program reads its clock before the call and after it.
     let own = run.expected().0["waited_ns"];
     assert!(total > 0 && total <= own, "{total} of {own}");
 }
@@ -138,7 +138,7 @@ fn a_slow_holder_has_most_of_the_time() {
     assert!(total <= own && total > own / 2, "{total} of {own}");
 }
 
-/// A hanging process is inspected by `lock --now`; nothing is patched.
+/// `lock --now` inspects a process that hangs. It must patch nothing.
 #[test]
 fn a_deadlock_is_found() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -170,9 +170,8 @@ fn a_deadlock_is_found() {
     assert_eq!(patched_bytes(program.pid()), 0);
 }
 
-/// Locks without a name are named by their location, in a running program as in a snapshot; a
-/// rwlock has the number of its readers. A thread that ran when tiptoe attached must have its stack
-/// named as well.
+/// Locks without a name must be named by their location, both in a trace and with `--now`. A rwlock must have the
+/// number of its readers. The stack of a thread that ran before tiptoe attached must be named, too.
 #[test]
 fn unnamed_locks_are_named_by_their_location() {
     let name = format!("tiptoe-locks-{}", std::process::id());
@@ -254,7 +253,8 @@ fn a_deadlock_has_its_age() {
     }
 }
 
-/// The readers while one thread waits to write, and while another waits to read after that writer.
+/// The number of readers must be right while one thread waits to write, and while another waits to read after that
+/// writer.
 #[test]
 fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
@@ -275,7 +275,7 @@ fn the_number_of_readers_is_reported() {
     assert!(semaphore.expect("they wait")["readers"].is_null());
 }
 
-/// Hold times, as the program measures them, by the caller that takes the lock.
+/// Hold times, grouped by the caller that takes the lock, must be those that the program measures.
 #[test]
 fn holds_are_timed() {
     let watch = || Probe::lock().with(&["--hold", "cache_lock"]);
@@ -297,7 +297,7 @@ fn holds_are_timed() {
     };
     let [count, total_ns] = held("slow_holder:slow_holder+");
     assert_eq!(count, run.expected().0["holds"]);
-    // The program's own clock is read within its hold.
+    // The program's time is shorter, because the program reads its clock while it holds the lock.
     let own = run.expected().0["held_ns"];
     assert!(own <= total_ns, "{total_ns} of {own}");
     let [count, _] = held("slow_holder:quick+");

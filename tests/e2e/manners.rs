@@ -9,7 +9,7 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // An environment entry of the program may have any name, also the name of tiptoe's own.
+    // An environment entry of the program may have any name, even that of tiptoe's own entry.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -94,7 +94,7 @@ fn no_thread_has_rights_after_setuid() {
     check(&target("privileges"), &["setuid"]);
 }
 
-/// Prints the times of libc's fast paths with and without tiptoe, and asserts none.
+/// Prints the times of libc's fast paths with and without tiptoe. It asserts nothing, because times may vary.
 #[test]
 fn libc_keeps_its_speed() {
     let program = target("libc_speed");

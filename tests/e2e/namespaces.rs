@@ -1,4 +1,4 @@
-//! A target in a container (other mounts, other process ids, a root that we cannot see), and tiptoe
+//! A target in a container, which has other mounts, other process ids and a root that we cannot see; and tiptoe itself
 //! in a container.
 
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ mount -t proc proc proc
 pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
-/// Starts `hot` in such a root, as process 1.
+/// Starts `hot` in such a root, as process 1 of a new PID namespace.
 fn contained(kind: &str) -> (Waiting, PathBuf) {
     let program = target("hot");
     let root = std::env::temp_dir().join(format!("tiptoe-root-{kind}-{}", std::process::id()));
@@ -134,8 +134,7 @@ fn tiptoe_in_a_container_knows_its_processes() {
     }
 }
 
-/// Ids inside a nested namespace are unknown to tiptoe, and its ids are unknown to the kernel's
-/// programs.
+/// tiptoe does not know ids inside a nested namespace, and BPF programs do not know tiptoe's ids.
 #[test]
 fn tiptoe_in_a_container_refuses_one_within() {
     if !is_root() {

@@ -10,7 +10,7 @@ use tiptoe_tests::{command, is_root, skipped};
 
 use crate::doctor::Unprivileged;
 
-/// A folder with the permissions of /tmp, removed when the test is over.
+/// A folder with the permissions of /tmp. It is removed when the test ends.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -129,7 +129,7 @@ fn notes_of_a_run_were_on_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // A note of every instrument says that SIGINT is ignored.
+            // The note that SIGINT is ignored is one that every instrument has.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tiptoe_tests::{Probe, target};
 
-/// A folder for caches, removed when the test is over.
+/// A folder for caches. It is removed when the test ends.
 struct Caches(PathBuf);
 
 impl Caches {
@@ -28,8 +28,8 @@ impl Drop for Caches {
     }
 }
 
-/// Runs twice. The second run may measure only if the state of the CPUs has changed, in which case
-/// it keeps a second file.
+/// Runs tiptoe twice. The second run may only measure again if the state of the CPUs has changed. Then it keeps a
+/// second file.
 fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = Caches::new(name);
     let probe = caches.probe(probe);

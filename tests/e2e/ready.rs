@@ -72,7 +72,7 @@ while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     assert_eq!(ran.stdout, b"then\nready\n", "{ran:?}");
 }
 
-/// `stat` must count from the signal on. The tests of other instruments' attach check this, too.
+/// `stat` must count from the ready signal on. For other instruments, the tests of their attach check this.
 #[test]
 fn a_process_is_counted_from_the_signal_on() {
     if !is_root() {
@@ -91,7 +91,7 @@ fn a_process_is_counted_from_the_signal_on() {
     assert!(count >= Some(switches), "{said}: {:#}", report.value);
 }
 
-/// Only a signal ends a trace of the whole system, which must then report what it counted.
+/// A trace of the whole system ends only by a signal, and must then report what it counted.
 #[test]
 fn a_signal_ends_the_trace_of_the_whole_system() {
     if !is_root() {
@@ -127,7 +127,7 @@ fn counting_began_with_the_first_process() {
     }
     let first = Waiting::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
-    // The agent cannot enter the second one for seconds; then the kernel counts it.
+    // The agent tries for seconds to enter the second process and fails; then the kernel counts there.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
     let attached = Probe::new(&["add"]).attach(&[first.pid, second.pid()]);

@@ -20,7 +20,7 @@ struct Call {
     args: [i64; 2],
 }
 
-/// The lines of one function, and the report that follows them.
+/// The lines of one function's calls, and the report that follows them.
 struct Recorded {
     function: &'static str,
     calls: Vec<Call>,
@@ -96,7 +96,7 @@ fn assert_in_order(calls: &[Call]) {
     assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
 }
 
-/// The file of the lines, and the function by its name alone.
+/// The file of the lines, and the function's name without its binary.
 type Lines = (PathBuf, &'static str);
 
 fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
@@ -373,7 +373,7 @@ fn arguments_that_no_function_has_were_printed() {
         ("takes_two", 2, false),
         // A floating-point number is in another register.
         ("takes_real", 1, false),
-        // How a structure is passed depends on its members.
+        // A structure is no integer argument: how it is passed depends on its members.
         ("takes_pair", 2, true),
         ("takes_more", 2, true),
     ] {

@@ -11,7 +11,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// A few threads suffice, because the accounting treats all threads alike.
+/// The number of threads. A few are enough, because the accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
@@ -116,8 +116,8 @@ impl Both<'_> {
         };
         let ours = self.ours.reserve(&request);
         let mut theirs = Breakpoint::open(thread, cpu, access);
-        // A child that another test forks has copies of our descriptors until its exec, so that a
-        // released register may still be taken.
+        // A released register may still be taken for a moment, because a child that another test forks has copies of
+        // our descriptors until its exec.
         let until = Instant::now() + PATIENCE;
         while ours.is_ok() && is_full(&theirs) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -145,7 +145,7 @@ fn is_full(opened: &std::io::Result<Breakpoint>) -> bool {
     error.is_some_and(|error| error.raw_os_error() == Some(ENOSPC))
 }
 
-/// Returns why there is nothing to compare with.
+/// Returns why the kernel cannot be compared with, if it cannot.
 fn refused() -> Option<String> {
     if !is_root() {
         return Some("not root".to_owned());
@@ -154,8 +154,8 @@ fn refused() -> Option<String> {
     (error.raw_os_error() != Some(ENOSPC)).then(|| format!("perf_event_open: {error}"))
 }
 
-/// Finds out how many registers of both kinds a thread can have, one kind after the other, and so
-/// whether both kinds share them.
+/// Finds out how many registers a thread can have of each kind, one kind after the other. This shows whether both kinds
+/// share the registers.
 fn registers(thread: i32) -> Registers {
     let of = |access| Breakpoint::all(Some(thread), None, access);
     let instruction = of(Access::Execute).len() as u32;

@@ -9,7 +9,7 @@ use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, symbols, targe
 
 use crate::returns_unwind::everything;
 
-/// The request for each function.
+/// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Entries alone.
@@ -54,7 +54,8 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the program under tiptoe with every request: the same output, and every number exact.
+/// Runs the program under tiptoe with every request. The output must be the same as without tiptoe, and every number
+/// exact.
 pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
@@ -66,7 +67,7 @@ pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison)
     }
 }
 
-/// Attaches with every request to the waiting program.
+/// Attaches to the waiting program, with every request in turn.
 pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     let truth = Truth::parse(&text(&alone.stdout));
@@ -83,7 +84,7 @@ pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison
     }
 }
 
-/// Checks the program started and attached to.
+/// Checks the program both when tiptoe starts it and when tiptoe attaches to it.
 pub fn check(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     started(program, arguments, ReturnComparison::Enough);
@@ -308,7 +309,7 @@ fn the_second_event_of_a_function_was_dropped_silently() {
         let (kind, _) = second.split_once(':').expect("a kind");
         assert_eq!(refusal["event"], format!("{kind}:hot:add"));
     }
-    // One event that is requested twice is one event.
+    // An event that is requested twice must be one event.
     let run = Probe::new(&["add", "uprobe:add", "ad?"]).run(&target("hot"), &["1", "1000"]);
     assert_eq!(run.good().count("add"), 1000);
     assert!(run.good().value["refusals"].is_null());

@@ -17,7 +17,7 @@ fn longjmp_leaves_probed_frames() {
     );
 }
 
-/// The compiler's built-in pair, which calls no library, so that no hook sees the jump.
+/// The compiler's built-in setjmp and longjmp call no library, so that no hook sees the jump.
 #[test]
 fn the_compilers_own_longjmp() {
     check(&target("ret_jump"), &["builtin"]);
@@ -28,8 +28,7 @@ fn siglongjmp_leaves_handlers() {
     modes(&target("ret_jump"), &["handler", "altstack"]);
 }
 
-/// No function is entered or returns after the jump, so that the report must find the left frames
-/// by itself.
+/// After the jump no function is entered and none returns, so the report must find the left frames by other means.
 #[test]
 fn a_jump_is_the_last_that_happens() {
     check(&target("ret_jump"), &["last"]);
@@ -41,7 +40,8 @@ fn longjmp_with_its_own_checks() {
     modes(&program, &["deep", "within", "layered"]);
 }
 
-/// Jumps from a timer's signal handler, at another instant each time. The truth is that run's own.
+/// A timer's signal handler jumps, at another instant each time. The expected counts are those that the same run
+/// prints.
 fn storm(mode: &str, compare: impl Fn(Ask, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
@@ -164,7 +164,7 @@ fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
     (process, report)
 }
 
-/// Every way to leave frames that were entered under a tracer that has since detached.
+/// Frames that were entered while a tracer was attached are left after it has detached, in every way.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
@@ -221,7 +221,7 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // Functions that tiptoe itself hooks are not counted either.
+    // Functions that tiptoe itself hooks must not be counted either.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()
@@ -281,7 +281,7 @@ fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     refused(&["leaf", "--under", &RESOLVER.replace('*', "xsavec")]);
 }
 
-/// Functions that must not be timed, such as setjmp, must be found without being named.
+/// tiptoe must recognize functions that must not be timed, such as setjmp, by their code and not by their name.
 #[test]
 #[ignore = "nightly: every function of a program, as all_functions_of_programs_that_end_inside"]
 fn all_functions_of_programs_that_return_twice() {

@@ -46,8 +46,8 @@ fn exceptions_in_a_stripped_program() {
     check(&thrower(&["-s", "-rdynamic"]), &["everything"]);
 }
 
-/// The entry point has no caller: the words at its return address are the program's arguments, and
-/// must not be replaced.
+/// The entry point has no caller. The words where a return address would be are the program's arguments, and must not
+/// be replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");
@@ -79,7 +79,7 @@ fn exceptions_in_other_builds() {
     }
 }
 
-/// The program must die as without probes: of SIGABRT, with the same last message and all frames.
+/// The program must die as it does without probes: of SIGABRT, with the same last message and all frames.
 #[test]
 fn an_exception_that_nobody_catches() {
     let program = target("ret_throw");
@@ -127,7 +127,7 @@ fn threads_end_inside_cpp() {
     modes(&target("ret_cancel_cc"), CANCELS);
 }
 
-/// Cancelled at any instruction of a probed function and of the trampoline around it.
+/// Threads are cancelled at any instruction of a probed function and of the trampoline around it.
 #[test]
 fn cancellation_at_any_instant() {
     for name in ["ret_cancel", "ret_cancel_cc"] {
@@ -162,7 +162,7 @@ fn a_programs_own_backtraces() {
     modes(&target("ret_trace"), VIEWS);
 }
 
-/// libgcc_s is loaded by the first `backtrace()`, after the trace began.
+/// The first `backtrace()` loads libgcc_s when the trace has already begun.
 #[test]
 fn backtraces_by_an_unwinder_that_is_loaded_later() {
     let program = target_with("ret_trace", &["-static-libgcc", "-static-libstdc++"]);
@@ -219,7 +219,7 @@ fn rusts_own_backtraces() {
 pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
-    // Returns use the same code as times, so one run with the library is enough.
+    // One run with the library is enough, because returns use the same code as times.
     let whole: [(Ask, &[&str]); 3] = [
         (Ask::Latency, &["*", "libc.so.6:*"]),
         (Ask::Latency, &["*"]),

@@ -43,7 +43,7 @@ fn a_sanitizers_runtime_refused_to_start() {
     }
 }
 
-/// The runtime is preloaded before the agent, but must not stay in the program's environment.
+/// tiptoe preloads the runtime before the agent, but the program's environment must not show it.
 #[test]
 fn the_environment_of_a_sanitized_program_is_its_own() {
     let Ok(runtime) = std::process::Command::new("gcc")

@@ -54,7 +54,7 @@ fn force_is_refused_where_the_filter_refuses() {
     );
 }
 
-/// In a program with several threads, the agent's own thread gets the refusal.
+/// In a program with several threads, the filter refuses a call of the agent's own thread.
 #[test]
 fn force_is_refused_where_code_cannot_be_fetched_anew() {
     let report = under("unfenced", &["--force"]);
@@ -66,7 +66,7 @@ fn force_is_refused_where_code_cannot_be_fetched_anew() {
     );
 }
 
-/// A filter that is installed during the trace must find no agent, and no probe that would need a
+/// When a filter is installed during the trace, the agent must have left, and with it each probe that would need a
 /// system call.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
@@ -75,7 +75,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// seccomp(2) puts every thread under the filter at once, the agent's too if it were still there.
+/// seccomp(2) puts every thread under the filter at once, so the agent's thread must have left before.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {

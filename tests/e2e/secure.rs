@@ -117,7 +117,7 @@ fn a_hijacked_agents_thread_can_do_nothing() {
             .all(|(_, result)| [eperm, eacces].contains(result)),
         "{results}"
     );
-    // The agent's thread continues as before.
+    // The agent's thread must then continue as before.
     attached.interrupt();
     program.go();
     assert!(program.finish().1.success());
@@ -133,7 +133,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::copy(target("hot"), &own).expect("a copy");
     let mut program = Process::waiting(&own, &["2", "1000"]);
     fs::remove_file(&own).expect("it is there");
-    // The paths that the kernel shows for a mapping whose file was removed.
+    // These are the paths that the kernel shows for a mapping whose file was removed.
     let pipes = ["hot", "hot (deleted)"].map(|name| folder.join(name));
     for pipe in &pipes {
         assert!(

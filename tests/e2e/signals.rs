@@ -1,5 +1,5 @@
-//! SIGTRAP and SIGILL must stay the program's, whether it handles, blocks, ignores, awaits or dies
-//! of them.
+//! SIGTRAP and SIGILL must remain the program's own signals, whether it handles, blocks, ignores or awaits them, or
+//! dies of them.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -61,7 +61,7 @@ fn the_programs_own_death_is_its_exit_status() {
     report.assert_exact(&Expected::parse(&String::from_utf8_lossy(&run.stdout)));
 }
 
-/// Runs one mode of `masks` alone, under `--` and under `-p`. The program checks what it sees.
+/// Runs one mode of `masks` without tiptoe, with `-- CMD` and with `-p`. The program checks what it sees.
 fn masks(mode: &str) {
     let program = target("masks");
     check(&program, &[mode]);
@@ -159,8 +159,7 @@ fn kernel_masks(pid: u32) -> Vec<u64> {
     masks
 }
 
-/// Signals that were blocked before or during the trace, and signals that were sent during it, must
-/// be as without tiptoe after it.
+/// After the trace, the program's masks and pending signals must be those that it would have without tiptoe.
 #[test]
 fn after_detach_threads_block_what_they_believe_to_block() {
     const BOTH: [u64; 2] = [1 << 4, 1 << 3 | 1 << 4];
@@ -229,7 +228,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
         let (output, status) = process.finish();
         let crashed = format!("crashed by signal: {signal}");
         assert!(output.contains(&crashed), "{traced}: {status}: {output}");
-        // The handler itself may fault, traced or not.
+        // The handler itself may fault, with and without tracing.
         let deadly = [Some(signal), Some(libc::SIGSEGV)];
         assert!(deadly.contains(&status.signal()), "{traced}: {status}");
         if let Some(attached) = attached {

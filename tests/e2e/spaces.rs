@@ -23,8 +23,8 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change code a thousand times a second while a fourth hits traps. At the end the
-/// agent's model must be the kernel's, with no change missed.
+/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the agent's
+/// model must equal the kernel's list, and no change may have been missed.
 #[test]
 fn a_space_that_changes_all_the_time_is_known_at_the_end() {
     let program = target("mappings");
@@ -66,13 +66,14 @@ fn replaced(by: &str) {
     run.good().assert_exact(&run.expected());
 }
 
-/// Once something else is mapped at a probe's address, traps there are the program's.
+/// If the program maps something else at a probe's address, traps there must be the program's own.
 #[test]
 fn a_trap_in_what_was_mapped_anew_is_the_programs() {
     replaced("other");
 }
 
-/// Programs copy their code to larger pages at the same addresses, with our trap bytes in it.
+/// Some programs copy their code to larger pages at the same addresses, with our trap bytes in it. Probes must still
+/// work.
 #[test]
 fn a_probe_that_was_copied_along_still_counts() {
     replaced("copy");

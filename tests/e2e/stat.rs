@@ -23,7 +23,7 @@ fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns the session of a successful run. It follows the program's own output.
+/// Returns the session of a successful run, which is printed after the program's own output.
 fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
@@ -64,8 +64,7 @@ fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command lets the target begin, so that it begins once counting is on, and ends the
-    // count.
+    // tiptoe's command lets the target begin, because it runs only while tiptoe counts. Its end ends the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -361,7 +360,7 @@ fn printed(options: &[&str], arguments: &[&str]) -> String {
     text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Programs read these lines and keys.
+/// The lines and keys must stay, because programs read them.
 #[test]
 fn the_report_keeps_its_form() {
     const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];

@@ -1,5 +1,5 @@
-//! More waits than the budget pays for: all are counted, some are timed, and a timed wait is
-//! weighted by the skipped ones.
+//! Waits that the budget does not allow timing: all must be counted, and a timed wait must be weighted by the number of
+//! skipped ones.
 
 use serde_json::Value;
 use tiptoe_tests::report::Expected;
@@ -7,12 +7,12 @@ use tiptoe_tests::{Futexes, Probe, Report, Waiting, is_root, scaled, skipped, ta
 
 use crate::locks::rows;
 
-/// Rounds, short pauses between two long ones, and the milliseconds of a long one.
+/// The arguments of `turns`: the rounds, the long waits, and the milliseconds of a long wait.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
 
-/// Returns tiptoe's report on threads that wake each other, their own times, and the kernel's
+/// Returns tiptoe's report on threads that wake each other, the times that these threads measured, and the kernel's
 /// counts.
 fn watched(budget: &str) -> (Report, Expected, Option<[u64; 2]>) {
     let arguments = turns();
@@ -86,7 +86,7 @@ fn estimates_are_near() {
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits between two samples may get large weights, or be skipped.
+        // A few waits may get large weights, and a few may be skipped without a weight.
         assert!(told > own / 4 && told < 4 * own, "{told} of {own}: {row:#}");
     }
     // Long waits must be reported whether or not they were sampled, with weight 1.
@@ -108,7 +108,7 @@ fn without_a_budget_all_waits_are_timed() {
         let row = find_row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
-        // The program's own clock is read before each call and after it.
+        // The program's time is longer, because the program reads its clock before each call and after it.
         assert!(told > 0 && told <= own, "{told} of {own}");
     }
 }

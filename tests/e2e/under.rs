@@ -1,4 +1,4 @@
-//! `--under`: only calls below a function's calls count, however those end.
+//! `--under`: only calls inside a function's calls may be counted, however the outer calls end.
 
 use std::path::Path;
 
@@ -34,7 +34,8 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Runs under tiptoe and attached: the same output, and every count exact.
+/// Lets tiptoe start the program, and attach to it. The output must be the same as without tiptoe, and every count
+/// exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
     let expected = Expected::parse(&alone);
@@ -103,7 +104,7 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// No budget may reduce the outer function to counting, because nothing would then count as below it.
+/// The budget must not reduce the outer function to counting, because then no call would be known to be inside it.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

@@ -195,7 +195,7 @@ fn values_are_printed_by_their_types() {
     assert_eq!(state["last_new"], "0");
 }
 
-/// Accesses between the first event's enabling and the start of the clock were all reported at 0.
+/// Accesses after the first event was enabled, but before the clock started, were all reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     let Some(_turn) = turn() else { return };
@@ -254,8 +254,8 @@ fn every_access_has_a_line() {
     assert_eq!(counts, [rounds, rounds]);
 }
 
-/// A line may be at most one tick (10 ms) older than one before it, because it may have been in
-/// flight when that one was read.
+/// A line may be at most one tick (10 ms) older than a line before it, because its access may not have been readable
+/// yet when that other one was read.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -298,16 +298,15 @@ fn a_hot_variable_does_not_stop_its_program() {
         number("windows") > 0 && number("used_up") > 0,
         "{allowance:#}"
     );
-    // Each window has its allowance, and one more hit for each CPU. The last window is not counted
-    // yet.
+    // Each window allows its hits, and one more for each CPU. The last window is not counted yet.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
     assert!(said(&run, "hits") > seen, "it has gone on");
 }
 
-/// The recorded accesses must be a fair sample: a tenth is from one place, within four standard
-/// deviations. And they must be few.
+/// The recorded accesses must be few, and a fair sample: a tenth of them must be from one place, within four standard
+/// deviations.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn a_hot_variable_is_sampled_evenly() {
@@ -345,7 +344,7 @@ fn it_ends_with_what_it_watches() {
         "{:#}",
         report.value["notes"]
     );
-    // Only the report, which is in a file, says so.
+    // Only the report may say so, and the report is in a file.
     assert!(!exec.stderr.contains("called exec"), "{}", exec.stderr);
 }
 
@@ -462,7 +461,7 @@ fn a_debugger_keeps_its_registers() {
         run.stderr
     );
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
-    // One register is left. Its use does not disturb gdb.
+    // One register is free, and using it must not disturb gdb.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
@@ -472,7 +471,7 @@ fn a_debugger_keeps_its_registers() {
     drop(debugger);
 }
 
-/// `main.Counter` was parsed as the member `Counter` of a variable `main`.
+/// Regression: `main.Counter` was parsed as the member `Counter` of a variable `main`.
 #[test]
 fn variables_of_go_are_named_with_their_package() {
     let Some(_turn) = turn() else { return };

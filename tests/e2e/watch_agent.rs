@@ -107,8 +107,8 @@ fn a_user_without_rights_watches_his_own_programs() {
     assert!(refused.stdout.is_empty(), "it has run");
 }
 
-/// The stack had no room for a signal frame, so that the kernel killed the program. The frame must
-/// go to the alternate stack.
+/// Regression: the stack had no room for a signal frame, so the kernel killed the program. The frame must go to the
+/// alternate stack.
 #[test]
 fn stores_on_a_stack_without_room_for_a_signal_are_seen() {
     let Some(_turn) = turn() else { return };
@@ -204,7 +204,8 @@ fn a_program_keeps_its_own_traps() {
     assert!(drops.contains("blocked SIGTRAP"), "{drops}");
 }
 
-/// Some virtual machines lose the cause of a trap. Passed on, such a trap would kill the program.
+/// Some virtual machines lose the cause of a trap. A trap without a cause must not be passed on, because it would kill
+/// the program.
 #[test]
 fn traps_without_a_reason_are_not_the_programs() {
     let Some(_turn) = turn() else { return };
@@ -277,7 +278,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     }
 }
 
-/// A program that continues must have no register taken.
+/// After the detach, no register of the continuing program may be taken.
 #[test]
 fn all_registers_are_given_back() {
     let Some(_turn) = turn() else { return };
@@ -335,7 +336,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     wait_until("the agent's end", Duration::from_secs(20), || {
         !has_events(pid)
     });
-    // The next tiptoe reuses the agent.
+    // The next tiptoe must be able to use the agent.
     let watched = watch(&BY_AGENT).with(&["stats.hits"]).attach(&[pid]);
     watched.wait_ready();
     program.go();

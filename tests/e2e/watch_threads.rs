@@ -62,7 +62,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     for _ in 0..scaled(100) {
         check_living(&["total", "--via", "kernel-task"]);
     }
-    // With all registers taken, one doubled breakpoint would fail.
+    // All registers are taken, so that a second breakpoint of any thread would fail.
     let four = ["total", "stats.hits", "mode", "stats.state"];
     check_living(&[&four[..], &BY_THREAD, &["--all-slots"]].concat());
 }
@@ -114,7 +114,7 @@ fn thousands_of_threads_with_four_watches_each() {
     assert!(program.finish().1.success());
 }
 
-/// Threads of a program that continues must have no register taken.
+/// After the detach, no register of the continuing program's threads may be taken.
 #[test]
 fn all_registers_are_given_back() {
     let Some(_turn) = turn() else { return };
@@ -144,7 +144,7 @@ fn a_hot_variable_does_not_stop_its_program() {
     check_hot(&BY_THREAD);
 }
 
-/// Two processes use the same addresses, so that a breakpoint of a CPU would stop both.
+/// Two processes use the same addresses, so a breakpoint of a CPU would stop both.
 #[test]
 fn addresses_that_another_process_has_are_watched_by_threads() {
     let Some(_turn) = turn() else { return };
@@ -270,8 +270,8 @@ fn the_variable_of_one_thread() {
     assert!(program.finish().1.success());
 }
 
-/// The memory of an ended thread is reused by other threads; their stores must not count as its
-/// own. Other watches continue.
+/// Other threads reuse the memory of an ended thread. Their stores must not be counted for its variable, and other
+/// watches must continue.
 #[test]
 fn a_thread_that_ends_takes_only_its_variable_along() {
     let Some(_turn) = turn() else { return };
@@ -299,7 +299,7 @@ fn a_thread_that_ends_takes_only_its_variable_along() {
     }
 }
 
-/// With more variables than registers, they take turns; pinned ones are always watched.
+/// More variables than registers must take turns, and pinned variables must always be watched.
 #[test]
 fn variables_take_turns() {
     let Some(_turn) = turn() else { return };

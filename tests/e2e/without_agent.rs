@@ -1,5 +1,5 @@
-//! Commands that the agent cannot serve. The kernel counts, and the report says why. It counts from
-//! the first call on if the reason is known beforehand, or if the agent can hold the program back.
+//! Commands that the agent cannot serve. The kernel must count, and the report must say why. It must count from the
+//! first call on if the reason is known beforehand, or if the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Expected, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Runs `program` under tiptoe, itself started through other commands. Asserts that the kernel
-/// counted, for the reason in `words`.
+/// Runs `program` under tiptoe, which is started through other commands. Asserts that the kernel counted, for the
+/// reason in `words`.
 fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
     let mut traced = Command::new(through[0]);
     traced.args(&through[1..]).arg(command().get_program());
@@ -27,7 +27,7 @@ fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Rep
     )
 }
 
-/// The agent reports its failure, and holds the program until the kernel counts.
+/// The agent must report its failure, and hold the program until the kernel counts.
 #[test]
 fn an_agent_without_memory() {
     let (report, expected) = by_kernel(
@@ -86,7 +86,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    // Without built-in functions, because the compiler would compute the calls itself.
+    // Built-in functions are disabled, because otherwise the compiler would compute the results itself.
     let flags = ["-O1", "-fno-builtin", "-static"];
     let program = match tiptoe_tests::target_with("strings", &flags) {
         Ok(program) => program,

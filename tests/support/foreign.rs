@@ -53,19 +53,19 @@ impl ProbePoint {
         })
     }
 
-    /// Returns the instruction `bytes` after this one.
+    /// Returns the point `bytes` bytes after this one.
     #[must_use]
     pub fn after(mut self, bytes: u64) -> ProbePoint {
         self.offset += bytes;
         self
     }
 
-    /// Puts a uprobe on the instruction, removed on drop.
+    /// Puts a uprobe on the instruction. It is removed when the returned value is dropped.
     pub fn arm(&self) -> Foreign {
         self.open(false)
     }
 
-    /// Puts a return uprobe on the instruction, removed on drop.
+    /// Puts a return uprobe on the instruction. It is removed when the returned value is dropped.
     pub fn arm_return(&self) -> Foreign {
         self.open(true)
     }
@@ -83,12 +83,12 @@ impl ProbePoint {
     }
 }
 
-/// A kernel uprobe on a program, removed on drop.
+/// A kernel uprobe on a program. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Foreign(File);
 
 impl Foreign {
-    /// Returns its hits so far.
+    /// Returns the number of hits so far.
     pub fn count(&self) -> u64 {
         let mut bytes = [0; 8];
         (&self.0).read_exact(&mut bytes).expect("a counter");

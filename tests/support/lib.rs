@@ -69,8 +69,8 @@ pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }
 
-/// Returns all of `whole` in `make stress`, else every third, beginning with the first. For cases
-/// that other cases nearly repeat.
+/// Returns all cases in `make stress`, and otherwise every third, beginning with the first. Used for lists in which
+/// cases nearly repeat each other.
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)

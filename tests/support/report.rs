@@ -14,7 +14,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses one line. Panics if it is not JSON, or not as the book's schema says.
+    /// Parses one line. Panics if it is not JSON, or does not match the book's schema.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
@@ -22,7 +22,7 @@ impl Report {
         Report { value }
     }
 
-    /// Returns a report with these events alone, which is not as the schema says.
+    /// Returns a report that contains only these events. It does not match the schema.
     #[cfg(test)]
     pub(crate) fn of_events(events: &str) -> Report {
         let events: Value = serde_json::from_str(events).expect("JSON");
@@ -30,7 +30,7 @@ impl Report {
         Report { value }
     }
 
-    /// Returns its events.
+    /// Returns the report's events.
     pub fn events(&self) -> &[Value] {
         self.value["events"].as_array().map_or(&[], Vec::as_slice)
     }
@@ -119,7 +119,7 @@ impl Expected {
         )
     }
 
-    /// Returns the names.
+    /// Returns the names of the functions.
     pub fn names(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()
     }

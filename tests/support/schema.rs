@@ -1,7 +1,7 @@
 //! Checks what `--json` prints against the JSON Schema that the book publishes.
 //!
-//! Our own checker, because the validators of the field bring 40 packages and take a minute to build. It knows only the
-//! keywords that the schema has, and refuses all others.
+//! The checker is our own, because well-known validators need 40 packages and a minute to build. It knows only the
+//! keywords that the schema uses, and refuses all others.
 
 use std::sync::LazyLock;
 
@@ -11,8 +11,8 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../docs/src/session.schema.json")).expect("JSON")
 });
 
-/// Panics unless a line of `--json` is as the schema says. Users' programs must accept other keys, because later versions
-/// may have more; here they are refused.
+/// Panics unless a line of `--json` matches the schema. Keys that the schema lacks are refused here, although programs
+/// of users must accept them, because later versions may have more.
 pub(crate) fn check(line: &Value) {
     let schema = match line.get("tiptoe") {
         Some(_) => &SCHEMA["$defs"]["Session"],
@@ -23,7 +23,7 @@ pub(crate) fn check(line: &Value) {
     }
 }
 
-/// Returns what first does not fit.
+/// Returns the first part of the value that does not match.
 fn fit(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     for (keyword, of) in schema.as_object().expect("a schema is an object") {
         let all = of.as_array().map_or(&[][..], Vec::as_slice);
@@ -56,7 +56,7 @@ fn fit(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
                     .try_for_each(|item| fit(of, item, &format!("{path}[]")))?;
                 true
             }
-            // As the standard says, these hold for numbers alone.
+            // The standard applies these keywords only to numbers.
             "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
             "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
             "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,

@@ -9,8 +9,8 @@ use crate::ready::Ready;
 use crate::report::{Expected, Report};
 use crate::waiting::last_child;
 
-/// Returns the command: `TIPTOE_BIN`, or the one in the parent of this test program's folder, to
-/// which cargo builds it.
+/// Returns the command: `TIPTOE_BIN`, or the one that cargo builds, which is in the parent of this test program's
+/// folder.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
     existing(named.unwrap_or_else(|| built().join("tiptoe")))
@@ -139,8 +139,8 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// Returns the tiptoe command that launches `program` under this probe, without the program's
-    /// arguments, and the path of its report for [`take_report`].
+    /// Returns the tiptoe command that launches `program` under this probe, and the path of the report for
+    /// [`take_report`]. The program's arguments must be added to the command.
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -148,7 +148,7 @@ impl Probe {
         (command, report)
     }
 
-    /// Starts a waiting target under this probe. Returns its process id as well.
+    /// Starts a waiting target under this probe. Returns the command and the target's process id.
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -179,7 +179,7 @@ impl Probe {
         }
     }
 
-    /// Attaches for the time of `--duration`.
+    /// Attaches for the time that `--duration` gives.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -248,7 +248,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Returns once tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
+    /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
@@ -259,7 +259,7 @@ impl Attached {
         self.finish()
     }
 
-    /// Waits for its end and returns its report.
+    /// Waits for the end of tiptoe, and returns its report.
     pub fn finish(self) -> Report {
         let (_, status) = self.process.finish();
         assert!(status.success(), "tiptoe ended with {status}");
@@ -286,7 +286,7 @@ fn report_path() -> PathBuf {
         TURN.fetch_add(1, Relaxed)
     );
     let path = std::env::temp_dir().join(name);
-    // A killed earlier run may have left a file of this name.
+    // An earlier run that was killed may have left a file of this name.
     let _ = std::fs::remove_file(&path);
     path
 }

@@ -1,4 +1,4 @@
-//! A target that waits to be attached to, started directly or through other commands.
+//! A target that waits until tiptoe has attached. It is started directly or through other commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,7 +58,7 @@ impl Waiting {
         report
     }
 
-    /// Lets it run to its end, which must be status 0.
+    /// Lets the target run to its end. Its status must be 0.
     pub fn end(mut self) -> Expected {
         self.process.go();
         self.finish()
@@ -69,8 +69,7 @@ impl Waiting {
         Site::new(self.pid, &self.program, function)
     }
 
-    /// Returns the counts that a target printed. The target must have been let go, and must end
-    /// with status 0.
+    /// Waits for the end of a target that has begun, and returns the counts that it printed. Its status must be 0.
     pub fn ended(self) -> Expected {
         self.finish()
     }

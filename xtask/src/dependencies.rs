@@ -26,7 +26,7 @@ pub struct Dependencies {
 #[derive(Clone, Copy, Debug)]
 pub struct Package<'a> {
     value: &'a Value,
-    /// Whether its code is in the command.
+    /// Whether the package's code is in the command.
     pub is_runtime: bool,
 }
 
@@ -77,9 +77,8 @@ impl Dependencies {
         reached
     }
 
-    /// Returns the ids of a package's dependencies, without those of its tests. Unless `builds`,
-    /// those of build scripts and procedural macros are left out, because their code is not in the
-    /// command.
+    /// Returns the ids of a package's dependencies, without those of its tests. Build scripts and procedural macros are
+    /// only followed if `has_build_edges`, because their code is not in the command.
     fn edges(&self, id: &str, builds: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes

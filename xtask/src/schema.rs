@@ -1,4 +1,4 @@
-//! The book's page of JSON keys, made from the JSON Schema beside it, which a test of `tiptoe-session` makes.
+//! Makes the book's page of JSON keys from the JSON Schema, which a test of `tiptoe-session` makes.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::{read, root};
 const SCHEMA: &str = "docs/src/session.schema.json";
 const PAGE: &str = "docs/src/json.md";
 
-/// The line of the page after which all is made.
+/// The line of the page after which everything is generated.
 const MARK: &str = "<!-- keys: made by `cargo run -p xtask -- schema` -->";
 
-/// Writes the schema, and the page. Returns an exit status.
+/// Writes the schema and the page. Returns an exit status.
 pub fn write() -> i32 {
     let mut test = Command::new(env!("CARGO"));
     test.args(["test", "--quiet", "-p", "tiptoe-session", "--lib", "schema"])
@@ -33,7 +33,7 @@ pub fn stale() -> Vec<String> {
     is_stale.then(what).into_iter().collect()
 }
 
-/// Returns the page with the tables of this schema after the mark.
+/// Returns the page, with the tables of this schema after the mark.
 fn page(page: &str, schema: &str) -> String {
     let schema: Value = serde_json::from_str(schema).expect("JSON");
     let (own, _) = page.split_once(MARK).unwrap_or((page, ""));
@@ -44,7 +44,7 @@ fn page(page: &str, schema: &str) -> String {
     made
 }
 
-/// Returns the names of all types: each line of the output is followed by the types that it uses.
+/// Returns the names of all types. First are the types of lines of the output, each followed by the types that it uses.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);
@@ -74,13 +74,13 @@ fn references(schema: &Value) -> Vec<String> {
     }
 }
 
-/// Returns NAME of `#/$defs/NAME`.
+/// Returns the name of a type, which is NAME in `#/$defs/NAME`.
 fn type_of(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
 
-/// Returns a type's heading and table: of an object its keys, of a word its values, of objects of several kinds the keys of
-/// each.
+/// Returns a type's heading and table. The table lists the keys of an object, the values of a word, or for a type with
+/// several kinds of objects the keys of each kind.
 fn section(name: &str, schema: &Value) -> String {
     let mut text = format!("\n## {name}\n\n{}\n\n", description(schema));
     let variants = schema["oneOf"].as_array();

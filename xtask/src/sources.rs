@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::layers::CrateLayer;
 use crate::{read, root};
 
-/// Longer files do more than one job, and must be split.
+/// The most lines of a file. A longer file does more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
-/// Returns the attributes that a row promises, but the crate's root file lacks.
+/// Returns the attributes that a row of the table requires and that the crate's root file lacks.
 pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
     rows.iter()
         .flat_map(|row| {
@@ -66,14 +66,14 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Pieces of code that write to stderr.
+/// Texts in code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Pieces of code that may open a target's file by its name. The name may lead to a pipe, to a
-/// device, or out of the target's root.
+/// Texts in code that may open a target's file by its name. Such code is forbidden, because the name may lead to a
+/// pipe, to a device, or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
-/// Texts that make a sentence where a note with a kind is wanted.
+/// Texts in code that makes a sentence although a note must have a kind.
 pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "notes.push(format!",
     "notes.push(\"",

@@ -207,7 +207,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         return EINVAL;
     };
     shared.publish_sites();
-    space::record_file_offsets(data, count, |index| {
+    space::add_sites(shared, data, count, |index| {
         Some((first + index, plan.site(index)?))
     });
     in_batches(
@@ -248,7 +248,7 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         low < count && plan.address(low) == site.trampoline
     };
     shared.table.recall(is_listed);
-    space::record_file_offsets(data, shared.table.len(), |index| {
+    space::add_sites(shared, data, shared.table.len(), |index| {
         Some((index, shared.table.site(index).filter(is_listed)?))
     });
     0

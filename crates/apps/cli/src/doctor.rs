@@ -33,9 +33,9 @@ Examples:
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Instruments that must work
+    /// Instruments that must work here
     ///
-    /// The exit status is 1 if one does not.
+    /// The exit status is 1 if one of them does not work.
     #[arg(value_name = "INSTRUMENT", value_enum)]
     pub needed: Vec<Instrument>,
 
@@ -52,7 +52,7 @@ pub struct DoctorArgs {
 
 const NEEDED_IS_MISSING: u8 = 1;
 
-/// All that is printed, as text or JSON. The fields' names are the keys of the JSON.
+/// The content of the report. The names of the fields are the keys of the JSON, so they must stay.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     #[serde(flatten)]
@@ -66,7 +66,7 @@ struct DoctorReport {
     unseen: ScanGaps,
 }
 
-/// Something that another program traces.
+/// What another program traces.
 #[derive(Debug, Serialize)]
 struct OtherTracer {
     pid: Option<u32>,
@@ -74,7 +74,7 @@ struct OtherTracer {
     what: String,
 }
 
-/// Where the scan for other tracers could not look.
+/// What the scan for other tracers could not see.
 #[derive(Debug, Serialize)]
 struct ScanGaps {
     /// How many processes have descriptors that this user may not read.
@@ -113,8 +113,8 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Returns the report as text for other people's eyes: of other tracers only their number, because
-/// their names, and the paths that they trace, may be private.
+/// Returns the report as text that may be published. It has only the number of other tracers, because their names, and
+/// the paths that they trace, may be private.
 pub fn text_for_others() -> String {
     let mut report = DoctorReport::new(Capabilities::get(), tracers::scan());
     report.foreign = match report.foreign.len() {

@@ -118,7 +118,7 @@ pub struct LockArgs {
     #[arg(long)]
     pub kernel: bool,
 
-    /// Print which threads wait for which now; deadlocks
+    /// Print which threads wait for which, and deadlocks
     #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "interval", "via", "force", "ready_fd"])]
     pub now: bool,
 
@@ -128,7 +128,7 @@ pub struct LockArgs {
 
     /// With --kernel: every acquisition of mmap_lock
     ///
-    /// Also those without a wait; this costs more.
+    /// Also acquisitions without a wait, which costs more.
     #[arg(long)]
     pub every: bool,
 
@@ -142,7 +142,7 @@ pub struct LockArgs {
 
     /// Also time how long this lock is held
     ///
-    /// By the code that takes it. LOCK is a variable or an address, as in a report.
+    /// Split by the code that takes it. LOCK is a variable or an address, as in a report.
     #[arg(long, value_name = "LOCK", conflicts_with_all = ["kernel", "now"])]
     pub hold: Option<String>,
 
@@ -150,9 +150,9 @@ pub struct LockArgs {
     #[arg(long, conflicts_with = "now")]
     pub histograms: bool,
 
-    /// Count in process also under seccomp, small limits
+    /// Use the agent even under seccomp or small limits
     ///
-    /// There tiptoe would let the kernel count. Not with --kernel.
+    /// By default the kernel counts in such a process. Not with --kernel.
     #[arg(long)]
     pub force: bool,
 
@@ -191,13 +191,14 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if an option would do nothing: one that needs `--kernel` without it, or one of the agent with it.
+/// Fails if an option would do nothing: an option that needs `--kernel`, without it, or an option of the agent, with
+/// it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if args.kernel && args.force {
         let what = "--force does not go with --kernel: nothing enters the process";
         return Err(Failure::new(what).hint("leave out --force"));
     }
-    // As with --kernel, the default and `off` request no limit.
+    // The default and `off` are accepted, as with `--kernel`, because they request no limit.
     if args.now && !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
         let what = "--budget does not go with --now: nothing is traced";
         return Err(Failure::new(what).hint("leave out --budget"));

@@ -1,4 +1,4 @@
-// Threads for measurements by the wall clock. Each stays on one CPU, as in together.rs.
+// Threads for measurements by the wall clock. Each thread stays on one CPU, as in together.rs.
 #include <pthread.h>
 #include <sched.h>
 
@@ -11,7 +11,7 @@ static void stay_apart(int thread) {
         if (!CPU_ISSET(cpu, &allowed) || turn--) continue;
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
-        // If this fails two threads may share a CPU, and the rates are lower.
+        // The result is ignored: if this fails, two threads may share a CPU, and the rates are lower.
         sched_setaffinity(0, sizeof one, &one);
         return;
     }

@@ -1,7 +1,7 @@
 //! `tiptoe-dev bench resolve`: the rate at which threads can look up the probe of an address.
 //!
-//! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
-//! reader-writer lock, the usual way elsewhere. Rates are the lookups of all threads per second of wall time
+//! Addresses are random over all mappings, and each has a probe. `rwlock` looks up in the same page table under its
+//! reader-writer lock, as other tracers do. Rates are the lookups of all threads per second of wall time
 //! ([`crate::together`]). Cases alternate within each round.
 
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ fn add(table: &mut Table, question: &ResolveCase, mappings: usize, rates: &[f64]
     });
 }
 
-/// Adds the note, and returns the row's numbers.
+/// Returns a row with the rate, and adds a note with the rate of each thread.
 fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow {
     let (value, spread) = median_and_spread(rates);
     let each = value / f64::from(threads);
@@ -117,7 +117,7 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
     }
 }
 
-/// Adds a note: how many lookups could not be speculative while mappings changed.
+/// Adds a note on the lookups that were not speculative, because mappings changed during them.
 fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<ResolveCase, Vec<Measured>>) {
     let changed = measured
         .iter()

@@ -47,8 +47,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round needs a new process, because an agent keeps what it has learned of calls, and gets slower by
-        // that.
+        // Each round needs a new process, because an agent keeps what it has learned about call sites, and gets slower
+        // by that.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                     measured.push((case, times.each));
                     kept.extend(times.kept);
                 }
-                // This user may not open perf events, or this kernel has none.
+                // This user may not open perf events, or the kernel does not have them.
                 Err(error) if case.is_kernels() => {
                     refused.insert(case, error.to_string());
                 }
@@ -115,8 +115,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns depths 0 and 5 for every kind, more functions for `push`, and more threads for `push`, for a trap of ours,
-/// and for one of the kernel's.
+/// Returns the loads: depths 0 and 5 for every kind, many functions for `push`, and several threads for `push`, for a
+/// trap of ours and for a trap of the kernel.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -166,7 +166,7 @@ fn untraced(
         .collect()
 }
 
-/// The results of a case by load; `None` for a load that the case does not measure.
+/// The results of a case, by load. `None` for a load for which the case is not measured.
 struct Times {
     each: Vec<Option<Measured>>,
     /// The share of calls with a record, if calls are recorded.
@@ -209,7 +209,7 @@ fn traced(
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
         let times = times(target)?;
-        // A probe that counts nothing costs nothing. It would look cheap, so it must be an error.
+        // A probe that counted nothing would look cheap, so this must be an error.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
             _ => Ok(times.into()),

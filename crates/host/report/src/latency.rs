@@ -70,8 +70,8 @@ fn worse((a, a_calls): (&str, &Latency), (b, b_calls): (&str, &Latency)) -> Orde
     by_total.then_with(|| a.cmp(b))
 }
 
-/// Returns the heading, the events with the most time, each with its parts, and the total of the rest. `None` if no
-/// event was timed.
+/// Returns the lines of the table: its heading, the events with the most time, and the sum of the other events. The
+/// parts of an event are below it. `None` if no event was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));
@@ -99,12 +99,12 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
         add_parts(&mut grid, &columns, &event.by, options);
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
-    let events = counted(rest.len(), "more event");
+    let events = counted(rest.len() as u64, "more event");
     add_left_out(&mut grid, &columns, rest_ns, format!("in {events}"));
     Some(grid.lines(options))
 }
 
-/// Returns the columns. [`LEFT`] is among them only if a call was left without a return.
+/// Returns the columns. [`LEFT`] is one of them only if a call ended without a return.
 fn columns(timed: &[Timed]) -> Vec<Column> {
     let left = |(event, _): &Timed| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);
@@ -153,7 +153,7 @@ fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// Adds the total of the rows that are not shown, in the column of totals. Does nothing if all are shown.
+/// Adds the sum of the rows that are not shown to the column of totals. Does nothing if all rows are shown.
 fn add_left_out(
     grid: &mut Grid,
     columns: &Columns,

@@ -12,10 +12,10 @@ use crate::{Options, histogram, holds, now, printable};
 
 /// The number of blamed call sites in a row.
 const BLAMED: usize = 3;
-/// The share of the waiting time, in percent, from which on the report says that the holder is unknown.
+/// If the holder is unknown in at least this share of the waiting time, in percent, the report says so.
 const UNKNOWN: u64 = 5;
 
-/// Returns the tables with their headings, and the deadlocks. Empty if the session did not watch locks.
+/// Returns the tables and the deadlocks, each as a block of lines. Empty if the session did not watch locks.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let Some(locks) = &session.locks else {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns a deadlock's lines, and a hint that shows more.
+/// Returns the lines on a deadlock, with a hint at the command that shows it.
 fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
     let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
     let hint = format!(
@@ -51,7 +51,7 @@ fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
         .collect()
 }
 
-/// Returns the histograms of the waits for the locks with the most waiting time, then those of holds.
+/// Returns the histograms of waits, for the locks with the most waiting time, and then those of hold times.
 pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
     let rows = locks.rows.iter();
     let timed = rows.filter_map(|row| Some((name(row), row.histogram.as_ref()?)));
@@ -70,7 +70,7 @@ pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
     printable(lock) + &mode.unwrap_or_default()
 }
 
-/// Returns the time that a lock was waited for, marked if it is a lower bound or an estimate.
+/// Returns the time for which threads waited for a lock, with `>=` if it is a lower bound and `~` if it is an estimate.
 fn total(row: &Lock) -> String {
     let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
     let total = time(row.total_ns.saturating_add(early_ns) as f64);
@@ -82,7 +82,7 @@ fn total(row: &Lock) -> String {
     }
 }
 
-/// Returns the call site that waited most, and the number of others.
+/// Returns the call site with the most waiting time, and the number of other call sites.
 fn from(row: &Lock) -> String {
     let others = match row.callsites {
         0 | 1 => String::new(),
@@ -100,16 +100,17 @@ fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
     rows.iter().all(|row| row.kind == kind).then_some(kind)
 }
 
-/// Returns the binary with which all the locks' names begin, such as `memcached:`.
+/// Returns the binary, such as `memcached:`, if the names of all locks begin with it; otherwise an empty text.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
     let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and those without. The latter are one sum in the table, because they would push the
-/// waits off the screen. Without a wait in any row, or with `--top 0`, all rows are printed. A row with fewer returns at
-/// once than contended calls may have a wait, because it has a call whose end is unknown.
+/// Returns the rows with a wait, and the rows without one. The table shows only the sum of the latter, because they
+/// would push the waits off the screen. If no row has a wait, or with `--top 0`, all rows are returned as rows with a
+/// wait. A row with fewer returns at once than contended calls may have a wait too, because the end of one of its calls
+/// is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         let is_early = row.early.is_some() || row.left > 0;
@@ -191,16 +192,15 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// Returns the line on waits that began before the trace.
+/// Returns the line on the waits that began before the trace.
 fn early(lock: &Lock) -> Option<Below> {
     let early = lock.early.as_ref()?;
     let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
     let before = time(early.before_ns as f64);
     let unfinished = match early.unfinished {
         0 => String::new(),
-        1 if early.waits == 1 => ", and was not over when the trace ended".to_owned(),
-        1 => ", and 1 was not over when the trace ended".to_owned(),
-        some => format!(", and {} were not over when the trace ended", grouped(some)),
+        1 if early.waits == 1 => ", and did not end during it".to_owned(),
+        some => format!(", and {} did not end during it", grouped(some)),
     };
     let text = format!("{waits} began {before} or more before the trace{unfinished}");
     Some(Below::new(BELOW, text))
@@ -214,7 +214,7 @@ fn readers(lock: &Lock) -> Option<Below> {
     Some(Below::new(BELOW, text))
 }
 
-/// Returns the line on the lock's holders, or if they are unknown on the call sites that woke the waiters.
+/// Returns the line on the lock's holders. If they are unknown, the line is on the call sites that woke the waiters.
 fn blame(lock: &Lock, options: &Options) -> Option<Below> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }

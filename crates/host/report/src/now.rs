@@ -73,7 +73,8 @@ fn table(waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
     lines
 }
 
-/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds, or for its end.
+/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds, or for the end of the
+/// next one.
 pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));

@@ -6,7 +6,8 @@ use crate::grid::{self, Grid, common_prefix};
 use crate::number::{counted, grouped, percent, rate, share};
 use crate::{Options, notes, printable};
 
-/// Returns the heading, the busiest events, each with its parts, and the totals of the rest.
+/// Returns the lines of the table: its heading, the events with the highest counts, and the sums of the other events.
+/// The parts of an event are below it.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut events: Vec<&Event> = session.events.iter().collect();
     events.sort_by(|a, b| {
@@ -40,7 +41,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
 struct Shared<'a> {
     /// The beginning of all events' names, such as `uprobe:redis-server:`.
     prefix: &'a str,
-    /// What counts all events: the agent or the kernel. `None` if events differ.
+    /// The instrument that counts all events, the agent or the kernel. `None` if events have different ones.
     via: Option<&'static str>,
 }
 
@@ -101,8 +102,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate: at most that of the trace, because `time_enabled_ns`
-/// of an event in several processes is their sum.
+/// Returns the wall time by which an event's rate is computed. It is at most the length of the trace, because the
+/// `time_enabled_ns` of an event in several processes is the sum over the processes.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,
@@ -151,14 +152,15 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     }
 }
 
-/// Adds the sums of the rows that are not shown: of those that were hit, and of those that were not.
+/// Adds two rows for the events that are not shown: the sum of those that were hit, and the number of those that were
+/// not.
 fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);
     let count = more.iter().map(|event| event.scaled()).sum();
     grid.add_left_out(more.len(), "event", grouped(count));
     if !idle.is_empty() {
-        let events = counted(idle.len(), "event");
+        let events = counted(idle.len() as u64, "event");
         grid.add_sum(0.to_string(), format!("in {events} never hit"));
     }
 }

@@ -1,5 +1,5 @@
-//! What is printed while a trace runs, and the reports of one moment, of scopes and of cgroups, must look on a terminal
-//! of 80 columns as in `screens/NAME.txt`.
+//! All that is printed while a trace runs, and the reports of one moment, of scopes and of cgroups. On a terminal of 80
+//! columns each must look as in `screens/NAME.txt`.
 
 mod made;
 
@@ -276,7 +276,7 @@ fn stat_intervals(options: &Options) -> String {
     table.lines(&first, options) + &table.lines(&second, options) + &text(&stat(Some(2)), options)
 }
 
-/// What is printed in a terminal's width.
+/// A function that returns the text for a terminal of this width.
 type Screen = fn(&Options) -> String;
 
 const SCREENS: [(&str, Screen); 6] = [

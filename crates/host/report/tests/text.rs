@@ -175,7 +175,7 @@ fn interval_lines() {
 
 #[test]
 fn json_is_the_session() {
-    let line = json(&session()).unwrap();
+    let line = json(session()).unwrap();
     assert!(line.starts_with("{\"tiptoe\":\"") && line.ends_with("}\n"));
     assert_eq!(serde_json::from_str::<Session>(&line).unwrap(), session());
 }

@@ -1,6 +1,7 @@
 //! The JSON Schema of what `--json` prints, made from this crate's types and their documentation.
 //!
-//! Only tests have it, so that the command does not link schemars. `cargo run -p xtask -- schema` writes the file.
+//! Only test builds contain this module, so that the command does not link schemars. `cargo run -p xtask -- schema`
+//! writes the file.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,7 +15,7 @@ const FILE: &str = concat!(
     "/../../../docs/src/session.schema.json"
 );
 
-/// One line of `--json`. The last line is the session; the others are what the options ask for.
+/// One line of `--json`. The last line is the session; the options request the others.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -38,7 +39,7 @@ pub(crate) enum ViaWord {
     Kernel,
 }
 
-/// Returns the schema as the file has it.
+/// Returns the content of the schema's file.
 fn schema() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let schema = settings.into_generator().into_root_schema_for::<Line>();
@@ -51,7 +52,8 @@ fn schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Removes defaults, line breaks of descriptions and links to types. Removes `null` from keys that are absent instead.
+/// Removes defaults, line breaks of descriptions and links to types. Removes `null` from the types of optional keys,
+/// because an optional key is left out instead.
 fn tidy(schema: &mut Value) {
     let Value::Object(map) = schema else {
         schema.as_array_mut().into_iter().flatten().for_each(tidy);

@@ -153,12 +153,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     } else {
         *rip
     };
-    let Some(found) = shared.table.find(address) else {
+    let Some(found) = space::find_own_trap(shared, address) else {
         return false;
     };
-    if !shared.is_live(found.index) || !space::is_own_trap(shared, &found, address) {
-        return false;
-    }
     *rip = found.resume;
     // SAFETY: the page can be read, because the thread has just executed an instruction of it.
     let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };

@@ -20,7 +20,7 @@ pub enum Instrument {
     Watch,
     /// Waits for locks
     Lock,
-    /// Counts by perf's names of events
+    /// Counts of events by perf's names
     Stat,
 }
 
@@ -28,11 +28,11 @@ pub enum Instrument {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// All of it works.
+    /// The checked thing works.
     Ok,
-    /// A part of it works, or all of it in a poorer way.
+    /// A part of the checked thing works, or it works in a worse way.
     Part,
-    /// It does not work.
+    /// The checked thing does not work.
     No,
 }
 
@@ -53,10 +53,10 @@ pub struct CheckResult {
     pub fix: Option<Fix>,
 }
 
-/// E2BIG and EINVAL, the kernel's errors for attributes that it does not know.
+/// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// Below this limit, descriptors soon run out: a watch needs one for each thread and variable.
+/// With a lower limit, descriptors soon run out, because a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
 impl Instrument {
@@ -140,8 +140,8 @@ pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckResult> {
     ]
 }
 
-/// How to get capabilities. Root lacks them only in a container, which must be started with them.
-/// For other users they are set on tiptoe's file.
+/// How the user can get capabilities. Root lacks capabilities only in a container, which must be started with them.
+/// Other users get them by setting them on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
     root: bool,
@@ -156,7 +156,7 @@ impl Grant {
         }
     }
 
-    /// Returns the command if permission is missing, else `otherwise`.
+    /// Returns the command if the kernel refused for lack of permission, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -209,7 +209,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         Cap::Bpf,
         Cap::CheckpointRestore,
     ];
-    // cap_sys_admin includes the others, but not cap_sys_ptrace.
+    // cap_sys_admin includes all of these but cap_sys_ptrace.
     let has =
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
@@ -431,8 +431,8 @@ fn cgroups(can: &Capabilities) -> CheckResult {
     }
 }
 
-/// Returns the row of a system call that only newer kernels have: never `NO`, because nothing
-/// depends on the call.
+/// Returns the row of a system call that only newer kernels have. Its state is never `No`, because nothing depends on
+/// the call.
 fn system_call(name: &'static str, check: Check) -> CheckResult {
     match check {
         Ok(()) => CheckResult::ok(name, "known to this kernel"),

@@ -27,7 +27,7 @@ const FEATURES: [(&str, &[&str]); 6] = [
 ];
 
 impl Verdict {
-    /// Returns the verdict. `rows` must be all checks.
+    /// Returns the verdict. `rows` must contain all checks, because a check without a row would count as passed.
     pub fn new(can: &Capabilities, rows: &[CheckResult]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// Returns whether an instrument has any way to work, for this user's own programs.
+/// Returns whether an instrument works in at least one way, for this user's own programs.
 fn works(can: &Capabilities, instrument: Instrument) -> bool {
     let has_agent = can.membarrier_sync_core.is_ok() && can.executable_memfd.is_ok();
     let has_bpf = can.btf.is_ok() && can.bpf.iter().all(|(_, check)| check.is_ok());

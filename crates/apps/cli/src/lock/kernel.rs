@@ -22,7 +22,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         let what = "--via agent does not go with --kernel: only the kernel sees its own locks";
         return Err(Failure::new(what).hint("leave out --via"));
     }
-    // The default and `off` request no limit.
+    // The default and `off` are accepted, because they request no limit.
     if !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
         let what = "--budget does not go with --kernel: the kernel times each contended wait";
         return Err(Failure::new(what).hint("leave out --budget: the report says what it cost"));
@@ -65,10 +65,10 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, extras))
+    Ok(probe::print_outcome(outcome, output, &common, extras))
 }
 
-/// Returns the processes whose waits count; `None` for the whole system.
+/// Returns the processes whose waits are counted; `None` for the whole system.
 fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
     match common.all {
         true => Ok(None),

@@ -66,7 +66,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, extras))
+    Ok(probe::print_outcome(outcome, output, &common, extras))
 }
 
 /// Prints what the threads of each process wait for now.
@@ -81,14 +81,10 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     for pid in pids {
         let session = tiptoe_collector::lock_waits_now(*pid)?;
-        reports.push(probe::rendered(
-            &session,
-            &output,
-            common,
-            ReportExtras::default(),
-        )?);
+        let report = probe::rendered(session, &output, common, ReportExtras::default())?;
+        reports.push(report);
     }
-    // A JSON report is one line; an empty line separates others.
+    // A JSON report is one line. Text reports are separated by an empty line.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,8 @@
-//! `stress`: each thread only reserves and releases slots, in pairs: for itself or, a given percentage of pairs, for a
-//! CPU.
+//! `stress`: threads that only reserve and release slots, in pairs. A given percentage of the pairs is for a CPU, the
+//! others are for the thread itself.
 //!
-//! Times are wall time of pinned threads that begin together ([`crate::together`]). The time is *waiting* in which a
-//! thread checks a held lock or sleeps for it. It is *asleep* in which a thread neither runs nor is ready to run.
+//! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while it
+//! checks a held lock or sleeps for it. It is *asleep* while it neither runs nor is ready to run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) struct Measured {
     pub(super) cpu_ns: f64,
     /// The share of time in which threads waited for each other.
     pub(super) waiting: f64,
-    /// The share of time in which they slept.
+    /// The share of time in which threads slept.
     pub(super) asleep: f64,
 }
 
@@ -167,7 +167,8 @@ impl Act<Measured> for Pairs {
     }
 }
 
-/// Returns a thread's requests of a batch. A percentage of them, evenly spread, is for CPUs in turn.
+/// Returns the requests of a thread's batch. `cpu_targets` percent of them, evenly spread, are for CPUs, each for the
+/// next one.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

@@ -1,10 +1,10 @@
-//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`: `parallel` workers take
-//! batches, and a batch creates its threads, wakes them and joins them.
+//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers take
+//! batches. For each batch a worker creates threads, wakes them and joins them.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` makes
-//! the same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the
-//! same round; its interval shows how much of it is chance. For comparison there are `none`, the threads alone, and
-//! `kernel`, whose threads inherit kernel events. Each case is also printed in perf's form.
+//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` makes the
+//! same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the same
+//! round. The interval of that difference shows how much of it is chance. For comparison, the threads of `none` make no
+//! calls, and those of `kernel` inherit kernel events. Each case is also printed in perf's form.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::table::{Table, TableRow, interval, median_and_spread};
 pub struct Thread {
     /// The number of batches, over all workers.
     pub repeat: u32,
-    /// The slots of each thread; for `kernel`, its breakpoints.
+    /// The slots of each thread, or in `kernel` the breakpoints of each thread.
     pub breakpoints: u32,
     /// The number of workers.
     pub parallel: u32,
@@ -33,7 +33,7 @@ pub struct Thread {
     pub rounds: usize,
 }
 
-/// What the threads of a case do in addition.
+/// What the threads of a case do besides starting and ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Case {
     None,
@@ -80,7 +80,7 @@ impl Thread {
         let mut measured: BTreeMap<Case, Vec<Measured>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
-                // Every other round is reversed, so that no case always follows the same other one.
+                // Every other round is reversed, so that a case does not always follow the same other case.
                 let turn = match round.is_multiple_of(2) {
                     true => turn,
                     false => cases.len() - 1 - turn,
@@ -160,7 +160,7 @@ impl Thread {
     }
 }
 
-/// Adds notes: how much longer each case takes than `ideal` in the same rounds.
+/// Adds a note for each case: how much longer it takes than `ideal` in the same rounds.
 fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<Measured>>) {
     let ideal = measured.get(&Case::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);
@@ -206,7 +206,7 @@ impl Act<Measured> for Thread {
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    // Relaxed: a worker needs nothing but the number.
+                    // Relaxed: a worker needs only a unique number, and no data is handed over with it.
                     let next = || {
                         let order = Ordering::Relaxed;
                         batches.fetch_update(order, order, |left| left.checked_sub(1))
@@ -230,7 +230,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: a thread needs nothing but a unique number.
+                // Relaxed: a thread needs only a unique number.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));
@@ -240,7 +240,7 @@ impl Thread {
         });
     }
 
-    /// Runs one thread of a batch.
+    /// Does the work of one thread of a batch.
     fn live(&self, slots: &impl Slots, task: u64, is_done: &AtomicU32) {
         let request = |holder: u32| {
             let target = Target::Task { task, cpu: None };

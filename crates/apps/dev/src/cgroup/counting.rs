@@ -12,10 +12,10 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// The events that perf counts. If more are needed, they are repeated.
+/// The events that perf counts. If a case needs more events, these are repeated.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that are read at each switch to another cgroup. The first must be a clock, whose count is compared with
-/// its times.
+/// The events that are read at each switch to another cgroup. The first must be a clock, because its count is compared
+/// with its enabled time.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
@@ -26,7 +26,7 @@ const READ: [&str; 4] = [
 const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch { \
      @ns[cgroup] = sum(nsecs - @last[cpu]); @switches[cgroup] = count(); @last[cpu] = nsecs; }";
 
-/// What counts while the tasks switch.
+/// The tool that counts while the tasks switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Nobody,
@@ -38,11 +38,11 @@ pub(super) enum Case {
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe, which reads this many events; with none it reads the tasks' own counts.
+    /// tiptoe, which reads this number of events at switches. With 0 it uses the tasks' own counts.
     Tiptoe {
         events: usize,
     },
-    /// tiptoe without events, which counts on each CPU at switches.
+    /// tiptoe, which reads no events, but charges time, faults and switches on each CPU at switches.
     PerCpu,
 }
 
@@ -64,10 +64,10 @@ impl Case {
     }
 }
 
-/// The counting, which stops when this is dropped.
+/// The running tool. It stops when this is dropped.
 pub(super) enum Counting {
     Nobody,
-    /// The set of the system first, if there is one.
+    /// Sets of perf's events. The set of the whole system is first, if there is one.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -92,7 +92,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does for each interval. Does nothing for a tool that reads by itself.
+    /// Reads all counts, as the tool does in each interval. Does nothing for a tool that reads by itself.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Nobody | Counting::Bpftrace(_) => {}
@@ -127,7 +127,7 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // Both calls fail only if it has ended by itself.
+            // Both calls fail only if bpftrace has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }

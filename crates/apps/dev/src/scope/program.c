@@ -1,10 +1,8 @@
-// The program that `tiptoe-dev bench scope` measures. Each line of its stdin is a question; each answer is one line.
-//   scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads
-//   inner THREADS MS      the same inside another scope
-//   many THREADS MS       the same with a hundred scopes in turn
-//   clock THREADS MS      two system calls for the thread's CPU time
-//   counter THREADS MS    two readings of the time stamp counter
-//   traced                1 if a tracer uses scopes
+// The program that `tiptoe-dev bench scope` measures. Each line of its stdin is a question, and each answer is one
+// line. scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads inner
+// THREADS MS      the same inside another scope many THREADS MS       the same with a hundred scopes in turn clock
+// THREADS MS      two system calls for the thread's CPU time counter THREADS MS    two readings of the time stamp
+// counter traced                1 if a tracer uses scopes
 #define _GNU_SOURCE
 #define TIPTOE_IMPLEMENTATION
 #include "tiptoe.h"

@@ -1,10 +1,9 @@
 //! The code that runs in the borrowed thread, and the parameters that it carries.
 //!
-//! The image is position-independent: [`Params`], then code. It is written into unused bytes of a
-//! text page (the *cave*). There it maps two pages (the *home*: image, then [`Mailbox`]), copies
-//! itself home, and drops the cave's page, which restores the file's bytes. Home stays mapped,
-//! because code cannot unmap the page that it runs in. The next injection starts at home and needs
-//! no cave.
+//! The image is position-independent: [`Params`], then code. It is written into unused bytes of a text page (the
+//! *cave*). From there the code maps two pages (the *home*: image, then [`Mailbox`]), copies the image home, and drops
+//! the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap the page that it runs
+//! in. The next injection starts at home and needs no cave.
 //!
 //! # Rules of the code
 //! 1. It must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
@@ -65,7 +64,7 @@ pub(super) struct Params {
     pub all_signals: u64,
     /// The program's own signal mask.
     pub mask: u64,
-    /// The slices of about 0.06 ms without a heartbeat after which tiptoe is taken for dead.
+    /// The number of slices of about 0.06 ms after which, without a heartbeat, the stub assumes that tiptoe is dead.
     pub lease: u64,
     /// One of `crate::inject::restart::Restart`.
     pub restart: u64,
@@ -86,7 +85,7 @@ pub(super) struct Mailbox {
     pub heartbeat: u32,
     /// tiptoe's: non-zero asks the stub to give up.
     pub abandon: u32,
-    /// The stub's: one of `left`.
+    /// The stub's: one of `departure`, or 0.
     pub left: u32,
     /// The stub's: the result of dropping the cave's page.
     pub cave_result: i32,
@@ -133,8 +132,8 @@ pub(super) mod state {
 
 /// The values of [`Mailbox::left`].
 pub(super) mod departure {
-    /// No code of ours is called any more. Next, the program's signal mask is restored, and its
-    /// pending handlers run.
+    /// The thread calls no code of ours any more. Next, the program's signal mask is restored, and the pending handlers
+    /// run.
     pub const RETURNING: u32 = 1;
     /// The thread is back in the program.
     pub const RETURNED: u32 = 2;

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_can_be_injected() {
-    // PTRACE_SEIZE refuses an ending thread with EPERM, like another user's.
+    // PTRACE_SEIZE refuses an ending thread with EPERM, as it refuses a thread of another user.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -13,8 +13,8 @@ fn a_process_whose_first_thread_has_ended_can_be_injected() {
     }
 }
 
-/// Regression: tiptoe read through the first thread's /proc folder, and took that thread's end for
-/// the process's.
+/// Regression: tiptoe read through the first thread's /proc folder, and took the end of that thread for the end of the
+/// process.
 #[test]
 fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
     let target = Target::start("loops", &["leaves"], 3);
@@ -86,7 +86,7 @@ fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each search stops this thread once, which is a context switch.
+            // Each search stops this thread once. Such a stop is a context switch, so switches count searches.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);

@@ -82,7 +82,7 @@ fn a_second_run_does_not_measure() {
     assert_eq!(run.calibrated(), Some(Calibration::Cached));
 }
 
-/// Regression: such a price was kept, and used until the next boot.
+/// Regression: a price was kept although the state had changed while it was measured, and was used until the next boot.
 #[test]
 fn a_price_of_a_state_that_did_not_last_was_kept() {
     thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
@@ -149,7 +149,7 @@ fn a_price_of_another_state_or_key_is_measured_again() {
     }
 }
 
-/// Regression: after each change of the CPUs' state, a run measured again.
+/// Regression: each change between states that had been measured before made a run measure again.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");

@@ -104,7 +104,7 @@ fn holders_are_named_if_they_are_known() {
         ..row.clone()
     };
     assert!(!text(&row(20)).contains("unknown"), "less than 5%");
-    // Regression: one holder that was seen for a hundredth of the time had `100.0%`.
+    // Regression: the only known holder had `100.0%`, although it was known for a hundredth of the time.
     let mostly_unknown = text(&row(198_000));
     for part in ["0.5%", "0.3%", "0.2%", "unknown 99.0% of the time"] {
         assert!(mostly_unknown.contains(part), "{part}: {mostly_unknown}");
@@ -146,7 +146,7 @@ fn waits_from_before_the_trace_are_lower_bounds() {
     let text = blocks(&session, &Options::default()).concat();
     assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
     let rest = [
-        "         2 waits began 500ms or more before the trace, and 1 was not over when the trace ended",
+        "         2 waits began 500ms or more before the trace, and 1 did not end during it",
         "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
         "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
     ];
@@ -255,7 +255,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         all.contains("free_29") && !all.contains("never slept"),
         "{all}"
     );
-    // One row is no longer than its sum, and without a wait the locks are all that there is.
+    // A single row takes no more room than a sum, and if no row has a wait there is nothing else to show.
     for (waits, none) in [(2, 1), (0, 30)] {
         let shown = shown(waits, none, None);
         assert!(
@@ -265,7 +265,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
     }
 }
 
-/// Calls whose wait could not be recorded were in the sum of those that never slept.
+/// Calls whose wait could not be recorded were in the sum of the rows without a wait.
 #[test]
 fn a_call_that_ended_in_an_unknown_way_was_said_never_to_sleep() {
     let unknown = |at_once| Lock {

@@ -1,4 +1,4 @@
-//! The sentence of each note that a session has. Nothing else has these words.
+//! The sentence of each kind of note. These words must be nowhere else.
 //!
 //! Names of processes, functions, files and cgroups come from the traced program or its user, so [`sentence`] escapes
 //! them.
@@ -9,19 +9,19 @@ use tiptoe_session::{
     ProcessNote, ScopeNote, StatNote, VariableEnd, WatchNote,
 };
 
-use crate::number::plural;
+use crate::number::counted;
 use crate::{cost, printable};
 
-/// The most items of a list to name.
+/// The most items of a list that a sentence names.
 const FEW: usize = 8;
-/// The most events to name that the kernel counts instead of the agent.
+/// The most events that a sentence names if the kernel counts them instead of the agent.
 const FEW_EVENTS: usize = 3;
 /// How programs get scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
-/// Returns the note in words. Remarks beside events are a few words each, others one sentence.
+/// Returns the note in words: one sentence, or a few words for a remark beside an event.
 pub(crate) fn sentence(note: &Note) -> String {
-    // Escapes the names in it: the words themselves have nothing to escape.
+    // The whole sentence is escaped, because the names in it may contain escape sequences. Its own words contain none.
     printable(&match note {
         Note::Process(note) => of_process(note),
         Note::Function(note) => of_function(note),
@@ -111,7 +111,7 @@ fn of_process(note: &ProcessNote) -> String {
     }
 }
 
-/// Returns what the program did, and what followed.
+/// Returns what the program did, and what happened then.
 fn end(cause: EndCause) -> (&'static str, &'static str) {
     let what = match cause {
         EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
@@ -460,18 +460,13 @@ fn named(process: &Process) -> String {
     words.trim_end().to_owned()
 }
 
-/// Names the first items of a list, and the number of the others.
+/// Returns the first items of a list, and the number of the others.
 fn few(all: &[String], most: usize) -> String {
     let first = all[..all.len().min(most)].join(", ");
     match all.len().saturating_sub(most) {
         0 => first,
         more => format!("{first} and {more} more"),
     }
-}
-
-/// Returns a number and its noun, without separators.
-fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {}", plural(count, noun))
 }
 
 fn seconds(ns: u64, decimals: usize) -> String {

@@ -1,4 +1,4 @@
-//! Counts as CSV. Each line has all columns, whatever the options.
+//! Counts as CSV. Each line has all columns, whatever the options are.
 
 use tiptoe_session::{Count, CountState, Counts, Stat};
 

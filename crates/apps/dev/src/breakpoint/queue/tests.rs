@@ -1,4 +1,4 @@
-//! Results that theory gives without a simulation.
+//! Compares simulations with results that theory gives.
 
 use tiptoe_breakpoint::{Geometry, Registers};
 use tiptoe_schedule::simulate::Random;
@@ -32,7 +32,7 @@ fn exponential(random: &mut Random) -> Ps {
     (-unit.ln() * 1e6) as Ps
 }
 
-/// Waiters check all the time, for ever. Only holding takes time.
+/// CPUs that wait check the lock for ever and never sleep. Only holding the lock takes time.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -45,8 +45,8 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
     Machine::new(costs, cpus, 1, OneLock { hold, think }, 1).run(10_000, 1_000_000)
 }
 
-/// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine each waits for `hold * load
-/// / (2 * (1 - load))`, in any order of service.
+/// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine the mean wait is `hold * load
+/// / (2 * (1 - load))`, in whatever order the calls are served.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
@@ -96,7 +96,7 @@ fn every_sleeper_is_woken() {
     for cpus in [2, 5, 50] {
         let seen = one_lock(&costs, cpus, 1_000_000, |_| 10_000);
         assert!(seen.slept > 0 && seen.done > 10_000, "{cpus}: {seen:?}");
-        // Between two holds there is at most one wake.
+        // There is at most one wake between two holds.
         let held = seen.done as f64 * 1e6 / seen.time as f64;
         assert!((0.98..=1.0).contains(&held), "{cpus}: {held}");
     }
@@ -184,7 +184,7 @@ const QUEUE: Queue = Queue {
     ms: 2,
 };
 
-/// Regression: the spread was only that of the random numbers, so two runs differed by far more than their spreads.
+/// Regression: the spread came only from the random numbers, so two runs differed by far more than their spreads.
 #[test]
 fn a_simulation_spreads_as_far_as_its_inputs() {
     let task = LockTimes {

@@ -101,7 +101,7 @@ impl CallSession {
         let pid = shared.pid.load(Relaxed); // constant within a session
         let session = shared.claims.session()?;
         let data = shared.data()?;
-        let slab = hit::settle(shared, &data, pid, session).unwrap_or(0);
+        let slab = hit::give_slab(shared, &data, pid, session).unwrap_or(0);
         Some(CallSession { shared, data, slab })
     }
 

@@ -159,7 +159,7 @@ extern "C" fn constructor() {
             }
             // This is the program's only thread. It gets its slab now, because its first hit may come when a sandbox
             // forbids system calls.
-            hit::settle_caller();
+            hit::give_slab_to_caller();
         }
         Err(errno) => {
             refuse(passed.data, errno);

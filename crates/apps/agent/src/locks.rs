@@ -141,7 +141,7 @@ fn new_slab() -> Option<u64> {
     let pid = state.pid.load(Relaxed); // constant within a session
     let session = state.claims.session()?;
     let data = state.data()?;
-    let slab = hit::settle(state, &data, pid, session);
+    let slab = hit::give_slab(state, &data, pid, session);
     if slab.is_none() {
         data.add(0, state.lock_slot()? + UNSEEN);
     }

@@ -53,7 +53,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
     }
 
     /// Returns whether the loader calls this address to choose a function.
-    pub fn have(&mut self, address: u64) -> bool {
+    pub fn contain(&mut self, address: u64) -> bool {
         if !self.code.contains(&address) {
             self.read(address);
         }
@@ -81,7 +81,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // The count matters only up to the first that is not kept.
+                // Counting stops at the first resolver that is not kept: the count then says that some are missing.
                 *count > MOST_KEPT
             });
         }

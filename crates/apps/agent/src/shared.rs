@@ -135,12 +135,12 @@ pub fn create() -> Result<&'static Shared, Errno> {
     let room = PageAllocator::new(LASTING)?;
     let at = room.at;
     memory::wipe_on_fork(at, WIPED)
-        .and_then(|()| furnish(room))
+        .and_then(|()| lay_out(room))
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
 /// Lays the state out. The part that a fork wipes must be first.
-fn furnish(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
+fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 4] = room.slice(4)?.as_array().ok_or(Errno(12))?;
     let [used, here, signals_owner, gate] = words;
@@ -299,7 +299,7 @@ impl Shared {
     }
 
     /// Returns the address and length of everything that outlives a session. The descriptors are first.
-    pub fn kept(&self) -> (u64, u64) {
+    pub fn lasting_range(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 

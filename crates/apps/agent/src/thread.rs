@@ -61,7 +61,7 @@ pub fn set_mask(mask: u64) -> u64 {
 /// the new session.
 pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
-    wait_until_gone(shared, former);
+    wait_until_ended(shared, former);
 }
 
 /// Starts the thread for the session that [`Shared`] holds.
@@ -94,12 +94,12 @@ pub fn retire(shared: &Shared) {
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
-    wait_until_gone(shared, tid);
+    wait_until_ended(shared, tid);
     shared.must_retire.store(false, Ordering::Release); // no thread reads it now
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
-pub fn stand_in(shared: &Shared) {
+pub fn end_session_here(shared: &Shared) {
     // No signal handler must run here: it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     end(shared, LeaveReason::Confined);
@@ -116,7 +116,7 @@ fn end(shared: &Shared, why: LeaveReason) {
 }
 
 /// Waits until the kernel no longer knows the thread, at most about 5 s.
-fn wait_until_gone(shared: &Shared, tid: u32) {
+fn wait_until_ended(shared: &Shared, tid: u32) {
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     for _ in 0..50_000 {
         if tid == 0 || !thread_alive(pid, tid) {

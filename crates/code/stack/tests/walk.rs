@@ -44,8 +44,8 @@ static int on_mutex(int) { std::lock_guard lock(held); return 1; }
 static int on_condition(int) {
     std::mutex own;
     std::unique_lock lock(own);
-    std::condition_variable never_told;
-    never_told.wait(lock, [] { return false; });
+    std::condition_variable never_notified;
+    never_notified.wait(lock, [] { return false; });
     return 1;
 }
 static int on_future(int) { return never.get_future().get(); }

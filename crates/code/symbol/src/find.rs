@@ -67,8 +67,8 @@ impl Image {
 
     /// Returns the function that covers a link-time address. A function of unknown size extends to the next.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
-        let behind = self.functions.partition_point(|f| f.address <= address);
-        let before = self.functions[..behind].iter().rev().take(MAX_NESTING);
+        let after = self.functions.partition_point(|f| f.address <= address);
+        let before = self.functions[..after].iter().rev().take(MAX_NESTING);
         let mut before = before.enumerate();
         let covers = |(at, f): (usize, &&Function)| match f.size {
             0 => at == 0 && self.in_same_range(f.address, address),

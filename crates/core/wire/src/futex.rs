@@ -102,7 +102,7 @@ pub mod head {
     /// The mean number of skipped waits between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
     /// The weight of the next timed wait; 0 while each is timed.
-    pub const STANDS_FOR: u32 = 13;
+    pub const NEXT_WEIGHT: u32 = 13;
     /// The state of the generator of gaps.
     pub const SEED: u32 = 14;
     /// The number of calls that found no room among the entries.

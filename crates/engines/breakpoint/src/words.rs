@@ -1,4 +1,4 @@
-//! Words of the state. A word outside it reads as 0 and is not written. Nothing here panics,
+//! Words of the state. A word outside the state reads as 0 and is not written. Nothing here panics,
 //! because another process that shares the memory may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};

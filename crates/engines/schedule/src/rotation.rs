@@ -99,7 +99,7 @@ impl Rotation {
     }
 
     /// Gives the slots of the longest running events to the longest waiting. If a slot cannot be
-    /// changed, it and later ones stay.
+    /// changed, this slot and later ones keep their events.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {

@@ -1,3 +1,5 @@
+//! One PMU of a context, and the groups that count on it.
+
 use alloc::vec::Vec;
 
 use crate::homes::{HomeIndex, Homes};

@@ -335,8 +335,8 @@ impl Module {
         modules[0].name = name.unwrap_or_default();
         for library in libraries {
             if let Ok(object) = Object::of_program(&library) {
-                let apart = modules.len() as u64 * LIBRARY_APART;
-                modules.push(Module::unmapped(object, library, apart));
+                let distance = modules.len() as u64 * LIBRARY_DISTANCE;
+                modules.push(Module::unmapped(object, library, distance));
             }
         }
         modules
@@ -361,7 +361,7 @@ impl Module {
 }
 
 /// The distance between made-up load addresses, so that no two libraries overlap.
-const LIBRARY_APART: u64 = 1 << 40;
+const LIBRARY_DISTANCE: u64 = 1 << 40;
 
 /// Returns the libraries that the loader would map, asked as ldd(1) does.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {

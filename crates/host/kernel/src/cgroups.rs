@@ -379,7 +379,7 @@ impl Cgroups {
         }
         [checks.hidden, checks.surplus] = self.off;
         checks.unended = self.unended;
-        checks.untold = u64::from(programs::first_word(&self.bpf));
+        checks.lost_reports = u64::from(programs::first_word(&self.bpf));
         checks.missed = programs::all(&self.bpf).map(programs::missed).sum();
         Ok((checks, times))
     }

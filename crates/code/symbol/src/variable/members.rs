@@ -145,9 +145,9 @@ impl<'d> Search<'_, 'd> {
                             Some(size) => size,
                             None => types::size(self.units, type_of)?.unwrap_or(4),
                         };
-                        let behind = member.unsigned(dw::DW_AT_bit_offset).unwrap_or(0);
+                        let bits_after = member.unsigned(dw::DW_AT_bit_offset).unwrap_or(0);
                         let start = base.wrapping_add(offset).wrapping_add(holder);
-                        let end = start.wrapping_mul(8).wrapping_sub(behind);
+                        let end = start.wrapping_mul(8).wrapping_sub(bits_after);
                         end.wrapping_sub(count)
                     }
                 };

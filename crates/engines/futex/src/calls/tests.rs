@@ -282,7 +282,7 @@ fn skipped_waits_are_counted_and_weighted() {
     let counts = [entry::CALLS, entry::WOKEN, entry::AT_ONCE, entry::EPISODES];
     thread.begins(&call(WAKE, 6), || None, no_clock, |_| 0);
     words.store(head::NEXT as usize, 4);
-    words.store(head::STANDS_FOR as usize, 4);
+    words.store(head::NEXT_WEIGHT as usize, 4);
     for result in [0, -11, 0] {
         thread.begins(&call(WAIT, 5), || None, no_clock, |_| 0);
         thread.ends(0x7000, result, no_clock, |ticks| ticks, |_| 0);
@@ -307,7 +307,7 @@ fn a_wait_seen_twice_has_weight_one() {
     let waits = Activities::new(words);
     let beginning = || waits.beginnings()[0].expect("it is on");
     words.store(head::NEXT as usize, 2);
-    words.store(head::STANDS_FOR as usize, 9);
+    words.store(head::NEXT_WEIGHT as usize, 9);
     thread.begins(&call(WAIT, 5), || None, no_clock, |_| 0);
     let first = beginning();
     waits.mark_seen(0, first, 150);

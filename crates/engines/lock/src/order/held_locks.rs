@@ -185,7 +185,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
 /// Reports a fault of one thread, once per pair of call sites.
 fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
-    if graph::is_news(wanted.node, places) {
+    if graph::is_new_fault(wanted.node, places) {
         let steps = vec![Step::new(entry.side, wanted.side)];
         report::send(&Report { fault, steps });
     }

@@ -80,7 +80,7 @@ pub(super) fn rows(
 }
 
 fn key(row: &WaitSums, by: Option<LockBy>, stack: &[u64]) -> Key {
-    let apart = match by {
+    let grouping = match by {
         None | Some(LockBy::Callsite) => stack.first().copied().unwrap_or(0),
         Some(LockBy::Type) => 0,
         Some(LockBy::Lock) => row.key.lock,
@@ -90,7 +90,7 @@ fn key(row: &WaitSums, by: Option<LockBy>, stack: &[u64]) -> Key {
         Some(LockBy::Cgroup) => row.key.cgroup,
     };
     let traits = row.key.traits;
-    (traits.kind(), traits.mode(), traits.outcome(), apart)
+    (traits.kind(), traits.mode(), traits.outcome(), grouping)
 }
 
 /// What names rows.

@@ -17,7 +17,7 @@ use crate::request::Error;
 
 /// The most removed cgroups to keep, unless half of the spare room is less. If there are more, all
 /// are forgotten, and their counts are added to their nearest existing ancestors.
-const MOST_GONE: usize = 512;
+const MOST_REMOVED: usize = 512;
 
 /// Reads one of the counts that a task's own fields have.
 type Field = fn(&CpuCounts) -> u64;
@@ -192,7 +192,7 @@ impl CountSource for ByCgroup {
             .iter()
             .filter_map(|(id, node)| node.is_removed.then_some(id))
             .collect();
-        if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
+        if gone.len() <= MOST_REMOVED.min(self.cgroups.spare() / 2) {
             return Ok(());
         }
         let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_removed);
@@ -360,7 +360,7 @@ fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
         (checks.moved, CgroupFault::MovedTasks),
         (checks.no_slot, CgroupFault::NoRoomForCgroup),
         (checks.unread, CgroupFault::UnreadEvents),
-        (checks.untold, CgroupFault::NoRoomForChange),
+        (checks.lost_reports, CgroupFault::NoRoomForChange),
     ];
     let found = faults.into_iter().filter(|(count, _)| *count > 0);
     found

@@ -137,11 +137,11 @@ fn holders_are_reported_if_nearly_all_are_known() {
             (Some(name), None) | (None, Some(name)) => name.clone(),
             _ => String::new(),
         };
-        let told = row.holders.iter().map(|one| (name(one), one.total_ns));
-        let told: Vec<(String, u64)> = told.collect();
+        let reported = row.holders.iter().map(|one| (name(one), one.total_ns));
+        let reported: Vec<(String, u64)> = reported.collect();
         let want = want.unwrap_or_default().iter();
         let want: Vec<(String, u64)> = want.map(|(name, ns)| ((*name).to_owned(), *ns)).collect();
-        assert_eq!(told, want);
+        assert_eq!(reported, want);
         let known: u64 = want.iter().map(|(_, ns)| ns).sum();
         let unknown = (!want.is_empty()).then_some(300 - known);
         assert_eq!(row.unknown_ns, unknown);
@@ -154,7 +154,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(0x60, 285), (UNKNOWN, 15)], Some(&[("0x60", 285)]));
     check(&[(0x60, 280), (UNKNOWN, 20)], None);
     check(&[(0x60, 200)], None);
-    // The lock's word was no thread's id.
+    // The lock's word contained a number that is no thread's id.
     check(&[(0x60, 200), (thread(8), 100)], None);
     check(&[(UNSEEN, 300)], None);
 }

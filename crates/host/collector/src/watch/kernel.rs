@@ -54,12 +54,12 @@ pub(super) trait InKernel {
     }
 
     /// Disables the events if the allowance is used up, unless they disable themselves. Returns the
-    /// time within which that must be checked again.
+    /// time within which the allowance must be checked again.
     fn rest(&mut self) -> Result<Duration, Error> {
         Ok(TICK)
     }
 
-    /// As [`Breakpoints::move_to_threads`].
+    /// Does the work of [`Breakpoints::move_to_threads`]; `None` if the form cannot move.
     fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
         Ok(None)
     }
@@ -102,7 +102,7 @@ impl InKernel for ThreadBreakpoints {
 
 impl ThreadBreakpoints {
     pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
-        // Must be kept, because the events no longer exist when the counts are read.
+        // The summary must be kept, because the events no longer exist when the counts are read.
         let attached = kernel.set.attached();
         ThreadBreakpoints { kernel, attached }
     }
@@ -194,7 +194,7 @@ impl<F: InKernel> Breakpoints for F {
         Ok(self.kernel().set.hits(variable)?)
     }
 
-    /// Includes the BPF program.
+    /// Returns the cost of a hit with the BPF program's own time.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
         let set = &self.kernel().set;
         let times = set.times()?;

@@ -1,6 +1,6 @@
-//! Follows variables behind pointers: if the pointers lead to another object, the watch moves
-//! there. Until the pointers are first set, the breakpoint is at an address that no program may
-//! map.
+//! Follows variables to which pointers lead: if the pointers lead to another object, the watch
+//! moves there. Until the pointers are first set, the breakpoint is at an address that no program
+//! may map.
 
 use tiptoe_session::{Note, WatchNote};
 use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};

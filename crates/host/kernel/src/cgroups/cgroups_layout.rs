@@ -112,7 +112,7 @@ pub struct CountFaults {
     /// Events that a CPU could not read.
     pub unread: u64,
     /// Reports for which the ring had no room.
-    pub untold: u64,
+    pub lost_reports: u64,
     /// Switches at which no program ran, because one was already running on that CPU.
     pub missed: u64,
     /// By tasks: switches of the system that no task accounts for, because the kernel hides some, whose counts are

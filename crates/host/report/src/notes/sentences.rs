@@ -440,6 +440,7 @@ fn of_watch(note: &WatchNote) -> String {
         ),
         WatchNote::SourcesUnread { file } => format!(
             "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
+        ),
         WatchNote::NotAccounted { threads } => format!(
             "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
             counted(*threads, "thread")

@@ -59,7 +59,7 @@ fn probes(space: &Space) {
     let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
         let at = file_offset(0, u64::from(probe) * 16 * PAGE);
-        writer.add_probe(at, probe).expect("room");
+        writer.add_probe(at, probe, |_| false).expect("room");
     }
 }
 
@@ -104,7 +104,7 @@ fn compare(space: &Space, cells: &Cells) {
         );
         let probe = cell.filter(|(file, offset)| *file == 0 && offset % 16 == 0 && *offset < 1024);
         let probe = probe.map(|(_, offset)| (offset / 16) as u32);
-        assert_eq!(space.find(address * PAGE).value(), probe);
+        assert_eq!(space.find(address * PAGE, 1, |_| true).value(), probe);
     }
     let writer = space.write(1).expect("no writer holds the space");
     let all = writer.mappings().map(|mapping| {

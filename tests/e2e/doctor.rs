@@ -181,7 +181,13 @@ fn what_the_verdict_promises_works() {
     let (roots, users) = (program(&["env"]), program(&of_user));
     let perf = ["watch", "stat", "system-wide counts"];
     let agent = ["probe", "lock", "watch"];
-    let whose: [(&str, &WaitingTarget, &dyn Fn() -> Command, &[&str]); 5] = [
+    type Whose<'a> = (
+        &'a str,
+        &'a WaitingTarget,
+        &'a dyn Fn() -> Command,
+        &'a [&'a str],
+    );
+    let whose: [Whose<'_>; 5] = [
         ("root", &roots, &command, &[]),
         ("a user", &users, &|| user.with(&[]), &[]),
         (

@@ -148,8 +148,10 @@ fn notes_with_different_causes_were_folded() {
         Note::from(KernelNote::Traces { pid, why })
     };
     let (musl, seccomp) = ("process PID runs on musl", "process PID is under seccomp");
-    let mut session = Session::default();
-    session.notes = (1..=9).map(|pid| by_kernel((pid, musl))).collect();
+    let mut session = Session {
+        notes: (1..=9).map(|pid| by_kernel((pid, musl))).collect(),
+        ..Session::default()
+    };
     session.notes.push(by_kernel((10, seccomp)));
     let mut live = LiveNotes::default();
     let printed = session.notes.iter().filter_map(|note| live.line(note));

@@ -56,12 +56,12 @@ fn the_kernel_counts_if_no_descriptor_is_free() {
 #[test]
 fn the_kernel_counts_if_the_address_space_is_limited() {
     by_kernel(
-        &["prlimit", "--as=152000000"],
+        &["prlimit", "--as=156000000"],
         &target("hot"),
         FUNCTIONS,
         "RLIMIT_AS",
     );
-    let limits = ["prlimit", "--as=152000000"];
+    let limits = ["prlimit", "--as=156000000"];
     let waiting = WaitingTarget::through(&limits, &target("hot"), &["2", "1000"]);
     let report = waiting.count(&Probe::new(FUNCTIONS).with(&["--force"]), FUNCTIONS);
     assert_eq!(report.via("agent"), FUNCTIONS.len(), "{:#}", report.value);

@@ -52,13 +52,19 @@ fn faults_in(
         let mut file = None;
         for (index, piece) in pieces.iter().enumerate().skip(1).step_by(2) {
             let before = pieces.get(index - 1).copied().unwrap_or_default();
-            if [".rs", ".c"].iter().any(|end| piece.ends_with(end)) && piece.contains('/') {
+            if [".rs", ".c"].iter().any(|end| piece.ends_with(end))
+                && piece.contains('/')
+                && !piece.contains('*')
+            {
                 file = find(piece);
                 if file.is_none() {
                     faults.push(format!("no file `{piece}`"));
                 }
             } else if let Some(text) = file.as_ref().filter(|_| [" ", " and "].contains(&before)) {
-                if !text.contains(&format!(" {piece}(")) {
+                if !["(", "<"]
+                    .iter()
+                    .any(|end| text.contains(&format!(" {piece}{end}")))
+                {
                     faults.push(format!("no function `{piece}` in its file"));
                 }
             } else if is_promise && piece.contains('_') && !is_test(piece) {

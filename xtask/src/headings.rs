@@ -41,7 +41,7 @@ pub fn unlisted() -> Vec<String> {
     let pages = tracked(&["docs/src/*.md"]);
     let pages = pages.iter().map(|path| path.display().to_string());
     let is_listed = |page: &String| {
-        let name = page.rsplit('/').next().unwrap_or_default();
+        let name = page.strip_prefix("docs/src/").unwrap_or(page);
         list.contains(&format!("]({name})"))
     };
     pages

@@ -43,7 +43,7 @@ use crate::tls;
 /// beyond the probes sites are found by address.
 const SHAPE: Shape = Shape {
     tables: 1 << 11,
-    probes: 1 << 16,
+    probes: 1 << 15,
 };
 /// The most files, a power of two.
 const FILES: usize = 1 << 12;

@@ -8,6 +8,9 @@
 //! cannot be mispredicted. Places are never removed. Links change under the lock while the sequence
 //! of [`crate::lookup`] is odd. A reader that races with that may miss a probe, so it must discard
 //! the answer.
+//!
+//! A table of N slots is in the slots from N to 2 N of the storage. It is copied to one of twice the
+//! size before it is more than half full. So few probes touch little memory.
 
 use core::hint::select_unpredictable;
 
@@ -15,6 +18,8 @@ use crate::mapping::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4;
+/// The slots of the first table.
+const FIRST_SLOTS: usize = 2 * SLOTS;
 /// The most probes at one place that a lookup compares. Lookups miss the others.
 const MOST_LINKS: usize = 64;
 /// The link of a probe that has none after it. 0 is the link of a probe that was never inserted.
@@ -28,11 +33,8 @@ pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
     /// The link of each probe: the next probe at the same place, plus two.
     links: &'a [AtomicU64],
-    /// The number of slots, a power of two, minus one.
-    mask: usize,
-    /// The number of bits by which a hash is shifted right, because only its upper bits depend on
-    /// all of the place.
-    shift: u32,
+    /// The number of slots, a power of two.
+    slots: AtomicU64,
     len: AtomicU64,
 }
 
@@ -41,10 +43,19 @@ pub(crate) const fn words_for(probes: usize) -> usize {
     words_of_table(probes) + probes
 }
 
-/// Returns the number of words of a table that is at most half full, with at least two buckets.
+/// Returns the number of words of the tables.
 const fn words_of_table(probes: usize) -> usize {
+    2 * 2 * most_slots(probes)
+}
+
+/// Returns the number of slots of the largest table, which is at most half full.
+const fn most_slots(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
-    2 * if slots < 2 * SLOTS { 2 * SLOTS } else { slots }
+    if slots < FIRST_SLOTS {
+        FIRST_SLOTS
+    } else {
+        slots
+    }
 }
 
 // Relaxed throughout, as in the page table.
@@ -56,16 +67,22 @@ impl<'a> Registry<'a> {
         Some(Registry {
             buckets,
             links: links.get(..probes)?,
-            mask: (buckets.len() * SLOTS).saturating_sub(1),
-            shift: u64::BITS - buckets.len().trailing_zeros(),
+            slots: AtomicU64::new(FIRST_SLOTS as u64),
             len: AtomicU64::new(0),
         })
     }
 
+    fn slots(&self) -> usize {
+        self.slots.load(Relaxed) as usize
+    }
+
+    /// Returns the bucket of a place in the table of `slots`. Only the upper bits of a hash depend on
+    /// all of the place.
     #[inline]
-    fn bucket(&self, file_offset: FileOffset) -> usize {
+    fn bucket(slots: usize, file_offset: FileOffset) -> usize {
         let hash = file_offset.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash.wrapping_shr(self.shift) as usize
+        let buckets = slots / SLOTS;
+        hash.wrapping_shr(u64::BITS - buckets.trailing_zeros()) as usize + buckets
     }
 
     /// Returns the first probe at a place that `accept` takes. Speculative: see [`crate::lookup`].
@@ -75,14 +92,17 @@ impl<'a> Registry<'a> {
         file_offset: FileOffset,
         accept: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        let bucket = self.buckets.get(self.bucket(file_offset))?;
+        let slots = self.slots();
+        let bucket = self.buckets.get(Self::bucket(slots, file_offset))?;
         let mut first = 0;
         for slot in 0..SLOTS {
             let is_it = bucket[slot].load(Relaxed) == file_offset.0;
             first = select_unpredictable(is_it, bucket[SLOTS + slot].load(Relaxed), first);
         }
         let first = match first {
-            0 => self.search(file_offset).and_then(|(_, probe)| probe)?,
+            0 => self
+                .search(slots, file_offset)
+                .and_then(|(_, probe)| probe)?,
             probe => (probe - 1) as u32,
         };
         if accept(first) {
@@ -132,18 +152,34 @@ impl<'a> Registry<'a> {
             .for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// Returns a place's slot and probe, or the free slot where it would go.
+    /// Returns a place's slot and probe in the table of `slots`, or the free slot where it would go.
     #[cold]
-    fn search(&self, file_offset: FileOffset) -> Option<(usize, Option<u32>)> {
-        let mut slot = self.bucket(file_offset) * SLOTS;
-        for _ in 0..=self.mask {
+    fn search(&self, slots: usize, file_offset: FileOffset) -> Option<(usize, Option<u32>)> {
+        let first = Self::bucket(slots, file_offset) * SLOTS;
+        for distance in 0..slots {
+            let slot = slots + (first.wrapping_add(distance) & slots.wrapping_sub(1));
             let (found, probe) = self.read(slot)?;
             if found == file_offset || probe.is_none() {
                 return Some((slot, probe));
             }
-            slot = (slot + 1) & self.mask;
         }
         None
+    }
+
+    /// Copies the table to one of twice the size, if there is room.
+    fn grow(&self) -> Option<()> {
+        let slots = self.slots();
+        if slots > self.buckets.len() * SLOTS / 4 {
+            return None;
+        }
+        for slot in slots..2 * slots {
+            if let (file_offset, Some(first)) = self.read(slot)? {
+                let (slot, _) = self.search(2 * slots, file_offset)?;
+                self.write(slot, file_offset, first);
+            }
+        }
+        self.slots.store(2 * slots as u64, Relaxed);
+        Some(())
     }
 
     /// Puts a probe at a place, before the others there, and removes those that `replaces` names.
@@ -154,13 +190,16 @@ impl<'a> Registry<'a> {
         probe: u32,
         replaces: impl Fn(u32) -> bool,
     ) -> bool {
-        let (Some((slot, first)), Some(link)) = (self.search(file_offset), self.link(probe)) else {
-            return false;
-        };
         let len = self.len.load(Relaxed) as usize;
-        if first.is_none() && 2 * len >= self.mask {
+        let is_half_full = |len: usize| len.saturating_mul(2) >= self.slots();
+        if is_half_full(len.saturating_add(1)) && self.grow().is_none() && is_half_full(len) {
             return false;
         }
+        let (Some((slot, first)), Some(link)) =
+            (self.search(self.slots(), file_offset), self.link(probe))
+        else {
+            return false;
+        };
         let len = len + usize::from(first.is_none());
         self.len.store(len as u64, Relaxed);
         // Each of the others is linked after the last one that stays. The bound ends a circle, which

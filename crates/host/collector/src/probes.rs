@@ -347,6 +347,8 @@ impl Instrument for Probes<'_> {
         let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
         let first = at.traced.first().map(|tracee| tracee.since);
         self.look_for_names(at);
+        // A command may end before the first turn.
+        at.traced.iter().for_each(Tracee::look_at_copied);
         if let Some(first) = first.filter(|_| !is_command)
             && (!is_common || self.broken_off.is_some())
         {

@@ -3,6 +3,7 @@
 //! [`tiptoe_sys::host::Capabilities`] has the kernel's answers. This module turns them into words:
 //! what each missing thing limits, and the exact command that enables it.
 
+mod check_result;
 mod fix;
 mod print;
 mod rows;
@@ -20,7 +21,7 @@ use tiptoe_report::Options;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
-use rows::{CheckResult, Instrument};
+use check_result::{CheckResult, Instrument};
 use verdict::Verdict;
 
 use crate::failure::Failure;

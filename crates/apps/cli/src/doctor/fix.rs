@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use serde::Serialize;
 
-use super::rows::CheckResult;
+use super::check_result::CheckResult;
 use crate::failure::Failure;
 use crate::terminal;
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use tiptoe_report::{Options, TextRole};
 
+use super::check_result::{CheckResult, State};
 use super::fix::Fix;
-use super::rows::{CheckResult, State};
 use super::{DoctorReport, ScanGaps};
 
 /// The most columns of a line. Only commands may be wider.
@@ -172,7 +172,7 @@ fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::OtherTracer;
-    use super::super::rows::{Instrument, Limit};
+    use super::super::check_result::{Instrument, Limit};
     use super::super::verdict::Verdict;
     use super::*;
     use tiptoe_sys::host::Capabilities;

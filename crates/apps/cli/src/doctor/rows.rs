@@ -2,130 +2,18 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use clap::ValueEnum;
-use serde::Serialize;
 use tiptoe_event::ShellWord;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::capabilities::{Cap, Check, Refusal, SETCAP, SETCAP_GRANTS};
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use super::fix::Fix;
-
-/// An instrument, by its subcommand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Instrument {
-    /// Functions of programs
-    Probe,
-    /// Accesses to variables
-    Watch,
-    /// Waits for locks
-    Lock,
-    /// Counts of events by perf's names
-    Stat,
-}
-
-/// The result of a check.
-// The order must be from best to worst, because a row keeps the worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// The checked thing works.
-    Ok,
-    /// A part of the checked thing works, or it works in a worse way.
-    Part,
-    /// The checked thing does not work.
-    No,
-}
-
-/// What an instrument loses without the checked thing.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Limit {
-    /// The instrument.
-    pub instrument: Instrument,
-    /// The loss, in words.
-    pub effect: &'static str,
-}
-
-/// One line of the table, and what enables the missing thing.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct CheckResult {
-    /// The name of the checked thing.
-    pub name: &'static str,
-    /// Whether it works.
-    pub state: State,
-    /// What was found, in words.
-    pub found: String,
-    /// What instruments lose without it.
-    pub limits: Vec<Limit>,
-    /// What enables it: a command, or advice in words; `null` if it works, or if nothing does.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    pub fix: Option<Fix>,
-}
+use super::check_result::{CheckResult, Instrument, State};
 
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
 /// With a lower limit, descriptors soon run out, because a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
-
-impl Instrument {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Probe => "probe",
-            Self::Watch => "watch",
-            Self::Lock => "lock",
-            Self::Stat => "stat",
-        }
-    }
-}
-
-impl CheckResult {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            state: State::Ok,
-            found: found.into(),
-            limits: Vec::new(),
-            fix: None,
-        }
-    }
-
-    fn lacks(self, state: State, instrument: Instrument, effect: &'static str) -> Self {
-        let mut row = Self {
-            state: self.state.max(state),
-            ..self
-        };
-        row.limits.push(Limit { instrument, effect });
-        row
-    }
-
-    fn no(self, instrument: Instrument, effect: &'static str) -> Self {
-        self.lacks(State::No, instrument, effect)
-    }
-
-    fn part(self, instrument: Instrument, effect: &'static str) -> Self {
-        self.lacks(State::Part, instrument, effect)
-    }
-
-    fn fix(self, advice: impl Into<String>) -> Self {
-        Self {
-            fix: Some(Fix::Advice(advice.into())),
-            ..self
-        }
-    }
-
-    fn root_may(self, command: &'static [&'static str]) -> Self {
-        Self {
-            fix: Some(Fix::Command(command)),
-            ..self
-        }
-    }
-}
 
 /// Returns the whole table, the most important rows first. `hidden` is how many processes refused to be read.
 pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use super::rows::{CheckResult, Instrument, State};
+use super::check_result::{CheckResult, Instrument, State};
 
 /// What this user can do on this machine.
 #[derive(Debug, Serialize)]

@@ -50,7 +50,7 @@ fn bad_options_are_refused() {
     );
     refuses(
         &["probe", "f", "-p", "1", "--via", "magic"],
-        "agent, kernel, kernel-task, auto",
+        "expected one of agent, kernel, auto",
     );
     refuses(
         &["probe", "f", "-p", "1", "--via", "kernel-task"],

@@ -1,17 +1,12 @@
 //! `tiptoe lock`: the locks of programs.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget, RunOptions};
+use tiptoe_collector::{ByLock, Request, RequestTarget};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
-use crate::observer::Terminal;
-use crate::probe::{self, ReportExtras};
-use crate::ready::{self, ReadyLine};
-use crate::status::{self, RunDescription};
+use crate::probe::{self, InstrumentRun, ReportExtras};
 
 const NO_TARGET_HINT: &str =
     "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
@@ -24,19 +19,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
     let by = by(args.by)?;
     let target = probe::target(&common, NO_TARGET_HINT)?;
-    let output = probe::open_output(&common, &target, false)?;
-    let notes = output.notes_to(&target);
-    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(
-        RunDescription::new(&target, "wait", &common),
-        &target,
-        &output,
-    );
-    let ready = ready::ready(
-        common.ready_fd,
-        ReadyLine::for_output(&output, &target, common.json),
-    )?;
-    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
+    let (mut run, options) = InstrumentRun::begin(&target, &common, "wait", false)?;
     let request = Request {
         agent: tiptoe_image::AGENT,
         specs: Vec::new(),
@@ -53,22 +36,14 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         under: None,
         budget: common.budget,
         force: args.force,
-        options: RunOptions {
-            delay: common.delay,
-            duration: common.duration,
-            stop,
-            hand_on,
-            ready,
-            ..RunOptions::default()
-        },
+        options,
     };
-    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
+    let outcome = tiptoe_collector::run(request, &mut run.observer)?;
     let extras = ReportExtras {
         histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, extras))
+    Ok(run.finish(outcome, &common, extras))
 }
 
 /// Prints what the threads of each process wait for now.

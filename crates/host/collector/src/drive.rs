@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{ProcessNote, Session};
+use tiptoe_session::{CountPart, Interval, ProcessNote, Session};
 use tiptoe_sys::raw::monotonic_ns;
 
 use crate::request::{Error, Observer, Outcome};
@@ -61,6 +61,9 @@ pub struct RunOptions {
 /// A part of a run.
 pub(crate) type Span = Range<Duration>;
 
+/// The counts of an interval; `None` if the instrument reports them itself.
+pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
+
 /// When the loop calls an instrument again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -73,29 +76,26 @@ pub(crate) enum Next {
 /// What an instrument gets in a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) at: &'a mut Targets,
+    /// The run's clock, or the delay's.
     pub(crate) clock: RunClock,
+    pub(crate) is_delay: bool,
     pub(crate) observer: &'a mut dyn Observer,
 }
 
 /// One way to count. The loop calls its functions, which must never wait.
 pub(crate) trait Instrument {
-    /// Takes a turn during the delay, in which a command already runs. The clock is the delay's.
-    /// Does nothing by default.
-    fn poll_in_delay(&mut self, _turn: Turn<'_>) -> Result<Next, Error> {
-        Ok(Next::Within(Duration::MAX))
-    }
-
     /// Begins to count; returns the run's clock ([`Targets::start_clock`]). No time that the
     /// instrument reports may be earlier than the clock's start. Unless there was a delay, commands
     /// among the targets are held.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
-    /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now.
+    /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now. A command runs during
+    /// the delay, so there are turns before the start, too.
     fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error>;
 
-    /// Reports the counts of an interval. Does nothing by default.
-    fn report_interval(&mut self, _span: Span, _turn: Turn<'_>) -> Result<(), Error> {
-        Ok(())
+    /// Returns the counts of an interval, which the loop reports; by default none.
+    fn count_interval(&mut self, _span: Span, _turn: Turn<'_>) -> Result<IntervalCounts, Error> {
+        Ok(None)
     }
 
     /// Returns whether the time from the last interval to the end is an interval, too, so that all of them sum to the
@@ -183,25 +183,24 @@ pub(crate) fn drive(
         options,
         targets,
         observer,
+        session,
         clock: RunClock::start(),
         started_at: SystemTime::now(),
         timers: Timers::new(options.interval, options.duration),
-        is_early: false,
+        is_delay: options.delay.is_some(),
     };
     let counted = driven.count();
     Phase::Ending.begin();
     let elapsed = driven.with_turn(|instrument, turn| instrument.stop(turn));
     let (has_ended, elapsed) = (counted?, elapsed?);
     driven.report_last_interval(elapsed)?;
-    if driven.is_early {
-        session.notes.push(ProcessNote::EndedInDelay.into());
-    }
+    let (targets, session) = (driven.targets, driven.session);
     if session.duration_ns == 0 {
         session.started_unix_ns = unix_ns(driven.started_at);
     }
     session.duration_ns += elapsed.as_nanos() as u64;
-    session.cpu_ns += driven.targets.cpu_ns(elapsed);
-    session.cpus = driven.targets.cpus();
+    session.cpu_ns += targets.cpu_ns(elapsed);
+    session.cpus = targets.cpus();
     Ok(RunEnd {
         clock: driven.clock,
         elapsed,
@@ -215,11 +214,11 @@ struct Driven<'a> {
     options: &'a RunOptions,
     targets: &'a mut Targets,
     observer: &'a mut dyn Observer,
+    session: &'a mut Session,
     clock: RunClock,
     started_at: SystemTime,
     timers: Timers,
-    /// Whether the run ended in its delay.
-    is_early: bool,
+    is_delay: bool,
 }
 
 impl Driven<'_> {
@@ -227,6 +226,7 @@ impl Driven<'_> {
         let turn = Turn {
             at: self.targets,
             clock: self.clock,
+            is_delay: self.is_delay,
             observer: self.observer,
         };
         act(self.instrument, turn)
@@ -238,7 +238,10 @@ impl Driven<'_> {
         if let Some(time) = self.options.delay {
             // With a delay, the command begins before the counting.
             self.release()?;
-            self.is_early = !self.wait(time, &mut wakes)?;
+            if !self.wait(time, &mut wakes)? {
+                self.session.notes.push(ProcessNote::EndedInDelay.into());
+            }
+            self.is_delay = false;
         }
         self.clock = self.instrument.start(self.targets)?;
         self.started_at = SystemTime::now() - self.clock.elapsed();
@@ -257,7 +260,7 @@ impl Driven<'_> {
                 _ => return Ok(!is_stopped),
             };
             if let Some(span) = self.timers.take_interval(elapsed) {
-                self.with_turn(|instrument, turn| instrument.report_interval(span, turn))?;
+                self.report_interval(span)?;
             }
             if self.observer.wants_progress() {
                 let cpu_ns = self.targets.cpu_ns(elapsed);
@@ -292,7 +295,7 @@ impl Driven<'_> {
             if left.is_zero() {
                 return Ok(true);
             }
-            match self.with_turn(|instrument, turn| instrument.poll_in_delay(turn))? {
+            match self.with_turn(|instrument, turn| instrument.poll(turn))? {
                 Next::Within(next) => {
                     wakes.wait(self.targets, left.min(next).clamp(SHORTEST, LOOK))
                 }
@@ -307,10 +310,22 @@ impl Driven<'_> {
             true => self.timers.rest(elapsed),
             false => self.timers.take_interval(elapsed),
         };
-        match last {
-            Some(span) => self.with_turn(|instrument, turn| instrument.report_interval(span, turn)),
-            None => Ok(()),
+        last.map_or(Ok(()), |span| self.report_interval(span))
+    }
+
+    fn report_interval(&mut self, span: Span) -> Result<(), Error> {
+        let at = span.clone();
+        let counts = self.with_turn(|instrument, turn| instrument.count_interval(at, turn))?;
+        if let Some(counts) = counts {
+            let interval = Interval {
+                at_ns: span.end.as_nanos() as u64,
+                duration_ns: (span.end - span.start).as_nanos() as u64,
+                counts,
+            };
+            self.observer.interval(&interval);
+            self.session.intervals.push(interval);
         }
+        Ok(())
     }
 }
 

@@ -160,6 +160,14 @@ impl Error {
         }
     }
 
+    /// Begins with other words.
+    pub(crate) fn after(self, before: &str) -> Error {
+        Error {
+            what: before.to_owned() + &self.what,
+            ..self
+        }
+    }
+
     /// Returns the hint.
     pub fn hint(&self) -> Option<String> {
         self.hint.clone()

@@ -238,7 +238,7 @@ fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee,
     target.retire_agent();
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, Some(why))?;
     if is_late {
-        tracee.notes.push(ProcessNote::StartedLate.into());
+        tracee.coverage.note(ProcessNote::StartedLate);
     }
     Ok(tracee)
 }

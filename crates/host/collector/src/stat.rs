@@ -13,8 +13,8 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
-    Instrument, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive, outcome,
-    wait_for_end,
+    Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive,
+    outcome, wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome};
 
@@ -165,7 +165,7 @@ impl Instrument for Counting<'_> {
         Ok(Next::Within(LOOK))
     }
 
-    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+    fn count_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<IntervalCounts, Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         turn.observer.counts(&Counts {
             at_ns: span.end.as_nanos() as u64,
@@ -174,7 +174,7 @@ impl Instrument for Counting<'_> {
         });
         *self.stat.intervals.get_or_insert(0) += 1;
         self.last = sums;
-        Ok(())
+        Ok(None)
     }
 
     fn reports_rest(&self) -> bool {
@@ -193,12 +193,7 @@ impl Instrument for Counting<'_> {
     }
 
     /// Closes the events.
-    fn section(
-        &mut self,
-        _ran: &RunEnd,
-        _at: &Targets,
-        session: &mut Session,
-    ) -> Result<(), Error> {
+    fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<(), Error> {
         self.last = self.source.sums(self.request.per_cpu)?;
         if !self.source.is_complete() {
             session.notes.push(KernelNote::ThreadsMissing.into());

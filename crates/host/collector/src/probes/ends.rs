@@ -1,6 +1,6 @@
 //! Notes processes and traces that have ended.
 
-use tiptoe_session::{Note, ProcessNote};
+use tiptoe_session::{EndCause, ProcessNote};
 
 use super::Probes;
 use crate::drive::{Targets, session_target};
@@ -13,25 +13,15 @@ impl Probes<'_> {
     pub(super) fn look_for_ends(&mut self, at: &Targets, observer: &mut dyn Observer) -> bool {
         let mut all = true;
         for tracee in &at.traced {
-            let Some(cause) = tracee.ended_by() else {
-                all = false;
-                continue;
-            };
-            let process = session_target(&tracee.target);
-            let is_it = |note: &Note| match note {
-                Note::Process(ProcessNote::TraceEnded {
-                    process: who,
-                    cause: why,
-                    ..
-                }) => (who, *why) == (&process, cause),
-                _ => false,
-            };
-            if !self.report.notes.iter().any(is_it) {
-                let after_ns = tracee.since.elapsed().as_nanos() as u64;
+            let cause = tracee.ended_by();
+            all &= cause.is_some();
+            let is_new =
+                |cause: &EndCause| tracee.reported_end.replace(Some(*cause)) != Some(*cause);
+            if let Some(cause) = cause.filter(is_new) {
                 let note = ProcessNote::TraceEnded {
-                    process,
+                    process: session_target(&tracee.target),
                     cause,
-                    after_ns,
+                    after_ns: tracee.since.elapsed().as_nanos() as u64,
                 };
                 self.report.add(note, observer);
             }

@@ -39,7 +39,7 @@ impl Probes<'_> {
         };
         let kept = PriceCache::of_this_user();
         let hooks = || Some(futex_calls(&kept));
-        let (visits, cpu_ns) = (self.scopes.visits(), session.cpu_ns);
+        let (visits, cpu_ns) = (self.scopes.visits, session.cpu_ns);
         session.cost = cost(at, all, visits, cpu_ns, hooks).unwrap_or_default();
         if session.cost.basis == Basis::Estimated {
             session.cost.calibrated = kept.calibrated();

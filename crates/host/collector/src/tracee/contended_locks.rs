@@ -27,7 +27,7 @@ use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 const BACK: [u64; 2] = [2, 5];
 
 #[derive(Default)]
-pub struct LockWatch {
+pub(super) struct LockWatch {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
     /// The biases of modules that the agent already skips, or has no room for.
@@ -66,7 +66,7 @@ impl Tracee {
             // A wrong name is reported later, when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
-            self.watched_locks.early = EarlyWaits::look(self.target.process, names, hold);
+            self.locks.early = EarlyWaits::look(self.target.process, names, hold);
         }
     }
 
@@ -99,13 +99,13 @@ impl Tracee {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
         let sites: Vec<&PlannedSite> = planned.sites.iter().collect();
-        let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
+        let outcomes = install(link, &sites, lost, self.agent.presence.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
         let outcomes = planned.sites.iter().zip(outcomes);
         for (site, outcome) in outcomes {
             match outcome {
                 None => {
-                    self.watched_locks.sites.push(site.site);
+                    self.locks.sites.push(site.site);
                     armed.push(site.site.address);
                 }
                 Some(why) => {
@@ -116,7 +116,7 @@ impl Tracee {
                 }
             }
         }
-        self.refused.extend(in_part);
+        self.coverage.refuse(in_part);
         if left_out.is_empty() {
             return Ok(());
         }
@@ -135,9 +135,9 @@ impl Tracee {
             None => {
                 let notes = left_out.into_iter();
                 let note = |(place, why)| LockNote::PlaceInKernel { place, why }.into();
-                self.notes.extend(notes.map(note));
+                self.coverage.notes.extend(notes.map(note));
             }
-            Some(against) => self.refused.extend(
+            Some(against) => self.coverage.refuse(
                 left_out
                     .into_iter()
                     .map(|(at, why)| (at, format!("its calls are not seen: {why}; {against}"))),
@@ -159,7 +159,7 @@ impl Tracee {
             let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
                 continue;
             };
-            if self.watched_locks.runtime.insert(code.base) {
+            if self.locks.runtime.insert(code.base) {
                 let library = Library {
                     base: code.base,
                     start: code.start,
@@ -180,7 +180,7 @@ impl Tracee {
         }
         let users = modules.iter().filter(|module| !is_runtime(module));
         for module in users {
-            if self.watched_locks.runtime.insert(module.bias) {
+            if self.locks.runtime.insert(module.bias) {
                 walk_over_standard(&Frames::new(words), module);
             }
         }
@@ -189,16 +189,16 @@ impl Tracee {
     /// Reads the mappings, for names and for libraries loaded since, and where threads have their
     /// stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
-        self.watched_locks.early.look_again(self.target.process);
+        self.locks.early.look_again(self.target.process);
         let maps = self.target.process.maps()?;
-        if self.watched_locks.names.is_some() && self.has_left_kernel() {
+        if self.locks.names.is_some() && self.has_left_kernel() {
             return Ok(());
         }
         let threads = self.target.process.threads()?;
         if let Some(link) = &self.target.link {
-            self.watched_locks.seen.look(link, &threads);
+            self.locks.seen.look(link, &threads);
         }
-        if let Some(names) = &mut self.watched_locks.names
+        if let Some(names) = &mut self.locks.names
             && names.maps == maps
         {
             names.stacks.look(self.target.process, &threads, &maps);
@@ -210,14 +210,14 @@ impl Tracee {
             self.target.link = Some(link);
         }
         self.step_over(&modules)?;
-        let mut sites = self.watched_locks.sites.clone();
-        sites.extend(self.later.agent_sites.iter().copied());
+        let mut sites = self.locks.sites.clone();
+        sites.extend(self.agent.later.agent_sites.iter().copied());
         // Known stacks are kept, because the kernel does not report those of threads that run now.
-        let known = self.watched_locks.names.take();
+        let known = self.locks.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
         stacks.look(self.target.process, &threads, &maps);
-        self.watched_locks.names = Some(Names {
+        self.locks.names = Some(Names {
             modules,
             maps,
             sites,
@@ -235,21 +235,19 @@ impl Tracee {
 
     /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
     pub fn wait_records(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
-        let Some(names) = &self.watched_locks.names else {
+        let Some(names) = &self.locks.names else {
             return Ok(None);
         };
         let mut noted = WaitRecords::default();
         self.note_in_kernel(&mut noted)?;
-        self.watched_locks
-            .early
-            .add_to(&mut noted, by != ByLock::Scope);
+        self.locks.early.add_to(&mut noted, by != ByLock::Scope);
         let Some(link) = &self.target.link else {
             return Ok(Some((noted, names)));
         };
         let scopes = (by == ByLock::Scope).then(|| self.scope_names());
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
-        let seen = &self.watched_locks.seen;
+        let seen = &self.locks.seen;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| match owner {
             Some(owner) => {
                 let ended = Some(owner.tid).filter(|tid| seen.has_ended(*tid));

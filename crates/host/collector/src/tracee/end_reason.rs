@@ -1,7 +1,6 @@
 //! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up
 //! but the agent's thread cannot.
 
-use tiptoe_attach::resident::agent_in;
 use tiptoe_session::{EndCause, ProcessNote};
 use tiptoe_wire::{LeaveReason, State};
 
@@ -9,21 +8,6 @@ use super::Tracee;
 use crate::drive::session_target;
 
 impl Tracee {
-    /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
-    /// maps are read twice, because a reading that races with the removal may be incomplete.
-    pub(super) fn has_execed(&self) -> bool {
-        let Some(tid) = self.agent_thread else {
-            return false;
-        };
-        let thread = format!("/proc/{}/task/{tid}", self.target.process.pid());
-        let another = || match self.target.process.maps() {
-            Ok(maps) => !maps.is_empty() && agent_in(&maps).is_none(),
-            Err(_) => !self.target.has_ended(),
-        };
-        !std::path::Path::new(&thread).exists() && another() && another()
-    }
-
     /// Returns whether the kernel reports another program than when the process was attached.
     pub(super) fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
@@ -32,7 +16,7 @@ impl Tracee {
 
     /// Returns why the trace ended before the program, if it did.
     pub fn ended_by(&self) -> Option<EndCause> {
-        if self.has_execed() || self.has_left_kernel() {
+        if self.agent.presence.has_execed(&self.target) || self.has_left_kernel() {
             return Some(EndCause::Exec);
         }
         Some(match self.left_for()? {
@@ -47,24 +31,25 @@ impl Tracee {
     /// that confines the program; otherwise tiptoe makes it leave here.
     fn left_for(&self) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
+        let presence = &self.agent.presence;
         if link.data().state() == State::Dormant {
             let why = link.data().left().unwrap_or(LeaveReason::Confined);
-            self.left.set(self.left.get().or(Some(why)));
-        } else if self.left.get().is_none()
+            presence.left.set(presence.left.get().or(Some(why)));
+        } else if presence.left.get().is_none()
             && !self.target.has_ended()
-            && let Some(why) = self
+            && let Some(why) = presence
                 .confinement
                 .look(self.target.process, link.data().thread())
         {
-            match self.confinement.covers_agent(self.target.process) {
+            match presence.confinement.covers_agent(self.target.process) {
                 true => self.put_back(link),
                 // An agent that does not answer has ended already.
                 false => drop(self.detach()),
             }
-            self.left.set(Some(why));
+            presence.left.set(Some(why));
         }
         link.note_look();
-        self.left.get()
+        presence.left.get()
     }
 
     /// Returns whether only the agent's thread runs, because the program ended all of its own
@@ -77,7 +62,7 @@ impl Tracee {
             status.is_ok_and(|status| status.state == 'S')
         };
         status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
-            && self.agent_thread.is_some_and(sleeps)
+            && self.agent.presence.thread.is_some_and(sleeps)
     }
 
     /// Returns how the program ended, at the first call after its end.

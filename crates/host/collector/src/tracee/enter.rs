@@ -144,7 +144,7 @@ impl Tracee {
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         let terms = Terms {
-            trap_bytes: self.unseen(modules).is_none(),
+            trap_bytes: self.agent.presence.unseen(modules).is_none(),
             ..plan.terms(free)
         };
         loop {

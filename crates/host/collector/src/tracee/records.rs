@@ -77,7 +77,7 @@ impl RecordedCall {
     }
 }
 
-pub struct Rings {
+pub(super) struct Rings {
     start: Moment,
     /// For each slot, the probe's event and the number of its calls that were read.
     probes: Vec<Option<Probe>>,
@@ -177,12 +177,12 @@ impl Tracee {
     /// written.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
         if plan.record && self.target.link.is_some() {
-            *self.rings.borrow_mut() = Some(Rings::new());
+            *self.agent.rings.borrow_mut() = Some(Rings::new());
         }
     }
 
     pub fn set_reports_calls(&self, reports_calls: bool) {
-        if let Some(rings) = &mut *self.rings.borrow_mut() {
+        if let Some(rings) = &mut *self.agent.rings.borrow_mut() {
             rings.reports_calls = reports_calls;
         }
     }
@@ -200,7 +200,8 @@ impl Tracee {
     }
 
     fn read_rings(&self, clock: RunClock, patience: u32) {
-        let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.target.link) else {
+        let (Some(rings), Some(link)) = (&mut *self.agent.rings.borrow_mut(), &self.target.link)
+        else {
             return;
         };
         rings.learn(&self.counters);
@@ -209,7 +210,7 @@ impl Tracee {
 
     /// Returns the calls that were read since the last call of this.
     pub fn take_calls(&self) -> Vec<RecordedCall> {
-        let mut rings = self.rings.borrow_mut();
+        let mut rings = self.agent.rings.borrow_mut();
         let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
         calls.unwrap_or_default()
     }
@@ -220,7 +221,7 @@ impl Tracee {
         let Some(records) = reading.records else {
             return reading;
         };
-        let rings = self.rings.borrow();
+        let rings = self.agent.rings.borrow();
         let seen = rings.as_ref().map_or(0, |rings| rings.seen(slot));
         let unseen = records.recorded.saturating_sub(seen);
         let records = Records {

@@ -13,6 +13,13 @@ pub struct WaitTotals {
 }
 
 impl WaitTotals {
+    pub fn add(&mut self, more: WaitTotals) {
+        self.waits = self.waits.saturating_add(more.waits);
+        self.untimed = self.untimed.saturating_add(more.untimed);
+        self.wakes = self.wakes.saturating_add(more.wakes);
+        self.holds = self.holds.saturating_add(more.holds);
+    }
+
     /// Returns how many pairs of hooks ran: a hold has one at both ends, as a wait has.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)

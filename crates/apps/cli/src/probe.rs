@@ -113,14 +113,12 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         by: args.by.map(latency::by),
         latency: args.timing.latency,
         record: args.record,
-        locks: None,
-        scopes: None,
-        hold: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,
         budget: common.budget,
         force: args.force,
         options,
+        ..Request::default()
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;

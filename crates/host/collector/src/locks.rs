@@ -142,7 +142,7 @@ impl Instrument for KernelLocks<'_> {
         Ok(at.start_clock())
     }
 
-    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
         at.fetch_cpu_times();
         let pause = if at.alone.is_empty() {
             Duration::MAX
@@ -152,21 +152,21 @@ impl Instrument for KernelLocks<'_> {
         Ok(Next::Within(pause))
     }
 
-    fn count_interval(&mut self, _: Span, _: Turn<'_>) -> Result<IntervalCounts, Error> {
+    fn count_interval(&mut self, _: Span, _: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         let total = self.waits.count()?;
         let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
         let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
         Ok(Some(counts.into_iter().collect()))
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let cost = Some(self.cost(cpu_ns)?);
         let hits = self.waits.count()?;
         turn.observer.progress(&Progress { hits, cost });
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         let elapsed = turn.clock.elapsed();
         self.waits.stop();
         Ok(elapsed)

@@ -135,7 +135,10 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         resolve::parse(spec)?;
     }
     let own = OwnUse::begin();
-    let plan = Plan::of(&request);
+    let plan = Plan {
+        wants_calls: observer.wants_calls(),
+        ..Plan::of(&request)
+    };
     let mut cache = Cache::default();
     let mut options = request.options.clone();
     let traced = match &request.target {
@@ -149,9 +152,6 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let mut at = Targets::traced(traced);
     let mut probes = Probes::new(&request, &plan, cache, &mut at);
     probes.note_waiting(&at, observer);
-    let wants_calls = observer.wants_calls();
-    let traced = at.traced.iter();
-    traced.for_each(|tracee| tracee.set_reports_calls(wants_calls));
     let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
     let signal = probes.broken_off.map(|_| 128 + signal_of(&request));
@@ -320,8 +320,8 @@ impl Instrument for Probes<'_> {
         Ok(clock)
     }
 
-    fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
-        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
+    fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error> {
+        let (at, observer) = (&mut *turn.at, &mut *turn.observer);
         self.look_for_libraries(at, observer);
         let is_starting = self.catch_starts(at);
         let now = self.looks.clock.elapsed();
@@ -345,7 +345,7 @@ impl Instrument for Probes<'_> {
         at.traced.iter().for_each(Tracee::refill_budgets);
         self.throttle(at, observer);
         if self.request.record && now >= self.looks.records {
-            let took = records::serve(at, clock, (!turn.is_delay).then_some(observer));
+            let took = records::serve(at, turn.clock, (!turn.is_delay).then_some(observer));
             self.looks.records = now + records::pause_after(took);
         }
         let tick = match (is_starting, self.request.record) {
@@ -359,7 +359,7 @@ impl Instrument for Probes<'_> {
         Ok(Next::Within(pauses.fold(tick, Duration::min)))
     }
 
-    fn count_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<IntervalCounts, Error> {
+    fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         if self.request.scopes.is_some() {
             self.report_scopes(span, turn)?;
             return Ok(None);
@@ -387,7 +387,7 @@ impl Instrument for Probes<'_> {
         self.request.scopes.is_some()
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let progress = match self.plan.locks {
             true => self.waits_so_far(cpu_ns, turn.at)?,
             false => self.hits_so_far(cpu_ns, turn.at, turn.clock)?,
@@ -396,9 +396,9 @@ impl Instrument for Probes<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
-        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
-        let counted = self.count_last(at, clock);
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
+        let (at, observer) = (&mut *turn.at, &mut *turn.observer);
+        let counted = self.count_last(at, turn.clock);
         self.outside.look_for_foreign(at);
         let tracees = at.traced.iter();
         let notes = &mut self.report.notes;

@@ -14,7 +14,7 @@ use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat
 
 use crate::drive::{
     Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive,
-    outcome, wait_for_end,
+    wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome};
 
@@ -108,7 +108,11 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         cost::put(request, &mut session, &mut stat, switches);
     }
     session.stat = Some(stat);
-    Ok(outcome(session, exit_status, &own))
+    own.report(&mut session);
+    Ok(Outcome {
+        session,
+        exit_status,
+    })
 }
 
 /// The events of one run.
@@ -155,7 +159,7 @@ impl Instrument for Counting<'_> {
         Ok(at.start_clock())
     }
 
-    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
         // A command's use is read when it was reaped.
         if self.request.whom != StatWhom::Command {
             at.fetch_cpu_times();
@@ -165,7 +169,7 @@ impl Instrument for Counting<'_> {
         Ok(Next::Within(LOOK))
     }
 
-    fn count_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<IntervalCounts, Error> {
+    fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         turn.observer.counts(&Counts {
             at_ns: span.end.as_nanos() as u64,
@@ -181,13 +185,13 @@ impl Instrument for Counting<'_> {
         true
     }
 
-    fn report_progress(&mut self, _cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, _cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let counts = self.source.sums(false)?.counts(None);
         turn.observer.counts_so_far(&counts);
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         self.source.disable()?;
         Ok(turn.clock.elapsed())
     }

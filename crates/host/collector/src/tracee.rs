@@ -1,15 +1,13 @@
 //! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
-use std::cell::Cell;
-
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::resident::{AgentFile, agent_in};
 use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::Step;
-use tiptoe_session::{EndCause, KernelNote, Note};
+use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::attach_progress;
-use tiptoe_sys::host::procfs::{Process, RunningProgram};
+use tiptoe_sys::host::procfs::Process;
 
 use crate::drive::RunClock;
 use crate::module::{Cache, Module};
@@ -19,7 +17,8 @@ use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
 use budget::CallBudget;
 use contended_locks::LockWatch;
-use in_process::InProcess;
+use end_reason::ReportedEnds;
+use in_process::{AgentPresence, InProcess};
 use scope_ports::ScopeWatch;
 use space::ForkCounts;
 use throttle::Uprobes;
@@ -131,22 +130,19 @@ impl Coverage {
 pub struct Tracee {
     /// The process, with the agent in it.
     pub target: Attached,
-    /// The program that it ran when it was attached, so that an exec can be detected.
-    program: RunningProgram,
     /// When counting began.
     pub since: RunClock,
-    is_end_reported: Cell<bool>,
-    /// The last reported cause of the trace's end.
-    pub reported_end: Cell<Option<EndCause>>,
+    reported: ReportedEnds,
     /// What is counted.
     pub counters: Vec<Counter>,
     /// The functions that must enclose a hit, if the request has `--under`.
     pub gates: Vec<Counter>,
     pub coverage: Coverage,
+    presence: AgentPresence,
     agent: InProcess,
     /// What the kernel counts where the agent does not.
     uprobes: Option<Uprobes>,
-    locks: LockWatch,
+    pub locks: LockWatch,
     pub scopes: ScopeWatch,
     pub forks: ForkCounts,
 }
@@ -156,14 +152,13 @@ impl Tracee {
         let process = target.process;
         Tracee {
             target,
-            program: process.running_program().unwrap_or_default(),
             since: RunClock::start(),
-            is_end_reported: Cell::new(false),
-            reported_end: Cell::new(None),
+            reported: ReportedEnds::default(),
             counters: Vec::new(),
             gates: Vec::new(),
             coverage: Coverage::default(),
-            agent: InProcess::of(process),
+            presence: AgentPresence::of(process),
+            agent: InProcess::default(),
             uprobes: None,
             locks: LockWatch::default(),
             scopes: ScopeWatch::default(),
@@ -290,7 +285,9 @@ impl Tracee {
         self.agent.call_budget = CallBudget::of(plan, used);
         self.agent.thinning = Thinning::of(plan, used);
         let before = RunClock::start();
-        self.open_rings(plan);
+        if plan.record && self.target.link.is_some() {
+            self.agent.open_rings(plan);
+        }
         let mut to_kernel: Vec<kernel::Candidate> = Vec::new();
         match self.target.link.take() {
             Some(link) => {
@@ -339,7 +336,7 @@ impl Tracee {
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.target.link
             && self.follows_calls()
-            && self.agent.presence.serves(&self.target)
+            && self.presence.serves(&self.target)
         {
             // On failure these calls stay counted as inside.
             let _ = link.bury();
@@ -364,8 +361,8 @@ impl Tracee {
     /// Removes everything from the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
-            Some(link) if self.agent.presence.serves(&self.target) => {
-                let masks = self.agent.presence.masks_now(self.target.process, link);
+            Some(link) if self.presence.serves(&self.target) => {
+                let masks = self.presence.masks_now(self.target.process, link);
                 let detached = link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
                     if masks.map(still).is_none_or(|done| done.is_err()) {

@@ -22,21 +22,14 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let (mut run, options) = InstrumentRun::begin(&target, &common, "wait", false)?;
     let request = Request {
         agent: tiptoe_image::AGENT,
-        specs: Vec::new(),
-        filter: None,
         target,
         via: common.via,
-        by: None,
-        latency: false,
-        record: false,
         locks: Some(by),
-        scopes: None,
         hold: args.hold,
-        slower_ns: None,
-        under: None,
         budget: common.budget,
         force: args.force,
         options,
+        ..Request::default()
     };
     let outcome = tiptoe_collector::run(request, &mut run.observer)?;
     let extras = ReportExtras {

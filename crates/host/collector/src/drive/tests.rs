@@ -32,7 +32,7 @@ impl Instrument for Turns {
         Ok(clock)
     }
 
-    fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error> {
         assert_eq!(turn.is_delay, self.did.is_empty());
         if turn.is_delay {
             assert!(!turn.at.counted().any(Attached::is_held));
@@ -52,7 +52,7 @@ impl Instrument for Turns {
         }
     }
 
-    fn count_interval(&mut self, span: Span, _: Turn<'_>) -> Result<IntervalCounts, Error> {
+    fn count_interval(&mut self, span: Span, _: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         self.intervals.push(span);
         Ok(Some(Vec::new()))
     }
@@ -61,7 +61,7 @@ impl Instrument for Turns {
         self.reports_rest
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         self.did.push("stop");
         Ok(turn.clock.elapsed())
     }

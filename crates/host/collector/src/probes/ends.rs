@@ -1,9 +1,7 @@
 //! Notes processes and traces that have ended.
 
-use tiptoe_session::{EndCause, ProcessNote};
-
 use super::Probes;
-use crate::drive::{Targets, session_target};
+use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
@@ -15,14 +13,7 @@ impl Probes<'_> {
         for tracee in &at.traced {
             let cause = tracee.ended_by();
             all &= cause.is_some();
-            let is_new =
-                |cause: &EndCause| tracee.reported_end.replace(Some(*cause)) != Some(*cause);
-            if let Some(cause) = cause.filter(is_new) {
-                let note = ProcessNote::TraceEnded {
-                    process: session_target(&tracee.target),
-                    cause,
-                    after_ns: tracee.since.elapsed().as_nanos() as u64,
-                };
+            if let Some(note) = cause.and_then(|cause| tracee.trace_end(cause)) {
                 self.report.add(note, observer);
             }
         }

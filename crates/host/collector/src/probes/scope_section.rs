@@ -33,7 +33,7 @@ pub(super) struct ScopeSection {
 
 impl Probes<'_> {
     /// Reports the counts since the last interval.
-    pub(super) fn report_scopes(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+    pub(super) fn report_scopes(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<(), Error> {
         let now = match self.scopes.end.take() {
             Some(end) => Some(end),
             None => {

@@ -79,11 +79,11 @@ impl Tracee {
                 false => format!("the agent in process {pid} did not start in time"),
             })
         })?;
-        link.is_in(self.target.process, self.program);
+        link.is_in(self.target.process, self.presence.program);
         // A list that is read while threads start and end may lack some.
         let agent = || agent_thread(self.target.process, link.data().thread());
-        self.agent.presence.thread = (0..LISTS).find_map(|_| agent());
-        self.agent.presence.check_confined(self.target.process)?;
+        self.presence.thread = (0..LISTS).find_map(|_| agent());
+        self.presence.check_confined(self.target.process)?;
         self.agent.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let mut maps = self.target.process.maps()?;
@@ -114,10 +114,10 @@ impl Tracee {
             maps = self.target.process.maps()?;
         };
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
-        self.agent.presence.masks = Some(masks);
-        let unseen = self.agent.presence.unseen(modules).map(str::to_owned);
-        self.agent.presence.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
-        link.set_trap_bytes(self.agent.presence.quiet.is_none());
+        self.presence.masks = Some(masks);
+        let unseen = self.presence.unseen(modules).map(str::to_owned);
+        self.presence.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
+        link.set_trap_bytes(self.presence.quiet.is_none());
         link.split_mappings(
             &planned.ranges_of_own_mappings(&maps, |site| self.may_be_armed(site)),
         )?;
@@ -128,14 +128,14 @@ impl Tracee {
         let mut armed = guards::put_on(link, &masks, &planned, &lost)?;
         let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
         let trapping: Vec<&PlannedSite> = trapping.collect();
-        let outcomes = install(link, &trapping, &lost, self.agent.presence.quiet.as_ref())?;
+        let outcomes = install(link, &trapping, &lost, self.presence.quiet.as_ref())?;
         armed.extend(addresses_of(&trapping, outcomes));
         self.agent.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
         let costly = self.take_costly_traps(plan, probes, &mut planned, &lost);
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
         if plan.locks {
-            self.walk_over(link, modules);
+            self.locks.walk_over(link, modules);
             let locks = std::mem::take(&mut planned.locks);
             self.watch_locks(link, plan, locks, (&armed, &lost), modules)?;
         }
@@ -155,7 +155,7 @@ impl Tracee {
 
     /// Returns whether a site can be patched in this process.
     pub(super) fn may_be_armed(&self, site: &Site) -> bool {
-        self.agent.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
+        self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
     /// Returns the state from which this plan and those of later libraries continue.
@@ -208,15 +208,15 @@ impl Tracee {
         maps: &[Mapping],
     ) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
-        if self.agent.presence.thread.is_none() {
+        if self.presence.thread.is_none() {
             return Err(Error::new(
                 "the agent's thread was not found among the program's",
             ));
         }
         Ok(Masks {
             pid: self.target.process.pid(),
-            program: self.program,
-            spare: self.agent.presence.thread,
+            program: self.presence.program,
+            spare: self.presence.thread,
             agent_code: agent_code(maps),
             signals: SIGILL_AND_SIGTRAP,
             words: Words {

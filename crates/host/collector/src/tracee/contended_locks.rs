@@ -27,7 +27,7 @@ use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
 const BACK: [u64; 2] = [2, 5];
 
 #[derive(Default)]
-pub(super) struct LockWatch {
+pub struct LockWatch {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
     /// The biases of modules that the agent already skips, or has no room for.
@@ -54,6 +54,48 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
         };
         if frames.add(&library, &rows) {
             return;
+        }
+    }
+}
+
+impl LockWatch {
+    /// Makes the agent skip frames of the runtime's modules.
+    pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
+        let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
+            return;
+        };
+        let runtime = modules.iter().filter(|module| is_runtime(module));
+        let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
+        // libc first, because most walks end after its frames.
+        for module in libc.into_iter().chain(others) {
+            let rows = module.object.unwind_table().rows();
+            let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
+                continue;
+            };
+            if self.runtime.insert(code.base) {
+                let library = Library {
+                    base: code.base,
+                    start: code.start,
+                    end: code.end,
+                    part: match is_libc(module) {
+                        true => RuntimePart::Libc,
+                        false => RuntimePart::Other,
+                    },
+                };
+                let frames = Frames::new(words);
+                // Before the library, as `add_owner` says.
+                for (functions, owner) in planner::owners(module) {
+                    frames.add_owner(functions, owner);
+                }
+                // A library without room counts as the user's.
+                let _ = frames.add(&library, rows);
+            }
+        }
+        let users = modules.iter().filter(|module| !is_runtime(module));
+        for module in users {
+            if self.runtime.insert(module.bias) {
+                walk_over_standard(&Frames::new(words), module);
+            }
         }
     }
 }
@@ -99,7 +141,7 @@ impl Tracee {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
         let sites: Vec<&PlannedSite> = planned.sites.iter().collect();
-        let outcomes = install(link, &sites, lost, self.agent.presence.quiet.as_ref())?;
+        let outcomes = install(link, &sites, lost, self.presence.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
         let outcomes = planned.sites.iter().zip(outcomes);
         for (site, outcome) in outcomes {
@@ -146,52 +188,12 @@ impl Tracee {
         Ok(())
     }
 
-    /// Makes the agent skip frames of the runtime's modules.
-    pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
-        let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
-            return;
-        };
-        let runtime = modules.iter().filter(|module| is_runtime(module));
-        let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
-        // libc first, because most walks end after its frames.
-        for module in libc.into_iter().chain(others) {
-            let rows = module.object.unwind_table().rows();
-            let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
-                continue;
-            };
-            if self.locks.runtime.insert(code.base) {
-                let library = Library {
-                    base: code.base,
-                    start: code.start,
-                    end: code.end,
-                    part: match is_libc(module) {
-                        true => RuntimePart::Libc,
-                        false => RuntimePart::Other,
-                    },
-                };
-                let frames = Frames::new(words);
-                // Before the library, as `add_owner` says.
-                for (functions, owner) in planner::owners(module) {
-                    frames.add_owner(functions, owner);
-                }
-                // A library without room counts as the user's.
-                let _ = frames.add(&library, rows);
-            }
-        }
-        let users = modules.iter().filter(|module| !is_runtime(module));
-        for module in users {
-            if self.locks.runtime.insert(module.bias) {
-                walk_over_standard(&Frames::new(words), module);
-            }
-        }
-    }
-
     /// Reads the mappings, for names and for libraries loaded since, and where threads have their
     /// stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
         self.locks.early.look_again(self.target.process);
         let maps = self.target.process.maps()?;
-        if self.locks.names.is_some() && self.has_left_kernel() {
+        if self.locks.names.is_some() && self.locks.has_left_kernel() {
             return Ok(());
         }
         let threads = self.target.process.threads()?;
@@ -206,10 +208,10 @@ impl Tracee {
         }
         let modules: Vec<Module> = cache.modules(self.target.process, &maps)?;
         if let Some(link) = self.target.link.take() {
-            self.walk_over(&link, &modules);
+            self.locks.walk_over(&link, &modules);
             self.target.link = Some(link);
         }
-        self.step_over(&modules)?;
+        self.locks.step_over(&modules)?;
         let mut sites = self.locks.sites.clone();
         sites.extend(self.agent.later.agent_sites.iter().copied());
         // Known stacks are kept, because the kernel does not report those of threads that run now.
@@ -239,7 +241,7 @@ impl Tracee {
             return Ok(None);
         };
         let mut noted = WaitRecords::default();
-        self.note_in_kernel(&mut noted)?;
+        self.locks.note_in_kernel(&mut noted)?;
         self.locks.early.add_to(&mut noted, by != ByLock::Scope);
         let Some(link) = &self.target.link else {
             return Ok(Some((noted, names)));

@@ -26,7 +26,7 @@ impl Tracee {
     ) -> Vec<Candidate> {
         let is_allowed =
             plan.via == Via::Auto && plan.by.is_none() && plan.against_kernel().is_none();
-        if !is_allowed || self.agent.presence.quiet.is_some() {
+        if !is_allowed || self.presence.quiet.is_some() {
             return Vec::new();
         }
         let is_trap = |(probe, site): &(&Probe, &Result<PlannedSite, String>)| match site {

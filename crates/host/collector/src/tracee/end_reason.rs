@@ -1,22 +1,41 @@
 //! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up
 //! but the agent's thread cannot.
 
+use std::cell::Cell;
+
 use tiptoe_session::{EndCause, ProcessNote};
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
 use crate::drive::session_target;
 
+/// The ends that were reported.
+#[derive(Default)]
+pub(super) struct ReportedEnds {
+    process: Cell<bool>,
+    trace: Cell<Option<EndCause>>,
+}
+
 impl Tracee {
     /// Returns whether the kernel reports another program than when the process was attached.
     pub(super) fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
-        now.is_ok_and(|now| now.differs(&self.program))
+        now.is_ok_and(|now| now.differs(&self.presence.program))
+    }
+
+    /// Returns a note that the trace ended before the program, unless the last note had the same cause.
+    pub fn trace_end(&self, cause: EndCause) -> Option<ProcessNote> {
+        let is_new = self.reported.trace.replace(Some(cause)) != Some(cause);
+        is_new.then(|| ProcessNote::TraceEnded {
+            process: session_target(&self.target),
+            cause,
+            after_ns: self.since.elapsed().as_nanos() as u64,
+        })
     }
 
     /// Returns why the trace ended before the program, if it did.
     pub fn ended_by(&self) -> Option<EndCause> {
-        if self.agent.presence.has_execed(&self.target) || self.has_left_kernel() {
+        if self.presence.has_execed(&self.target) || self.locks.has_left_kernel() {
             return Some(EndCause::Exec);
         }
         Some(match self.left_for()? {
@@ -31,7 +50,7 @@ impl Tracee {
     /// that confines the program; otherwise tiptoe makes it leave here.
     fn left_for(&self) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
-        let presence = &self.agent.presence;
+        let presence = &self.presence;
         if link.data().state() == State::Dormant {
             let why = link.data().left().unwrap_or(LeaveReason::Confined);
             presence.left.set(presence.left.get().or(Some(why)));
@@ -62,12 +81,12 @@ impl Tracee {
             status.is_ok_and(|status| status.state == 'S')
         };
         status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
-            && self.agent.presence.thread.is_some_and(sleeps)
+            && self.presence.thread.is_some_and(sleeps)
     }
 
     /// Returns how the program ended, at the first call after its end.
     pub fn end(&self) -> Option<ProcessNote> {
-        if !self.target.has_ended() || self.is_end_reported.replace(true) {
+        if !self.target.has_ended() || self.reported.process.replace(true) {
             return None;
         }
         Some(ProcessNote::Ended {

@@ -66,7 +66,7 @@ impl Tracee {
     fn agent_leaves(&self) -> bool {
         let leaves =
             |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
-        self.agent.presence.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
+        self.presence.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
     }
 
     /// Returns the slots of functions whose libraries are closed now.

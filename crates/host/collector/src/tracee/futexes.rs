@@ -11,6 +11,7 @@ use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::{Dropped, LockNote, Note};
 use tiptoe_symbol::Class;
 
+use super::contended_locks::LockWatch;
 use super::{Plan, Tracee};
 use crate::drive::{RunClock, session_target};
 use crate::module::{Cache, Module, Object};
@@ -71,7 +72,68 @@ impl InKernel {
     }
 }
 
+impl LockWatch {
+    /// Prepares to look for the modules of a command that has not called exec.
+    pub fn expect_start(&mut self, before: Vec<Module>) {
+        let is_watched = self.in_kernel.is_some();
+        self.starting = is_watched.then_some((before, None));
+    }
+
+    /// Returns whether the process is a command that may not have called exec yet.
+    pub fn is_starting(&self) -> bool {
+        self.starting.is_some()
+    }
+
+    /// Calls [`InKernel::step_over`], if the kernel counts.
+    pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
+        match &mut self.in_kernel {
+            Some(watched) => watched.step_over(modules).map_err(Error::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops counting in the kernel; the counts stay readable.
+    pub fn stop_in_kernel(&mut self) {
+        if let Some(watched) = &mut self.in_kernel {
+            watched.futexes.stop();
+        }
+    }
+
+    pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
+        let Some(InKernel { futexes, .. }) = &self.in_kernel else {
+            return Ok(());
+        };
+        let drops = futexes.drops()?;
+        let unfinished = futexes.waiting()? + drops.ended_inside;
+        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, unfinished);
+        noted.add_drops(dropped(drops));
+        Ok(())
+    }
+
+    /// Returns the kernel programs' run times, for this process and for all.
+    pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
+        let watched = self.in_kernel.as_ref()?;
+        let own = watched.futexes.times().unwrap_or_default();
+        Some((own, watched.futexes.times_of_all()))
+    }
+
+    /// Returns whether the process runs another program than the one watched in the kernel.
+    pub(super) fn has_left_kernel(&self) -> bool {
+        let watched = self.in_kernel.as_ref();
+        watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
+    }
+
+    /// Returns whether only the kernel reports its locks.
+    pub fn is_in_kernel(&self) -> bool {
+        let watched = self.in_kernel.as_ref();
+        watched.is_some_and(|watched| !watched.beside_agent)
+    }
+}
+
 impl Tracee {
+    /// The pause between two looks for the libraries of a command that loads them.
+    pub const START_PAUSE: Duration = Duration::from_micros(200);
+
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
             let comm = &self.target.comm;
@@ -113,7 +175,6 @@ impl Tracee {
             before_exec: modules.iter().all(|module| module.text.is_empty()),
             beside_agent: patched.is_some(),
             agent_thread: self
-                .agent
                 .presence
                 .thread
                 .or_else(|| agent_thread_of_another(self.target.process)),
@@ -129,20 +190,6 @@ impl Tracee {
         watched.futexes.start()?;
         self.locks.in_kernel = Some(watched);
         Ok(())
-    }
-
-    /// The pause between two looks for the libraries of a command that loads them.
-    pub const START_PAUSE: Duration = Duration::from_micros(200);
-
-    /// Prepares to look for the modules of a command that has not called exec.
-    pub fn expect_start(&mut self, before: Vec<Module>) {
-        let is_watched = self.locks.in_kernel.is_some();
-        self.locks.starting = is_watched.then_some((before, None));
-    }
-
-    /// Returns whether the process is a command that may not have called exec yet.
-    pub fn is_starting(&self) -> bool {
-        self.locks.starting.is_some()
     }
 
     /// Looks whether a started command has mapped its libraries, so that later waits have call
@@ -161,51 +208,6 @@ impl Tracee {
         // Fails only if the process has ended.
         let _ = self.look_for_names(cache);
         false
-    }
-
-    /// Calls [`InKernel::step_over`], if the kernel counts.
-    pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
-        match &mut self.locks.in_kernel {
-            Some(watched) => watched.step_over(modules).map_err(Error::from),
-            None => Ok(()),
-        }
-    }
-
-    /// Stops counting in the kernel; the counts stay readable.
-    pub fn stop_in_kernel(&mut self) {
-        if let Some(watched) = &mut self.locks.in_kernel {
-            watched.futexes.stop();
-        }
-    }
-
-    pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
-        let Some(InKernel { futexes, .. }) = &self.locks.in_kernel else {
-            return Ok(());
-        };
-        let drops = futexes.drops()?;
-        let unfinished = futexes.waiting()? + drops.ended_inside;
-        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, unfinished);
-        noted.add_drops(dropped(drops));
-        Ok(())
-    }
-
-    /// Returns the kernel programs' run times, for this process and for all.
-    pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
-        let watched = self.locks.in_kernel.as_ref()?;
-        let own = watched.futexes.times().unwrap_or_default();
-        Some((own, watched.futexes.times_of_all()))
-    }
-
-    /// Returns whether the process runs another program than the one watched in the kernel.
-    pub(super) fn has_left_kernel(&self) -> bool {
-        let watched = self.locks.in_kernel.as_ref();
-        watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
-    }
-
-    /// Returns whether only the kernel reports its locks.
-    pub fn is_in_kernel(&self) -> bool {
-        let watched = self.locks.in_kernel.as_ref();
-        watched.is_some_and(|watched| !watched.beside_agent)
     }
 
     /// Returns a note that only the kernel reports its locks, with the reason and the cost.

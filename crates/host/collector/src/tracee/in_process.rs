@@ -6,7 +6,7 @@ use tiptoe_attach::Attached;
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::link::Link;
 use tiptoe_attach::resident::{agent_in, agent_thread};
-use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{LeaveReason, Site};
 
 use super::budget::CallBudget;
@@ -21,8 +21,8 @@ use crate::planner;
 use crate::request::Error;
 
 /// What the agent counts.
+#[derive(Default)]
 pub(super) struct InProcess {
-    pub(super) presence: AgentPresence,
     /// The armed sites except hooks. Site N belongs to counter N.
     pub(super) sites: Vec<Site>,
     /// The file of each of these sites.
@@ -41,6 +41,8 @@ pub(super) struct InProcess {
 
 /// The agent's thread, and what keeps it from harming the program.
 pub(super) struct AgentPresence {
+    /// The program that ran when the process was attached, so that an exec can be detected.
+    pub(super) program: RunningProgram,
     pub(super) thread: Option<u32>,
     /// The signals that the agent owns, and where it records the threads that block them.
     pub(super) masks: Option<Masks>,
@@ -53,31 +55,20 @@ pub(super) struct AgentPresence {
     pub(super) confinement: Confinement,
 }
 
-impl InProcess {
+impl AgentPresence {
     /// Returns the state for a process that the agent has not entered yet.
-    pub(super) fn of(process: Process) -> InProcess {
-        InProcess {
-            presence: AgentPresence {
-                thread: None,
-                masks: None,
-                quiet: None,
-                unseen: OnceCell::new(),
-                left: Cell::new(None),
-                confinement: Confinement::of(process),
-            },
-            sites: Vec::new(),
-            files: Vec::new(),
-            later: PlanState::default(),
-            hooks: Vec::new(),
-            meters: RefCell::default(),
-            call_budget: None,
-            thinning: None,
-            rings: RefCell::default(),
+    pub(super) fn of(process: Process) -> AgentPresence {
+        AgentPresence {
+            program: process.running_program().unwrap_or_default(),
+            thread: None,
+            masks: None,
+            quiet: None,
+            unseen: OnceCell::new(),
+            left: Cell::new(None),
+            confinement: Confinement::of(process),
         }
     }
-}
 
-impl AgentPresence {
     /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
     /// `None` if they cannot.
     pub(super) fn unseen(&self, modules: &[Module]) -> Option<&str> {

@@ -59,7 +59,7 @@ impl Tracee {
     ) -> Result<Vec<Option<String>>, Error> {
         let mut order: Vec<usize> = (0..planned.len()).collect();
         order.sort_by_key(|index| planned[*index].site.address);
-        let part = match &self.agent.presence.quiet {
+        let part = match &self.presence.quiet {
             // All threads are stopped for each part.
             Some(_) => planned.len().max(1),
             None => PART,
@@ -70,7 +70,7 @@ impl Tracee {
                 break;
             }
             let sites: Vec<&PlannedSite> = part.iter().map(|index| planned[*index]).collect();
-            let outcomes = install(link, &sites, lost, self.agent.presence.quiet.as_ref())?;
+            let outcomes = install(link, &sites, lost, self.presence.quiet.as_ref())?;
             for (index, outcome) in part.iter().zip(outcomes) {
                 reasons[*index] = outcome;
             }

@@ -103,7 +103,7 @@ impl Tracee {
         let Some(link) = self.target.link.take() else {
             return results;
         };
-        if self.agent.presence.left.get().is_none() && link.data().state() == State::Serving {
+        if self.presence.left.get().is_none() && link.data().state() == State::Serving {
             let done = self.serve_changes(&link, plan, cache, &mut results);
             let failed = done.err().filter(|_| !link.has_lost_target());
             let note = failed.map(|error| FunctionNote::NotProbed {
@@ -213,7 +213,7 @@ impl Tracee {
             .filter(|probe| probe.follow.is_followed());
         self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
         let hooks: Vec<&PlannedSite> = planned.hooks.iter().collect();
-        install(link, &hooks, &lost, self.agent.presence.quiet.as_ref())?;
+        install(link, &hooks, &lost, self.presence.quiet.as_ref())?;
         self.agent
             .hooks
             .extend(hooks.iter().map(|hook| hook.site.address));

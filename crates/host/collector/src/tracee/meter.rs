@@ -91,7 +91,7 @@ impl Tracee {
     /// Returns the traps that are on; none if the agent does not answer any more.
     fn live_traps(&self) -> Vec<(&Counter, &Site)> {
         let there = self.target.link.as_ref().is_some_and(|link| {
-            self.agent.presence.left.get().is_none()
+            self.presence.left.get().is_none()
                 && link.data().state() != State::Dormant
                 && !link.has_lost_target()
         });

@@ -29,6 +29,8 @@ pub struct Plan<'a> {
     /// Shorter calls, in ns, are only counted; `None` if calls are not timed.
     pub calls: Option<u64>,
     pub record: bool,
+    /// Whether each recorded call is reported; otherwise it is only counted.
+    pub wants_calls: bool,
     pub locks: bool,
     /// The lock whose hold times are measured.
     pub hold: Option<&'a str>,

@@ -59,13 +59,15 @@ impl Tracee {
                     at_least: ran.is_some(),
                     time_enabled_ns: enabled,
                     time_running_ns: ran.unwrap_or(enabled),
-                    ..self.as_seen(slot, calls::reading(&counts.totals, slot, follow))
+                    ..self
+                        .agent
+                        .as_seen(slot, calls::reading(&counts.totals, slot, follow))
                 }
             }
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
         let over = self.follows_calls()
-            && (self.target.has_ended() || self.agent.presence.has_execed(&self.target));
+            && (self.target.has_ended() || self.presence.has_execed(&self.target));
         let ended = |reading| match over {
             true => calls::at_the_end(reading),
             false => reading,

@@ -10,6 +10,7 @@ use tiptoe_session::Call;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
+use super::in_process::InProcess;
 use super::{Counter, Plan, Source, Tracee};
 use crate::counts;
 use crate::drive::RunClock;
@@ -96,13 +97,13 @@ struct Probe {
 }
 
 impl Rings {
-    fn new() -> Rings {
+    fn new(reports_calls: bool) -> Rings {
         Rings {
             start: Moment::now(),
             probes: Vec::new(),
             counter_count: 0,
             rings: BTreeMap::new(),
-            reports_calls: true,
+            reports_calls,
             calls: Vec::new(),
         }
     }
@@ -172,21 +173,35 @@ impl Rings {
     }
 }
 
-impl Tracee {
-    /// Prepares to read records, if the plan has any. Must be called before the first record is
-    /// written.
+impl InProcess {
+    /// Prepares to read records. Must be called before the first record is written.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
-        if plan.record && self.target.link.is_some() {
-            *self.agent.rings.borrow_mut() = Some(Rings::new());
-        }
+        *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
     }
 
-    pub fn set_reports_calls(&self, reports_calls: bool) {
-        if let Some(rings) = &mut *self.agent.rings.borrow_mut() {
-            rings.reports_calls = reports_calls;
+    /// Returns a probe's reading with the number of records that were read. A record that was
+    /// written but not read counts as lost.
+    pub(super) fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
+        let Some(records) = reading.records else {
+            return reading;
+        };
+        let rings = self.rings.borrow();
+        let seen = rings.as_ref().map_or(0, |rings| rings.seen(slot));
+        let unseen = records.recorded.saturating_sub(seen);
+        let records = Records {
+            recorded: seen,
+            lost: unseen.saturating_add(records.lost),
+            ..records
+        };
+        Reading {
+            count: records.calls(),
+            records: Some(records),
+            ..reading
         }
     }
+}
 
+impl Tracee {
     /// Reads the available records, whose times are by this clock.
     pub fn read_records(&self, clock: RunClock) {
         self.read_rings(clock, PATIENCE);
@@ -213,26 +228,5 @@ impl Tracee {
         let mut rings = self.agent.rings.borrow_mut();
         let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
         calls.unwrap_or_default()
-    }
-
-    /// Returns a probe's reading with the number of records that were read. A record that was
-    /// written but not read counts as lost.
-    pub(super) fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
-        let Some(records) = reading.records else {
-            return reading;
-        };
-        let rings = self.agent.rings.borrow();
-        let seen = rings.as_ref().map_or(0, |rings| rings.seen(slot));
-        let unseen = records.recorded.saturating_sub(seen);
-        let records = Records {
-            recorded: seen,
-            lost: unseen.saturating_add(records.lost),
-            ..records
-        };
-        Reading {
-            count: records.calls(),
-            records: Some(records),
-            ..reading
-        }
     }
 }

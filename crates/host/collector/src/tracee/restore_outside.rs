@@ -34,7 +34,7 @@ impl Tracee {
             // A failure means that the site is not mapped any more.
             sites.for_each(|site| drop(restore(&memory, site)));
         };
-        if let Some(masks) = self.agent.presence.masks_now(self.target.process, link) {
+        if let Some(masks) = self.presence.masks_now(self.target.process, link) {
             let _ = masks.give_back(restore);
         }
     }

@@ -134,7 +134,7 @@ impl Tracee {
         };
         let threads = || {
             let mut threads = self.target.process.threads().unwrap_or_default();
-            threads.retain(|tid| Some(*tid) != self.agent.presence.thread);
+            threads.retain(|tid| Some(*tid) != self.presence.thread);
             threads
         };
         let mut tries = TRIES;

@@ -81,7 +81,7 @@ impl Tracee {
     /// it is the target's claim, and must only be displayed.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
-        if self.agent.presence.serves(&self.target) {
+        if self.presence.serves(&self.target) {
             // If the agent does not answer, its last reading stays.
             let _ = link.read_maps();
         }

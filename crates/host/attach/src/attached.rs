@@ -1,7 +1,7 @@
-//! One process to be traced: it ran already, or tiptoe has started it and holds it.
+//! One process to be traced. It was already running, or tiptoe started it and holds it.
 //!
-//! [`Attached`] has what every instrument needs of a process. Its mappings are not here, because
-//! only some instruments read them.
+//! [`Attached`] has what every instrument needs to know of a process. The process's mappings are not here, because only
+//! some instruments read them.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ pub struct Attached {
     retired: Option<Link>,
     /// The command, if tiptoe has started it.
     hold: Option<Hold>,
-    /// A pidfd, if the kernel has them. The process's id alone could be reused.
+    /// A pidfd, if the kernel has them, because the id could be reused by another process.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
@@ -64,7 +64,7 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds it before exec. `passed`
+    /// Forks a process for `command`, whose file is `program`, and holds the process before exec. `passed` is what
     /// brings the agent into it.
     pub fn start(
         program: &Path,
@@ -82,14 +82,13 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Starts a command as [`Attached::start`] does, without an agent; its first word names the
-    /// file.
+    /// Starts a command as [`Attached::start`] does, but without an agent. The command's first word names the file.
     pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and holds it right after: mapped, but none of its code has run.
-    /// The same thread must release it, because only the tracer can.
+    /// Lets a command call exec, and holds it right after, when it is mapped but none of its code has run. The same
+    /// thread must release the command, because only a tracer can.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
@@ -101,8 +100,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Continues without the agent. A command that the agent holds begins only at
-    /// [`Attached::release`].
+    /// Continues without the agent. A command that the agent holds begins only at [`Attached::release`].
     pub fn retire_agent(&mut self) {
         self.retired = self.link.take();
     }
@@ -141,7 +139,7 @@ impl Attached {
         self.hold.is_some()
     }
 
-    /// Returns whether this is a command that has not begun.
+    /// Returns whether this is a command that tiptoe still holds.
     pub fn is_held(&self) -> bool {
         !matches!(self.hold, None | Some(Hold::Nothing(_)))
     }
@@ -162,8 +160,8 @@ impl Attached {
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
-    /// Returns the CPU time used since the mark. After the process's end this is the last value
-    /// read.
+    /// Returns the CPU time that the process used since [`Attached::mark`]. After the process's end it is the last
+    /// value that was read.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -203,7 +201,7 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// Must run before the links are dropped, because the agent would then let the command run.
+    /// Kills a held command. Must run before the links are dropped, because the agent would then let the command run.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()

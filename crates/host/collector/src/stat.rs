@@ -80,7 +80,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
         let mut targets = targets(request)?;
-        let mut counting = Counting::open(request, &targets, &mut session, &mut stat)?;
+        let mut counting = CountingRun::open(request, &targets, &mut session, &mut stat)?;
         let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
         is_free = counting.source.is_free();
         counting.section(&ran, &targets, &mut session)?;
@@ -102,7 +102,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         }
     }
     session.events = events(&total);
-    runs.finish(&mut stat, total);
+    runs.finish(&mut stat);
     // No event means no work at context switches, so no cost.
     if !is_free {
         cost::put(request, &mut session, &mut stat, switches);
@@ -116,7 +116,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
 }
 
 /// The events of one run.
-struct Counting<'a> {
+struct CountingRun<'a> {
     request: &'a StatRequest<'a>,
     source: Box<dyn CountSource>,
     meter: Meter,
@@ -125,20 +125,20 @@ struct Counting<'a> {
     last: Sums,
 }
 
-impl<'a> Counting<'a> {
+impl<'a> CountingRun<'a> {
     /// Opens the events, which do not count yet. Adds notes for the user.
     fn open(
         request: &'a StatRequest<'a>,
         targets: &Targets,
         session: &mut Session,
         stat: &'a mut Stat,
-    ) -> Result<Counting<'a>, Error> {
+    ) -> Result<CountingRun<'a>, Error> {
         let whom = match (&request.whom, targets.alone.as_slice()) {
             (StatWhom::Command, [command]) => CountTarget::AtExec(command.process.pid()),
             (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
             _ => CountTarget::Cpus(Vec::new()),
         };
-        Ok(Counting {
+        Ok(CountingRun {
             request,
             source: source::open(request, &whom, &mut session.notes)?,
             meter: Meter::default(),
@@ -148,7 +148,7 @@ impl<'a> Counting<'a> {
     }
 }
 
-impl Instrument for Counting<'_> {
+impl Instrument for CountingRun<'_> {
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         // A command's events are enabled at its exec.
         if self.request.whom != StatWhom::Command {

@@ -307,6 +307,7 @@ impl Tracee {
                 to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
             }
         }
+        self.read_parameters();
         self.charge_scopes(plan, modules)?;
         if attach_progress::is_broken_off() {
             self.coverage.unattached += to_kernel.len();

@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use tiptoe_attach::Attached;
-use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch};
+use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
 use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, run};
 use crate::module::Cache;
@@ -23,6 +23,7 @@ mod access_sums;
 mod begin;
 mod breakpoints;
 mod condition;
+mod cost;
 mod each;
 mod ends;
 mod foreign_hits;
@@ -100,7 +101,7 @@ struct Run<'a> {
     /// Why the watch is not on all CPUs.
     why: Option<String>,
     turns: Turns,
-    named: each::Places,
+    named: each::InstructionNames,
     allowance: Option<Allowance>,
     /// When the window ends, since the start.
     window_end: Duration,
@@ -170,6 +171,15 @@ fn find(
     if request.when.is_some() {
         variables.iter().try_for_each(WatchedVariable::comparable)?;
     }
+    let by_value = [
+        (request.only_changed, "--changed"),
+        (request.when.is_some(), "--when"),
+    ];
+    for (_, option) in by_value.into_iter().filter(|(is_given, _)| *is_given) {
+        variables
+            .iter()
+            .try_for_each(|variable| variable.has_values(option))?;
+    }
     let turns = Turns::new(&variables, request.rotate, request.all_slots)?;
     Ok((variables, turns))
 }
@@ -217,7 +227,7 @@ impl<'a> Run<'a> {
             form,
             why,
             turns,
-            named: each::Places::new(),
+            named: each::InstructionNames::new(),
             allowance,
             window_end: WINDOW,
             foreign_hits: ForeignHits::default(),
@@ -258,16 +268,8 @@ impl<'a> Run<'a> {
         variables: &[tiptoe_session::Variable],
         cpu_ns: u64,
     ) -> Result<tiptoe_session::Cost, Error> {
-        let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
-        let unit: Cost = self.form.hit_cost()?;
-        for (event, variable) in events.iter_mut().zip(variables) {
-            event.cost_ns = unit.times(variable.hits).ns;
-        }
-        Ok(tiptoe_session::Cost::estimated(
-            hits,
-            unit.times(hits),
-            cpu_ns,
-        ))
+        let unit = self.form.hit_cost()?;
+        Ok(cost::share_out(events, variables, unit, cpu_ns))
     }
 }
 
@@ -369,7 +371,9 @@ impl Instrument for Run<'_> {
                 .push(Event::new(variable.event(), report.via, reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = access_rows::rows(&report.rows, &self.variables, &self.target, ran.clock);
+        let found = &report.rows;
+        let (rows, notes) = access_rows::rows(found, &self.variables, &self.target, ran.clock);
+        self.notes.extend(notes);
         let watched = self.variables.iter();
         let freed = watched
             .clone()
@@ -377,6 +381,10 @@ impl Instrument for Run<'_> {
         self.notes.extend(freed);
         let ended = watched.filter_map(|variable| ends::note(variable, &rows, &self.target));
         self.notes.extend(ended);
+        if report.refused > 0 {
+            let threads = report.refused;
+            self.notes.push(WatchNote::NotAccounted { threads }.into());
+        }
         let by = if self.request.by_thread {
             "thread"
         } else {

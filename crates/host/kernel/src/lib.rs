@@ -45,7 +45,7 @@ pub use cgroups::Cgroups;
 pub use counters::CounterSet;
 pub use error::Error;
 pub use futexes::Futexes;
-pub use instruction::{Optimised, Step, optimised, step, unprobeable};
+pub use instruction::{ReplacedNop, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;
 pub use scopes::Scopes;
 pub use uprobes::{CountedThreads, KernelProbe, RefusedProbe, UprobeSet, may_count_processes};

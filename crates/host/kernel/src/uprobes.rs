@@ -44,7 +44,7 @@ pub struct KernelProbe {
 /// A probe that the kernel refused.
 #[derive(Debug)]
 pub struct RefusedProbe {
-    /// Its index among the given probes.
+    /// The probe's index among the given probes.
     pub probe: usize,
     /// The reason.
     pub error: Error,
@@ -74,9 +74,9 @@ pub struct UprobeSet {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
-    /// Until it was last armed.
+    /// How long the probe was disarmed before it was last armed.
     before: Duration,
-    /// When it was closed, if it is.
+    /// When the probe was disarmed, if it is disarmed now.
     since: Option<Instant>,
 }
 

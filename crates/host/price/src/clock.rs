@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// The first and the longest time over which the clocks are compared.
+/// The time over which the clocks are compared first, and the time over which they are compared at most.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
-/// The clocks' two readings must take less than 1/`PART` of the time between them, so that the
-/// error is below 0.01%.
+/// Reading the two clocks, at the begin and at the end, must take less than 1/`PART` of the time in between, so that
+/// the error is below 0.01%.
 const PART: u32 = 10_000;
 
-/// Returns the nanoseconds of a tick, times 2^32. Measured once, mostly in 1 to 2 ms; in 20 ms if
-/// reading the clocks is slow.
+/// Returns the nanoseconds of a tick, times 2^32. The first call measures for 1 to 2 ms, or for 20 ms if reading the
+/// clocks is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -37,7 +37,7 @@ pub fn ns_per_tick() -> u64 {
 struct ClockPair {
     at: Instant,
     ticks: u64,
-    /// How long the reading took, by which the ticks may be late.
+    /// How long reading both clocks took. The ticks may be late by this time.
     took: Duration,
 }
 
@@ -47,7 +47,7 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns the nanoseconds for reading the counter: the least of several runs.
+/// Returns how many nanoseconds reading the counter takes: the least of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -60,7 +60,7 @@ pub fn reading_ns() -> f64 {
     (0..9).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the least disturbed of several readings.
+/// Returns the fastest of several readings, which was disturbed least.
 fn clock_pair() -> ClockPair {
     let read = || {
         let at = Instant::now();
@@ -78,7 +78,7 @@ fn clock_pair() -> ClockPair {
     )
 }
 
-/// A moment by both clocks.
+/// A moment, as both clocks show it.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// By CLOCK_MONOTONIC.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tiptoe_collector::{ByLock, Request, RequestTarget};
+use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::Failure;
 use crate::lock::{LockArgs, LockByWord};
@@ -26,17 +27,29 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         via: common.via,
         locks: Some(by),
         hold: args.hold,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
         options,
         ..Request::default()
     };
-    let outcome = tiptoe_collector::run(request, &mut run.observer)?;
+    let mut outcome = tiptoe_collector::run(request, &mut run.observer)?;
+    if common.budget.is_some_and(|budget| budget.share().is_some()) {
+        let ignored = ignored_budget(&outcome.session);
+        outcome.session.notes.extend(ignored);
+    }
     let extras = ReportExtras {
-        histograms: args.histograms,
+        has_histograms: args.histograms,
         ..ReportExtras::default()
     };
     Ok(run.finish(outcome, &common, extras))
+}
+
+/// Returns a note if the kernel reports the waits of a process, because the agent could not enter: there they have no
+/// limit.
+fn ignored_budget(session: &Session) -> Option<Note> {
+    let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
+    let mut notes = session.notes.iter();
+    notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
 /// Prints what the threads of each process wait for now.
@@ -51,14 +64,10 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     for pid in pids {
         let session = tiptoe_collector::lock_waits_now(*pid)?;
-        reports.push(probe::rendered(
-            &session,
-            &output,
-            common,
-            ReportExtras::default(),
-        )?);
+        let report = probe::rendered(session, &output, common, ReportExtras::default())?;
+        reports.push(report);
     }
-    // A JSON report is one line; an empty line separates others.
+    // A JSON report is one line. Text reports are separated by an empty line.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::{Dropped, LockNote, Note};
 use tiptoe_symbol::Class;
+use tiptoe_sys::host::procfs::Process;
 
 use super::contended_locks::LockWatch;
 use super::{Plan, Tracee};
@@ -99,13 +100,24 @@ impl LockWatch {
         }
     }
 
-    pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
+    pub(super) fn note_in_kernel(
+        &self,
+        noted: &mut WaitRecords,
+        process: Process,
+        by_thread: bool,
+    ) -> Result<(), Error> {
         let Some(InKernel { futexes, .. }) = &self.in_kernel else {
             return Ok(());
         };
         let drops = futexes.drops()?;
-        let unfinished = futexes.waiting()? + drops.ended_inside;
-        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, unfinished);
+        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, drops.ended_inside);
+        let now = tiptoe_sys::raw::monotonic_ns();
+        for (key, since) in futexes.waiting()? {
+            let comm = process.thread_comm(key.tid);
+            let thread = format!("{} {}", key.tid, comm.unwrap_or_default());
+            let who = if by_thread { &*thread } else { "" };
+            noted.add_open_in_kernel(key, who, now.saturating_sub(since));
+        }
         noted.add_drops(dropped(drops));
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::confinement::Confinement;
 use super::guards::TrapFreeProcess;
 use super::loaded_libraries::PlanState;
 use super::meter::Meters;
-use super::records::Rings;
+use super::records::{Rings, UnreadFunction};
 use super::wait_sampling::Thinning;
 use crate::module::{FileKey, Module};
 use crate::planner;
@@ -37,6 +37,8 @@ pub(super) struct InProcess {
     /// Decides how many waits for locks are timed.
     pub(super) thinning: Option<Thinning>,
     pub(super) rings: RefCell<Option<Rings>>,
+    /// The functions whose parameters were not looked up yet.
+    pub(super) unread: Vec<UnreadFunction>,
 }
 
 /// The agent's thread, and what keeps it from harming the program.

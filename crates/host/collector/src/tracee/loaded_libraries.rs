@@ -1,7 +1,7 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits up to 5 ms, under the loader's lock. In
-//! that time tiptoe resolves the specs in the library and plans patches, which the agent's thread
+//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock, and
+//! up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. In that time tiptoe resolves the specs in the library and plans patches, which the agent's thread
 //! applies. So the patches are in place before the library's code runs. The agent remembers the
 //! sites of each library, and patches it without tiptoe if it is closed and loaded again.
 
@@ -115,6 +115,7 @@ impl Tracee {
         self.agent.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
+        self.read_parameters();
         results
     }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tiptoe_event::{Reading, Records};
 use tiptoe_price::clock::Moment;
 use tiptoe_session::Call;
+use tiptoe_symbol::Function;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
@@ -14,6 +15,7 @@ use super::in_process::InProcess;
 use super::{Counter, Plan, Source, Tracee};
 use crate::counts;
 use crate::drive::RunClock;
+use crate::module::Object;
 use crate::planner::Follow;
 
 /// The number of looks at an incomplete record before it is given up, after about a second. Its
@@ -169,6 +171,26 @@ impl Rings {
                     });
                 }
             });
+        }
+    }
+}
+
+/// A recorded function whose parameters were not looked up yet.
+pub(super) struct UnreadFunction {
+    /// The index of its counter.
+    pub(super) counter: usize,
+    pub(super) object: Rc<Object>,
+    pub(super) function: Function,
+}
+
+impl Tracee {
+    /// Looks up how many parameters the functions have whose probes were installed since the last call. That may take a
+    /// second for a library's debug file, so a thread that loads the library must not wait for it.
+    pub(super) fn read_parameters(&mut self) {
+        for unread in self.agent.unread.drain(..) {
+            if let Some(counter) = self.counters.get_mut(unread.counter) {
+                counter.parameters = unread.object.parameter_registers(&unread.function);
+            }
         }
     }
 }

@@ -20,7 +20,8 @@ impl WaitTotals {
         self.holds = self.holds.saturating_add(more.holds);
     }
 
-    /// Returns how many pairs of hooks ran: a hold has one at both ends, as a wait has.
+    /// Returns how many pairs of hooks ran. A hold counts as a pair, because a hook runs at its
+    /// begin and at its end.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)
     }

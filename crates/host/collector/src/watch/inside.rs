@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, Attached, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
+    Access, AttachSummary, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
 };
 use tiptoe_session::{EndCause, Reservations};
 use tiptoe_sys::host::perf;
@@ -214,7 +214,8 @@ impl Breakpoints for InProcessWatch {
         Ok(())
     }
 
-    /// Also makes the agent release the registers of ended threads.
+    /// Also makes the agent release the registers of ended threads, and reserve those that threads could not reserve
+    /// when they were created.
     fn poll(
         &mut self,
         at: &Targets,
@@ -321,7 +322,7 @@ impl Breakpoints for InProcessWatch {
         let hits = hits(at);
         let counts = hits.map(|hits| [hits.lost(), hits.gaps(), hits.strays()]);
         let [lost, gaps, strays] = counts.unwrap_or_default();
-        let attached = Attached {
+        let attached = AttachSummary {
             threads: self.opened.threads,
             again: self.opened.late,
             without: 0,
@@ -333,6 +334,7 @@ impl Breakpoints for InProcessWatch {
             rows: self.sums.rows(),
             drops: self.sums.drops(),
             missed: [lost + self.holes, self.sums.late(), gaps, strays],
+            refused: hits.map_or(0, |hits| hits.refused()),
             foreign: 0,
             sees_kernel: false,
         })

@@ -300,6 +300,8 @@ impl Instrument for Probes<'_> {
         // cannot be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
         let first = at.traced.first().map(|tracee| tracee.since);
+        // A command may end before the first turn's checks are due.
+        at.traced.iter().for_each(Tracee::look_at_copied);
         self.look_for_names(at);
         if let Some(first) = first.filter(|_| !is_command)
             && (!is_common || self.broken_off.is_some())

@@ -54,7 +54,7 @@ fn contained_program(kind: &str, name: &str, arguments: &[&str]) -> (Waiting, Pa
         .args([root.as_path(), &program])
         .arg(kind)
         .args(arguments);
-    (Waiting::start(&mut command, &program), root)
+    (WaitingTarget::start(&mut command, &program), root)
 }
 
 fn assert_other_namespaces(waiting: &WaitingTarget, root: &Path) {

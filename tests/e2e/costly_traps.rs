@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tiptoe_tests::{Probe, Report, Run, Waiting, is_root, skipped, target};
+use tiptoe_tests::{Probe, Report, Run, WaitingTarget, is_root, skipped, target};
 
 fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
@@ -89,7 +89,7 @@ fn a_library_that_moves_continues_in_the_kernel() {
     }
     let library = target("costly_plugin").to_str().expect("text").to_owned();
     let arguments = ["1000", "reloaded", &library];
-    let waiting = Waiting::through(&["env"], &target("costly"), &arguments);
+    let waiting = WaitingTarget::through(&["env"], &target("costly"), &arguments);
     let probe = Probe::new(&["libcostly_plugin.so:plugin_trap"]);
     let report = waiting.count(&probe, &["plugin_trap"]);
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);

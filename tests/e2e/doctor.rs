@@ -172,12 +172,12 @@ fn what_the_verdict_promises_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let of_user = ["setpriv", "--reuid", "65534", "--clear-groups"];
     let without = target("without");
     let without =
         |call, tiptoe: &Command| through(&[without.to_str().expect("text"), call], tiptoe);
-    let program = |words: &[&str]| Waiting::through(words, &target("hot"), &["2", "1000"]);
+    let program = |words: &[&str]| WaitingTarget::through(words, &target("hot"), &["2", "1000"]);
     let (roots, users) = (program(&["env"]), program(&of_user));
     let perf = ["watch", "stat", "system-wide counts"];
     let agent = ["probe", "lock", "watch"];

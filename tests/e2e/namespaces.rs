@@ -30,11 +30,11 @@ pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
 /// Starts `hot` in such a root, as process 1 of a new PID namespace.
-fn contained(kind: &str) -> (Waiting, PathBuf) {
+fn contained(kind: &str) -> (WaitingTarget, PathBuf) {
     contained_program(kind, "hot", &["2", "20000"])
 }
 
-fn contained_program(kind: &str, name: &str, arguments: &[&str]) -> (Waiting, PathBuf) {
+fn contained_program(kind: &str, name: &str, arguments: &[&str]) -> (WaitingTarget, PathBuf) {
     let program = target(name);
     let root = format!("tiptoe-root-{kind}-{name}-{}", std::process::id());
     let root = std::env::temp_dir().join(root);

@@ -54,7 +54,7 @@ impl Idle {
     }
 }
 
-impl Drop for IdleThread {
+impl Drop for Idle {
     fn drop(&mut self) {
         // Both fail only if the child has been reaped.
         let _ = self.child.kill();
@@ -84,7 +84,7 @@ struct Granted {
 /// Our accounting, the kernel's threads, and the requests that both granted.
 struct Comparison<'a> {
     ours: Accounting<'a, NoWait>,
-    threads: Vec<IdleThread>,
+    threads: Vec<Idle>,
     cpus: u32,
     granted: Vec<Granted>,
     /// How often each kind of step was taken and granted.

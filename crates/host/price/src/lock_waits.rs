@@ -38,7 +38,7 @@ const LIBC: Library = Library {
 const COLD: f64 = 2.0;
 
 /// The additional cost of futex calls.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// A wait.
     pub wait: Cost,

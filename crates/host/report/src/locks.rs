@@ -229,13 +229,13 @@ fn early(lock: &Lock) -> Option<LineBelow> {
 }
 
 /// Returns the line on waits that were not over.
-fn unfinished(lock: &Lock) -> Option<Below> {
+fn unfinished(lock: &Lock) -> Option<LineBelow> {
     let open = lock.unfinished.as_ref()?;
     let waits = format!("{} {}", grouped(open.waits), plural(open.waits, "wait"));
     let was = if open.waits == 1 { "was" } else { "were" };
     let lasted = time(open.total_ns as f64);
     let text = format!("{waits} {was} not over when the trace ended, after {lasted}");
-    Some(Below::new(BELOW, text))
+    Some(LineBelow::new(BELOW, text))
 }
 
 /// Returns the line on how many readers held a rwlock while other threads waited for it.

@@ -49,6 +49,16 @@ fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
 
+/// Regression: the report did not say that the command ended before anything was counted.
+#[test]
+fn a_run_that_ended_in_its_delay_said_nothing() {
+    if is_possible() {
+        let done = output(&["--kernel", "--delay", "1h", "--", "true"]);
+        let talk = String::from_utf8_lossy(&done.stderr);
+        assert!(talk.contains("before its delay was over"), "{talk}");
+    }
+}
+
 struct PerfComparison {
     report: Report,
     perf: u64,

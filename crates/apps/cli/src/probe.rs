@@ -15,7 +15,7 @@ use crate::failure::{FAILED, Failure};
 use crate::interrupt;
 use crate::latency;
 use crate::observer::Terminal;
-use crate::output::Output;
+use crate::output::{NotesTo, Output};
 use crate::processes;
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
@@ -43,6 +43,54 @@ pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
     Err(Failure::new(what).hint("leave out --force"))
 }
 
+/// What each instrument needs besides its request.
+pub struct InstrumentRun {
+    output: Output,
+    notes: NotesTo,
+    pub observer: Terminal,
+}
+
+impl InstrumentRun {
+    /// Opens the output, handles signals, and shows the status. Returns when to count, too. `noun`
+    /// is what is counted. With `has_values`, the report contains values of the program.
+    pub fn begin(
+        target: &RequestTarget,
+        common: &Common,
+        noun: &'static str,
+        has_values: bool,
+    ) -> Result<(InstrumentRun, RunOptions), Failure> {
+        let output = open_output(common, target, has_values)?;
+        let notes = output.notes_to(target);
+        let (stop, hand_on) = interrupt::on_signals(target, notes)?;
+        let description = RunDescription::new(target, noun, common);
+        status::begin(description, target, &output);
+        let ready_line = ReadyLine::for_output(&output, target, common.json);
+        let ready = ready::ready(common.ready_fd, ready_line)?;
+        let observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
+        let options = RunOptions {
+            delay: common.delay,
+            duration: common.duration,
+            interval: common.interval,
+            stop,
+            hand_on,
+            ready,
+        };
+        let run = InstrumentRun {
+            output,
+            notes,
+            observer,
+        };
+        Ok((run, options))
+    }
+
+    /// Prints the session. Returns the exit status.
+    pub fn finish(self, mut outcome: Outcome, common: &Common, extras: ReportExtras) -> ExitCode {
+        let unsaid = interrupt::unsaid(self.notes);
+        outcome.session.notes.extend(unsaid);
+        print_outcome(outcome, self.output, common, extras)
+    }
+}
+
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     for spec in &args.specs {
@@ -55,19 +103,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     refuse_force(args.force, common.via)?;
     let target = target(&common, NO_TARGET_HINT)?;
     let has_values = args.record || latency::has_arguments(args.by);
-    let output = open_output(&common, &target, has_values)?;
-    let notes = output.notes_to(&target);
-    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(
-        RunDescription::new(&target, "hit", &common),
-        &target,
-        &output,
-    );
-    let ready = ready::ready(
-        common.ready_fd,
-        ReadyLine::for_output(&output, &target, common.json),
-    )?;
-    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
+    let (mut run, options) = InstrumentRun::begin(&target, &common, "hit", has_values)?;
     let request = Request {
         agent: tiptoe_image::AGENT,
         specs: args.specs,
@@ -77,37 +113,27 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         by: args.by.map(latency::by),
         latency: args.timing.latency,
         record: args.record,
-        locks: None,
-        scopes: None,
-        hold: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,
         budget: common.limit(),
         force: args.force,
-        options: RunOptions {
-            delay: common.delay,
-            duration: common.duration,
-            interval: common.interval,
-            stop,
-            hand_on,
-            ready,
-        },
+        options,
+        ..Request::default()
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;
         terminal::say(&format!("toggled {toggled} times"));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
+    let mut outcome = tiptoe_collector::run(request, &mut run.observer)?;
     let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
     let above = common.limit().share().and_then(above);
-    let more = above.into_iter().chain(interrupt::unsaid(notes));
-    outcome.session.notes.extend(more);
+    outcome.session.notes.extend(above);
     let extras = ReportExtras {
         has_calls: args.record,
         has_histograms: args.timing.histograms,
     };
-    Ok(print_outcome(outcome, output, &common, extras))
+    Ok(run.finish(outcome, &common, extras))
 }
 
 /// Fails if a spec can never be traced. Must run before the command is started.

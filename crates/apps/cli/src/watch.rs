@@ -1,20 +1,15 @@
 //! `tiptoe watch`: reports which code accesses a variable, in which thread, with which values.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{RunOptions, WatchRequest};
+use tiptoe_collector::WatchRequest;
 
 use crate::args::Common;
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::observer::Terminal;
-use crate::probe::{self, ReportExtras};
+use crate::probe::{self, InstrumentRun, ReportExtras};
 use crate::processes;
-use crate::ready::{self, ReadyLine};
-use crate::status::{self, RunDescription};
 use crate::values;
 
 pub const WATCH_EXAMPLES: &str = "\
@@ -171,19 +166,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         }
     }
     let target = probe::target(&common, NO_TARGET_HINT)?;
-    let output = probe::open_output(&common, &target, true)?;
-    let notes = output.notes_to(&target);
-    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(
-        RunDescription::new(&target, "hit", &common),
-        &target,
-        &output,
-    );
-    let ready = ready::ready(
-        common.ready_fd,
-        ReadyLine::for_output(&output, &target, common.json),
-    )?;
-    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
+    let (mut run, options) = InstrumentRun::begin(&target, &common, "hit", true)?;
     let request = WatchRequest {
         agent: tiptoe_image::AGENT,
         variables: args.variables,
@@ -198,20 +181,8 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         rotate: args.rotate,
         stats: args.stats,
         budget: common.limit(),
-        options: RunOptions {
-            duration: common.duration,
-            stop,
-            hand_on,
-            ready,
-            ..RunOptions::default()
-        },
+        options,
     };
-    let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
-    Ok(probe::print_outcome(
-        outcome,
-        output,
-        &common,
-        ReportExtras::default(),
-    ))
+    let outcome = tiptoe_collector::watch(&request, &mut run.observer)?;
+    Ok(run.finish(outcome, &common, ReportExtras::default()))
 }

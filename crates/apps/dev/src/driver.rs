@@ -262,19 +262,8 @@ fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Requ
     Request {
         agent,
         specs,
-        filter: None,
         target: RequestTarget::Pids(vec![pid]),
         via,
-        by: None,
-        latency: false,
-        record: false,
-        locks: None,
-        scopes: None,
-        hold: None,
-        slower_ns: None,
-        under: None,
-        budget: Budget::Off,
-        force: false,
-        options: RunOptions::default(),
+        ..Request::default()
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{ProcessNote, Session};
+use tiptoe_session::{CountPart, Interval, ProcessNote, Session};
 use tiptoe_sys::raw::monotonic_ns;
 
 use crate::request::{Error, Observer, Outcome};
@@ -61,6 +61,9 @@ pub struct RunOptions {
 /// A part of a run.
 pub(crate) type Span = Range<Duration>;
 
+/// The counts of an interval; `None` if the instrument reports them itself.
+pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
+
 /// When the loop calls an instrument again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -73,29 +76,30 @@ pub(crate) enum Next {
 /// What an instrument gets in a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) at: &'a mut Targets,
+    /// The run's clock, or the delay's.
     pub(crate) clock: RunClock,
+    pub(crate) is_delay: bool,
     pub(crate) observer: &'a mut dyn Observer,
 }
 
 /// One way to count. The loop calls its functions, which must never wait.
 pub(crate) trait Instrument {
-    /// Takes a turn during the delay, in which a command already runs. The clock is the delay's.
-    /// Does nothing by default.
-    fn poll_in_delay(&mut self, _turn: Turn<'_>) -> Result<Next, Error> {
-        Ok(Next::Within(Duration::MAX))
-    }
-
     /// Begins to count; returns the run's clock ([`Targets::start_clock`]). No time that the
     /// instrument reports may be earlier than the clock's start. Unless there was a delay, commands
     /// among the targets are held.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
-    /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now.
-    fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error>;
+    /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now. A command runs during
+    /// the delay, so there are turns before the start, too.
+    fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error>;
 
-    /// Reports the counts of an interval. Does nothing by default.
-    fn report_interval(&mut self, _span: Span, _turn: Turn<'_>) -> Result<(), Error> {
-        Ok(())
+    /// Returns the counts of an interval, which the loop reports; by default none.
+    fn count_interval(
+        &mut self,
+        _span: Span,
+        _turn: &mut Turn<'_>,
+    ) -> Result<IntervalCounts, Error> {
+        Ok(None)
     }
 
     /// Returns whether the time from the last interval to the end is an interval, too, so that all of them sum to the
@@ -105,13 +109,13 @@ pub(crate) trait Instrument {
     }
 
     /// Reports the counts so far in targets that have used `cpu_ns`. Does nothing by default.
-    fn report_progress(&mut self, _cpu_ns: u64, _turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<(), Error> {
         Ok(())
     }
 
     /// Ends counting, and leaves the targets. Returns for how long it counted. The loop calls this
     /// after a failure, too, because a failed run must leave nothing in the targets.
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error>;
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
     /// Adds the counts to the session, which has the duration and the CPU time.
     fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error>;
@@ -166,7 +170,11 @@ pub(crate) fn run(
     instrument.section(&ran, targets, &mut session)?;
     let (processes, notes) = (targets.iter_mut(), &mut session.notes);
     let exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
-    Ok(outcome(session, exit_status, own))
+    own.report(&mut session);
+    Ok(Outcome {
+        session,
+        exit_status,
+    })
 }
 
 /// Counts from now, or from the end of the delay, until the run ends. Adds the run's beginning, its duration and the
@@ -181,29 +189,30 @@ pub(crate) fn drive(
     let mut driven = Driven {
         instrument,
         options,
-        targets,
-        observer,
-        clock: RunClock::start(),
+        turn: Turn {
+            at: targets,
+            clock: RunClock::start(),
+            is_delay: options.delay.is_some(),
+            observer,
+        },
+        session,
         started_at: SystemTime::now(),
         timers: Timers::new(options.interval, options.duration),
-        is_early: false,
     };
     let counted = driven.count();
     Phase::Ending.begin();
-    let elapsed = driven.with_turn(|instrument, turn| instrument.stop(turn));
+    let elapsed = driven.instrument.stop(&mut driven.turn);
     let (has_ended, elapsed) = (counted?, elapsed?);
     driven.report_last_interval(elapsed)?;
-    if driven.is_early {
-        session.notes.push(ProcessNote::EndedInDelay.into());
-    }
+    let (turn, session) = (driven.turn, driven.session);
     if session.duration_ns == 0 {
         session.started_unix_ns = unix_ns(driven.started_at);
     }
     session.duration_ns += elapsed.as_nanos() as u64;
-    session.cpu_ns += driven.targets.cpu_ns(elapsed);
-    session.cpus = driven.targets.cpus();
+    session.cpu_ns += turn.at.cpu_ns(elapsed);
+    session.cpus = turn.at.cpus();
     Ok(RunEnd {
-        clock: driven.clock,
+        clock: turn.clock,
         elapsed,
         has_ended,
     })
@@ -213,60 +222,51 @@ pub(crate) fn drive(
 struct Driven<'a> {
     instrument: &'a mut dyn Instrument,
     options: &'a RunOptions,
-    targets: &'a mut Targets,
-    observer: &'a mut dyn Observer,
-    clock: RunClock,
+    turn: Turn<'a>,
+    session: &'a mut Session,
     started_at: SystemTime,
     timers: Timers,
-    /// Whether the run ended in its delay.
-    is_early: bool,
 }
 
 impl Driven<'_> {
-    fn with_turn<R>(&mut self, act: impl FnOnce(&mut dyn Instrument, Turn<'_>) -> R) -> R {
-        let turn = Turn {
-            at: self.targets,
-            clock: self.clock,
-            observer: self.observer,
-        };
-        act(self.instrument, turn)
-    }
-
     /// Counts until the run ends. Returns whether it ended because nothing was left to count.
     fn count(&mut self) -> Result<bool, Error> {
-        let mut wakes = Wakes::of(self.targets);
+        let mut wakes = Wakes::of(self.turn.at);
         if let Some(time) = self.options.delay {
             // With a delay, the command begins before the counting.
             self.release()?;
-            self.is_early = !self.wait(time, &mut wakes)?;
+            if !self.wait(time, &mut wakes)? {
+                self.session.notes.push(ProcessNote::EndedInDelay.into());
+            }
+            self.turn.is_delay = false;
         }
-        self.clock = self.instrument.start(self.targets)?;
-        self.started_at = SystemTime::now() - self.clock.elapsed();
+        self.turn.clock = self.instrument.start(self.turn.at)?;
+        self.started_at = SystemTime::now() - self.turn.clock.elapsed();
         if !is_set(&self.options.stop) {
-            self.options.ready.notify(&self.targets.names());
+            self.options.ready.notify(&self.turn.at.names());
         }
         self.release()?;
         loop {
             // Must be checked before the poll, so that the last poll reads all of an ended command.
-            let have_ended = self.targets.have_ended();
-            let next = self.with_turn(|instrument, turn| instrument.poll(turn))?;
-            let elapsed = self.clock.elapsed();
+            let have_ended = self.turn.at.have_ended();
+            let next = self.instrument.poll(&mut self.turn)?;
+            let elapsed = self.turn.clock.elapsed();
             let is_stopped = is_set(&self.options.stop) || self.timers.is_over(elapsed);
             let next = match next {
                 Next::Within(time) if !is_stopped && !have_ended => time,
                 _ => return Ok(!is_stopped),
             };
             if let Some(span) = self.timers.take_interval(elapsed) {
-                self.with_turn(|instrument, turn| instrument.report_interval(span, turn))?;
+                self.report_interval(span)?;
             }
-            if self.observer.wants_progress() {
-                let cpu_ns = self.targets.cpu_ns(elapsed);
-                self.with_turn(|instrument, turn| instrument.report_progress(cpu_ns, turn))?;
+            if self.turn.observer.wants_progress() {
+                let cpu_ns = self.turn.at.cpu_ns(elapsed);
+                self.instrument.report_progress(cpu_ns, &mut self.turn)?;
             }
             // The observer may have set `stop`.
             if !is_set(&self.options.stop) {
-                let next = next.min(self.timers.pause(self.clock.elapsed()));
-                wakes.wait(self.targets, next.clamp(SHORTEST, LOOK));
+                let next = next.min(self.timers.pause(self.turn.clock.elapsed()));
+                wakes.wait(self.turn.at, next.clamp(SHORTEST, LOOK));
             }
         }
     }
@@ -274,27 +274,27 @@ impl Driven<'_> {
     /// Lets a held command begin. Fails if the user ended the run first, because then the command
     /// must never begin.
     fn release(&mut self) -> Result<(), Error> {
-        if self.targets.iter_mut().any(|target| target.is_held()) {
+        if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
                 return Err(Error::new("interrupted before the command began"));
             }
             Phase::Counting.begin();
         }
-        Ok(self.targets.release()?)
+        Ok(self.turn.at.release()?)
     }
 
     /// Waits before counting. Returns false if nothing is left to count, or `stop` is set, before
     /// the time is over.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
-        self.clock = RunClock::start();
-        while !is_set(&self.options.stop) && !self.targets.have_ended() {
-            let left = time.saturating_sub(self.clock.elapsed());
+        self.turn.clock = RunClock::start();
+        while !is_set(&self.options.stop) && !self.turn.at.have_ended() {
+            let left = time.saturating_sub(self.turn.clock.elapsed());
             if left.is_zero() {
                 return Ok(true);
             }
-            match self.with_turn(|instrument, turn| instrument.poll_in_delay(turn))? {
+            match self.instrument.poll(&mut self.turn)? {
                 Next::Within(next) => {
-                    wakes.wait(self.targets, left.min(next).clamp(SHORTEST, LOOK))
+                    wakes.wait(self.turn.at, left.min(next).clamp(SHORTEST, LOOK))
                 }
                 Next::Ended => break,
             }
@@ -307,10 +307,22 @@ impl Driven<'_> {
             true => self.timers.rest(elapsed),
             false => self.timers.take_interval(elapsed),
         };
-        match last {
-            Some(span) => self.with_turn(|instrument, turn| instrument.report_interval(span, turn)),
-            None => Ok(()),
+        last.map_or(Ok(()), |span| self.report_interval(span))
+    }
+
+    fn report_interval(&mut self, span: Span) -> Result<(), Error> {
+        let at = span.clone();
+        let counts = self.instrument.count_interval(at, &mut self.turn)?;
+        if let Some(counts) = counts {
+            let interval = Interval {
+                at_ns: span.end.as_nanos() as u64,
+                duration_ns: (span.end - span.start).as_nanos() as u64,
+                counts,
+            };
+            self.turn.observer.interval(&interval);
+            self.session.intervals.push(interval);
         }
+        Ok(())
     }
 }
 
@@ -318,15 +330,6 @@ impl Driven<'_> {
 fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// Returns the outcome of a run, with tiptoe's own use.
-pub(crate) fn outcome(mut session: Session, exit_status: Option<i32>, own: &OwnUse) -> Outcome {
-    own.report(&mut session);
-    Outcome {
-        session,
-        exit_status,
-    }
 }
 
 /// Waits without targets, until `time` has passed or `stop` is set.

@@ -10,11 +10,13 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, LockNote, Programs, Session};
+use tiptoe_session::{Cost, CountPart, Dropped, Event, LockNote, Programs, Session};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, run};
+use crate::drive::{
+    Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, run,
+};
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
 use crate::words;
 
@@ -69,7 +71,6 @@ struct KernelLocks<'a> {
     waits: Waits,
     /// The number of waits when the last interval ended.
     last: u64,
-    intervals: Vec<Interval>,
 }
 
 /// Runs a request until it ends.
@@ -113,7 +114,6 @@ impl<'a> KernelLocks<'a> {
             request,
             waits,
             last: 0,
-            intervals: Vec::new(),
         })
     }
 
@@ -142,7 +142,7 @@ impl Instrument for KernelLocks<'_> {
         Ok(at.start_clock())
     }
 
-    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
         at.fetch_cpu_times();
         let pause = if at.alone.is_empty() {
             Duration::MAX
@@ -152,28 +152,21 @@ impl Instrument for KernelLocks<'_> {
         Ok(Next::Within(pause))
     }
 
-    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+    fn count_interval(&mut self, _: Span, _: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         let total = self.waits.count()?;
         let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
         let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
-        let interval = Interval {
-            at_ns: span.end.as_nanos() as u64,
-            duration_ns: (span.end - span.start).as_nanos() as u64,
-            counts: counts.into_iter().collect(),
-        };
-        turn.observer.interval(&interval);
-        self.intervals.push(interval);
-        Ok(())
+        Ok(Some(counts.into_iter().collect()))
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let cost = Some(self.cost(cpu_ns)?);
         let hits = self.waits.count()?;
         turn.observer.progress(&Progress { hits, cost });
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         let elapsed = turn.clock.elapsed();
         self.waits.stop();
         Ok(elapsed)
@@ -211,7 +204,6 @@ impl Instrument for KernelLocks<'_> {
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });
-        session.intervals = std::mem::take(&mut self.intervals);
         Ok(())
     }
 }

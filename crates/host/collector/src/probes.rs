@@ -22,12 +22,11 @@ use tiptoe_attach::Attached;
 use tiptoe_attach::phase::Phase;
 use tiptoe_event::{Reading, Via};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{
-    AddressSpace, CountPart, Interval, Locks, Note, ProcessNote, Refusal, Session,
-};
+use tiptoe_session::{AddressSpace, CountPart, Locks, Note, ProcessNote, Refusal, Session};
 
 use crate::drive::{
-    self, Instrument, Next, RunClock, RunEnd, Span, TICK, Targets, Turn, session_target,
+    self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, TICK, Targets, Turn,
+    session_target,
 };
 use crate::module::Cache;
 use crate::request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};
@@ -126,7 +125,6 @@ struct CountsSoFar {
     first: Events,
     /// When the last interval ended.
     last: BTreeMap<String, Reading>,
-    intervals: Vec<Interval>,
     /// At the end.
     end: Option<Events>,
 }
@@ -137,7 +135,10 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         resolve::parse(spec)?;
     }
     let own = OwnUse::begin();
-    let plan = Plan::of(&request);
+    let plan = Plan {
+        wants_calls: observer.wants_calls(),
+        ..Plan::of(&request)
+    };
     let mut cache = Cache::default();
     let mut options = request.options.clone();
     let traced = match &request.target {
@@ -151,9 +152,6 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let mut at = Targets::traced(traced);
     let mut probes = Probes::new(&request, &plan, cache, &mut at);
     probes.note_waiting(&at, observer);
-    let wants_calls = observer.wants_calls();
-    let traced = at.traced.iter();
-    traced.for_each(|tracee| tracee.set_reports_calls(wants_calls));
     let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
     let signal = probes.broken_off.map(|_| 128 + signal_of(&request));
@@ -193,8 +191,8 @@ impl<'a> Probes<'a> {
         let broken_off = broken_off(request, &at.traced);
         let mut report = Report::default();
         for tracee in &mut at.traced {
-            report.notes.append(&mut tracee.notes);
-            let refused = std::mem::take(&mut tracee.refused).into_iter();
+            report.notes.append(&mut tracee.coverage.notes);
+            let refused = std::mem::take(&mut tracee.coverage.refused).into_iter();
             let refusals = refused.map(|(event, why)| Refusal::new(&event, &why));
             report.refusals.extend(refusals);
         }
@@ -218,46 +216,6 @@ impl<'a> Probes<'a> {
             outside: OutsideFindings::default(),
             broken_off,
         }
-    }
-
-    /// Serves the processes, and checks what has changed. Returns when to do it next.
-    fn serve(&mut self, turn: Turn<'_>, is_counting: bool) -> Next {
-        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
-        self.look_for_libraries(at, observer);
-        let is_starting = self.catch_starts(at);
-        let now = self.looks.clock.elapsed();
-        if is_due(&mut self.looks.foreign, now, FOREIGN_TICK) {
-            self.outside.look_for_foreign(at);
-            self.outside.look_for_children(at);
-            self.look_for_names(at);
-        }
-        if is_due(&mut self.looks.traps, now, TRAP_WINDOW) {
-            self.look_at_traps(at, observer);
-        }
-        if is_due(&mut self.looks.ends, now, EXEC_TICK) {
-            // Must be read often, because an ended process's time is the last one read.
-            at.fetch_cpu_times();
-            at.traced.iter().for_each(Tracee::look_at_copied);
-            let is_empty = at.traced.iter().all(Tracee::only_agent_left);
-            if self.look_for_ends(at, observer) || is_empty {
-                return Next::Ended;
-            }
-        }
-        at.traced.iter().for_each(Tracee::refill_budgets);
-        self.throttle(at, observer);
-        if self.request.record && now >= self.looks.records {
-            let took = records::serve(at, clock, is_counting.then_some(observer));
-            self.looks.records = now + records::pause_after(took);
-        }
-        let tick = match (is_starting, self.request.record) {
-            (true, _) => Tracee::START_PAUSE,
-            (_, true) => READ_PAUSE,
-            _ => TICK,
-        };
-        let looks = at.traced.iter().filter_map(Tracee::next_throttle);
-        let now = Instant::now();
-        let pauses = looks.map(|look| look.saturating_duration_since(now));
-        Next::Within(pauses.fold(tick, Duration::min))
     }
 
     /// Switches off traps that are hit too often, unless the budget is off.
@@ -309,7 +267,7 @@ impl<'a> Probes<'a> {
         self.report.spaces = at.traced.iter().map(Tracee::address_space).collect();
         if self.plan.scopes {
             let cpu_ns = at.cpu_ns(elapsed);
-            self.scopes.end(self.request, at, cpu_ns)?;
+            self.scopes.end = self.scopes.read(self.request, at, cpu_ns)?;
         }
         Ok(elapsed)
     }
@@ -333,10 +291,6 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    fn poll_in_delay(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
-        Ok(self.serve(turn, false))
-    }
-
     /// A running process is counted from its attach on. If the run's clock begins later, the counts
     /// from before are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
@@ -346,6 +300,8 @@ impl Instrument for Probes<'_> {
         // cannot be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
         let first = at.traced.first().map(|tracee| tracee.since);
+        // A command may end before the first turn's checks are due.
+        at.traced.iter().for_each(Tracee::look_at_copied);
         self.look_for_names(at);
         // A command may end before the first turn.
         at.traced.iter().for_each(Tracee::look_at_copied);
@@ -362,27 +318,61 @@ impl Instrument for Probes<'_> {
             self.counts.first = self.events(at, clock)?;
             for tracee in &at.traced {
                 drop(tracee.take_calls());
-                tracee.leave_out_forks();
+                tracee.forks.leave_out(&tracee.target);
             }
         }
         Ok(clock)
     }
 
-    fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
-        Ok(self.serve(turn, true))
+    fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error> {
+        let (at, observer) = (&mut *turn.at, &mut *turn.observer);
+        self.look_for_libraries(at, observer);
+        let is_starting = self.catch_starts(at);
+        let now = self.looks.clock.elapsed();
+        if is_due(&mut self.looks.foreign, now, FOREIGN_TICK) {
+            self.outside.look_for_foreign(at);
+            self.outside.look_for_children(at);
+            self.look_for_names(at);
+        }
+        if is_due(&mut self.looks.traps, now, TRAP_WINDOW) {
+            self.look_at_traps(at, observer);
+        }
+        if is_due(&mut self.looks.ends, now, EXEC_TICK) {
+            // Must be read often, because an ended process's time is the last one read.
+            at.fetch_cpu_times();
+            at.traced.iter().for_each(Tracee::look_at_copied);
+            let is_empty = at.traced.iter().all(Tracee::only_agent_left);
+            if self.look_for_ends(at, observer) || is_empty {
+                return Ok(Next::Ended);
+            }
+        }
+        at.traced.iter().for_each(Tracee::refill_budgets);
+        self.throttle(at, observer);
+        if self.request.record && now >= self.looks.records {
+            let took = records::serve(at, turn.clock, (!turn.is_delay).then_some(observer));
+            self.looks.records = now + records::pause_after(took);
+        }
+        let tick = match (is_starting, self.request.record) {
+            (true, _) => Tracee::START_PAUSE,
+            (_, true) => READ_PAUSE,
+            _ => TICK,
+        };
+        let looks = at.traced.iter().filter_map(Tracee::next_throttle);
+        let now = Instant::now();
+        let pauses = looks.map(|look| look.saturating_duration_since(now));
+        Ok(Next::Within(pauses.fold(tick, Duration::min)))
     }
 
-    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+    fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         if self.request.scopes.is_some() {
-            return self.report_scopes(span, turn);
+            self.report_scopes(span, turn)?;
+            return Ok(None);
         }
-        let read;
-        let now = match &self.counts.end {
-            Some(end) => end,
-            None => {
-                read = self.events(turn.at, turn.clock)?;
-                &read
-            }
+        let is_end = self.counts.end.is_some();
+        let read = (!is_end).then(|| self.events(turn.at, turn.clock));
+        let read = read.transpose()?;
+        let Some(now) = self.counts.end.as_ref().or(read.as_ref()) else {
+            return Ok(None);
         };
         let count = |name: &String| {
             let earlier = self.counts.last.get(name).copied().unwrap_or_default();
@@ -392,22 +382,16 @@ impl Instrument for Probes<'_> {
             Some(part)
         };
         let counts = now.order.iter().filter_map(count);
-        let interval = Interval {
-            at_ns: span.end.as_nanos() as u64,
-            duration_ns: (span.end - span.start).as_nanos() as u64,
-            counts: counts.filter(|part| part.count > 0).collect(),
-        };
+        let counts = counts.filter(|part| part.count > 0).collect();
         self.counts.last = now.readings();
-        turn.observer.interval(&interval);
-        self.counts.intervals.push(interval);
-        Ok(())
+        Ok(Some(counts))
     }
 
     fn reports_rest(&self) -> bool {
         self.request.scopes.is_some()
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let progress = match self.plan.locks {
             true => self.waits_so_far(cpu_ns, turn.at)?,
             false => self.hits_so_far(cpu_ns, turn.at, turn.clock)?,
@@ -416,9 +400,9 @@ impl Instrument for Probes<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
-        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
-        let counted = self.count_last(at, clock);
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
+        let (at, observer) = (&mut *turn.at, &mut *turn.observer);
+        let counted = self.count_last(at, turn.clock);
         self.outside.look_for_foreign(at);
         let tracees = at.traced.iter();
         let notes = &mut self.report.notes;
@@ -430,10 +414,9 @@ impl Instrument for Probes<'_> {
         counted
     }
 
-    fn section(&mut self, _ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
+    fn section(&mut self, _: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
         session.notes.append(&mut self.report.notes);
         session.refusals.append(&mut self.report.refusals);
-        session.intervals.append(&mut self.counts.intervals);
         for (target, space) in session.targets.iter_mut().zip(&self.report.spaces) {
             target.address_space = *space;
         }

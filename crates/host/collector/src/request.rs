@@ -9,7 +9,7 @@ use crate::drive::RunOptions;
 pub use crate::ulocks::ByLock;
 
 /// The request for one run of the driver.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// The agent: the shared object to load into targets.
     pub agent: &'static [u8],
@@ -54,6 +54,13 @@ pub enum RequestTarget {
     Command(Vec<OsString>),
 }
 
+impl Default for RequestTarget {
+    /// No process.
+    fn default() -> RequestTarget {
+        RequestTarget::Pids(Vec::new())
+    }
+}
+
 /// What counts are split by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
@@ -68,9 +75,10 @@ pub enum By {
 }
 
 /// How much of the target's CPU time tracing may take.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Budget {
     /// All of it: nothing is sampled, counts are exact.
+    #[default]
     Off,
     /// A limit in percent.
     Percent(f64),
@@ -156,6 +164,14 @@ impl Error {
     pub fn with_hint(self, hint: impl Into<String>) -> Error {
         Error {
             hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// Begins with other words.
+    pub(crate) fn after(self, before: &str) -> Error {
+        Error {
+            what: before.to_owned() + &self.what,
             ..self
         }
     }

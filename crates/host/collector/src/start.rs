@@ -149,7 +149,7 @@ pub(crate) fn start(
     target.comm = name.unwrap_or_default();
     let reason = against.as_deref().filter(|_| !is_by_kernel);
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
-    tracee.expect_start(modules);
+    tracee.locks.expect_start(modules);
     Ok(tracee)
 }
 
@@ -238,7 +238,7 @@ fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee,
     target.retire_agent();
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, Some(why))?;
     if is_late {
-        tracee.notes.push(ProcessNote::StartedLate.into());
+        tracee.coverage.note(ProcessNote::StartedLate);
     }
     Ok(tracee)
 }

@@ -13,7 +13,7 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
-    Instrument, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive, outcome,
+    Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive,
     wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome};
@@ -108,7 +108,11 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         cost::put(request, &mut session, &mut stat, switches);
     }
     session.stat = Some(stat);
-    Ok(outcome(session, exit_status, &own))
+    own.report(&mut session);
+    Ok(Outcome {
+        session,
+        exit_status,
+    })
 }
 
 /// The events of one run.
@@ -155,7 +159,7 @@ impl Instrument for CountingRun<'_> {
         Ok(at.start_clock())
     }
 
-    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
         // A command's use is read when it was reaped.
         if self.request.whom != StatWhom::Command {
             at.fetch_cpu_times();
@@ -165,7 +169,7 @@ impl Instrument for CountingRun<'_> {
         Ok(Next::Within(LOOK))
     }
 
-    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+    fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
         turn.observer.counts(&Counts {
             at_ns: span.end.as_nanos() as u64,
@@ -174,31 +178,26 @@ impl Instrument for CountingRun<'_> {
         });
         *self.stat.intervals.get_or_insert(0) += 1;
         self.last = sums;
-        Ok(())
+        Ok(None)
     }
 
     fn reports_rest(&self) -> bool {
         true
     }
 
-    fn report_progress(&mut self, _cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, _cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let counts = self.source.sums(false)?.counts(None);
         turn.observer.counts_so_far(&counts);
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         self.source.disable()?;
         Ok(turn.clock.elapsed())
     }
 
     /// Closes the events.
-    fn section(
-        &mut self,
-        _ran: &RunEnd,
-        _at: &Targets,
-        session: &mut Session,
-    ) -> Result<(), Error> {
+    fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<(), Error> {
         self.last = self.source.sums(self.request.per_cpu)?;
         if !self.source.is_complete() {
             session.notes.push(KernelNote::ThreadsMissing.into());

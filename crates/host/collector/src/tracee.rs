@@ -1,25 +1,28 @@
 //! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
-use std::cell::{Cell, OnceCell, RefCell};
-
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::resident::{AgentFile, agent_in};
 use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
-use tiptoe_kernel::{Scopes, Step, UprobeSet};
+use tiptoe_kernel::Step;
 use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::attach_progress;
-use tiptoe_sys::host::procfs::{Process, RunningProgram};
-use tiptoe_wire::{LeaveReason, Site};
+use tiptoe_sys::host::procfs::Process;
 
 use crate::drive::RunClock;
-use crate::forks::CopiedMemory;
-use crate::module::{Cache, FileKey, Module};
+use crate::module::{Cache, Module};
 use crate::planner::{self, Follow};
 use crate::request::Error;
 use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
-use loaded_libraries::PlanState;
+use budget::CallBudget;
+use contended_locks::LockWatch;
+use end_reason::ReportedEnds;
+use in_process::{AgentPresence, InProcess};
+use scope_ports::ScopeWatch;
+use space::ForkCounts;
+use throttle::Uprobes;
+use wait_sampling::Thinning;
 
 mod arm;
 mod broken_off;
@@ -34,6 +37,7 @@ mod enter;
 mod foreign;
 mod futexes;
 mod guards;
+mod in_process;
 mod install;
 mod kernel;
 mod loaded_libraries;
@@ -92,65 +96,55 @@ pub struct KernelUprobe {
     pub step: Step,
 }
 
-pub struct Tracee {
-    /// The process, with the agent in it.
-    pub target: Attached,
-    /// The program that it ran when it was attached, so that an exec can be detected.
-    program: RunningProgram,
-    /// What is counted.
-    pub counters: Vec<Counter>,
-    /// The functions that must enclose a hit, if the request has `--under`.
-    pub gates: Vec<Counter>,
+/// What is not counted of a process, and what else the user must know.
+#[derive(Default)]
+pub struct Coverage {
     /// What is not counted: the event and the reason.
     pub refused: Vec<(String, String)>,
     pub notes: Vec<Note>,
     /// Why the agent did not enter, if it should have.
     left_out: Option<String>,
-    /// When counting began.
-    pub since: RunClock,
-    kernel: Option<UprobeSet>,
-    /// Keeps the cost of the kernel's probes within the budget.
-    throttle: Option<throttle::Throttle>,
-    /// Whether any of the kernel's probes was ever closed to keep the budget.
-    is_throttled: bool,
-    agent_thread: Option<u32>,
-    /// The signals that the agent owns, and where it records the threads that block them.
-    masks: Option<Masks>,
-    /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
-    quiet: Option<guards::TrapFreeProcess>,
-    /// Why threads may block signals without passing a hook; computed at first use.
-    unseen: OnceCell<Option<String>>,
-    /// Why the agent was asked to leave, or left by itself.
-    left: Cell<Option<LeaveReason>>,
-    confinement: confinement::Confinement,
-    /// The armed sites except hooks. Site N belongs to counter N.
-    sites: Vec<Site>,
-    /// The file of each of these sites.
-    files: Vec<FileKey>,
-    /// State for libraries that are loaded later.
-    later: PlanState,
-    /// The addresses of the agent's hooks.
-    hooks: Vec<u64>,
-    /// Measures how often the agent's traps are hit.
-    meters: RefCell<meter::Meters>,
-    is_end_reported: Cell<bool>,
-    call_budget: Option<budget::CallBudget>,
-    /// Decides how many waits for locks are timed.
-    thinning: Option<wait_sampling::Thinning>,
-    rings: RefCell<Option<records::Rings>>,
-    unread: Vec<records::UnreadFunction>,
-    watched_locks: contended_locks::LockWatch,
-    /// A library in it reports scopes.
-    has_ports: bool,
-    charging: Option<Scopes>,
-    /// The part of tiptoe's memory that its forks copy, as of the last look.
-    copied: RefCell<Option<CopiedMemory>>,
-    /// How often `look_at_copied` was called.
-    looks: Cell<u32>,
-    /// The number of its forks before counting began.
-    early_forks: Cell<u64>,
     /// How many functions are missing because the user broke the attach off.
     unattached: usize,
+}
+
+impl Coverage {
+    pub fn note(&mut self, note: impl Into<Note>) {
+        self.notes.push(note.into());
+    }
+
+    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, String)>) {
+        self.refused.extend(refused);
+    }
+
+    /// Returns an error that also says why the agent did not enter, if it should have. `and` joins
+    /// both.
+    fn or_agent(&self, and: &str, error: Error) -> Error {
+        match &self.left_out {
+            Some(why) => error.after(&format!("the agent cannot enter: {why}; {and}")),
+            None => error,
+        }
+    }
+}
+
+pub struct Tracee {
+    /// The process, with the agent in it.
+    pub target: Attached,
+    /// When counting began.
+    pub since: RunClock,
+    reported: ReportedEnds,
+    /// What is counted.
+    pub counters: Vec<Counter>,
+    /// The functions that must enclose a hit, if the request has `--under`.
+    pub gates: Vec<Counter>,
+    pub coverage: Coverage,
+    presence: AgentPresence,
+    agent: InProcess,
+    /// What the kernel counts where the agent does not.
+    uprobes: Option<Uprobes>,
+    pub locks: LockWatch,
+    pub scopes: ScopeWatch,
+    pub forks: ForkCounts,
 }
 
 impl Tracee {
@@ -158,48 +152,18 @@ impl Tracee {
         let process = target.process;
         Tracee {
             target,
-            program: process.running_program().unwrap_or_default(),
+            since: RunClock::start(),
+            reported: ReportedEnds::default(),
             counters: Vec::new(),
             gates: Vec::new(),
-            refused: Vec::new(),
-            notes: Vec::new(),
-            left_out: None,
-            since: RunClock::start(),
-            kernel: None,
-            throttle: None,
-            is_throttled: false,
-            agent_thread: None,
-            masks: None,
-            quiet: None,
-            unseen: OnceCell::new(),
-            left: Cell::new(None),
-            confinement: confinement::Confinement::of(process),
-            sites: Vec::new(),
-            files: Vec::new(),
-            later: PlanState::default(),
-            hooks: Vec::new(),
-            meters: RefCell::default(),
-            is_end_reported: Cell::new(false),
-            call_budget: None,
-            thinning: None,
-            rings: RefCell::default(),
-            unread: Vec::new(),
-            watched_locks: contended_locks::LockWatch::default(),
-            has_ports: false,
-            charging: None,
-            copied: RefCell::default(),
-            looks: Cell::new(0),
-            early_forks: Cell::new(0),
-            unattached: 0,
+            coverage: Coverage::default(),
+            presence: AgentPresence::of(process),
+            agent: InProcess::default(),
+            uprobes: None,
+            locks: LockWatch::default(),
+            scopes: ScopeWatch::default(),
+            forks: ForkCounts::default(),
         }
-    }
-
-    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
-    /// `None` if they cannot.
-    fn unseen(&self, modules: &[Module]) -> Option<&str> {
-        self.unseen
-            .get_or_init(|| planner::blocks_signals(modules))
-            .as_deref()
     }
 
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
@@ -261,10 +225,10 @@ impl Tracee {
         if let Err(error) = tracee.begin(plan, resolved, &modules) {
             return tracee.leave_to_kernel(plan, &modules, error);
         }
-        if !tracee.later.watching {
+        if !tracee.agent.later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
-        tracee.later.waiting = waiting;
+        tracee.agent.later.waiting = waiting;
         if plan.locks {
             // The command may have ended before tiptoe runs again. Then nothing could name its
             // locks.
@@ -294,9 +258,11 @@ impl Tracee {
     /// Records why the agent does not enter, with a note for the user unless locks are watched.
     fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, reason: &str) {
         let why = reason.to_owned();
-        self.left_out = Some(why.clone());
+        self.coverage.left_out = Some(why.clone());
         let note = KernelNote::Traces { pid, why };
-        self.notes.extend((!plan.locks).then_some(note.into()));
+        self.coverage
+            .notes
+            .extend((!plan.locks).then_some(note.into()));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
@@ -313,13 +279,15 @@ impl Tracee {
             notes,
             ..
         } = resolved;
-        self.refused.extend(refused);
-        self.notes.extend(notes);
+        self.coverage.refuse(refused);
+        self.coverage.notes.extend(notes);
         let used = self.target.fetch_total_cpu_time();
-        self.call_budget = budget::CallBudget::of(plan, used);
-        self.thinning = wait_sampling::Thinning::of(plan, used);
+        self.agent.call_budget = CallBudget::of(plan, used);
+        self.agent.thinning = Thinning::of(plan, used);
         let before = RunClock::start();
-        self.open_rings(plan);
+        if plan.record && self.target.link.is_some() {
+            self.agent.open_rings(plan);
+        }
         let mut to_kernel: Vec<kernel::Candidate> = Vec::new();
         match self.target.link.take() {
             Some(link) => {
@@ -334,15 +302,15 @@ impl Tracee {
                         "which implementation it chose is known only to the agent",
                     )
                 });
-                self.refused
-                    .extend(unresolved.map(|(event, why)| (event, why.to_owned())));
+                self.coverage
+                    .refuse(unresolved.map(|(event, why)| (event, why.to_owned())));
                 to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
             }
         }
         self.read_parameters();
         self.charge_scopes(plan, modules)?;
         if attach_progress::is_broken_off() {
-            self.unattached += to_kernel.len();
+            self.coverage.unattached += to_kernel.len();
             to_kernel.clear();
         }
         if !to_kernel.is_empty() {
@@ -369,7 +337,7 @@ impl Tracee {
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.target.link
             && self.follows_calls()
-            && !(self.left.get().is_some() || self.target.has_ended() || self.has_execed())
+            && self.presence.serves(&self.target)
         {
             // On failure these calls stay counted as inside.
             let _ = link.bury();
@@ -381,7 +349,7 @@ impl Tracee {
         let Some(link) = &self.target.link else {
             return Ok(0);
         };
-        let addresses: Vec<u64> = self.sites.iter().map(|site| site.address).collect();
+        let addresses: Vec<u64> = self.agent.sites.iter().map(|site| site.address).collect();
         let mut done = 0;
         while done < times && !stop() {
             let some = (times - done).min(TOGGLES);
@@ -394,10 +362,8 @@ impl Tracee {
     /// Removes everything from the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
-            Some(link)
-                if self.left.get().is_none() && !self.target.has_ended() && !self.has_execed() =>
-            {
-                let masks = self.masks_now(link);
+            Some(link) if self.presence.serves(&self.target) => {
+                let masks = self.presence.masks_now(self.target.process, link);
                 let detached = link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
                     if masks.map(still).is_none_or(|done| done.is_err()) {

@@ -286,9 +286,9 @@ impl Instrument for Run<'_> {
         Ok(if is_held { at.start_clock() } else { clock })
     }
 
-    fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error> {
         let now = turn.clock.elapsed();
-        self.begin_window(&mut turn)?;
+        self.begin_window(turn)?;
         let next = self.form.poll(turn.at, &mut self.target, now)?;
         self.report_accesses(turn.clock, turn.observer);
         let mut registers = Registers {
@@ -300,17 +300,17 @@ impl Instrument for Run<'_> {
         };
         // The reads above took time, in which the registers had their old variables.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
-        self.follow_pointers(&mut turn)?;
+        self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;
         if self.target.is_new && is_early {
             self.target.follow();
         }
         turn.at.fetch_cpu_times();
         // A new program may have ended since the exec; the exec is reported nevertheless.
-        let over = self.has_execed(&turn);
+        let over = self.has_execed(turn);
         let is_over = over.is_some() || self.form.is_over(turn.at);
         self.notes.extend(over);
-        if is_over || !turn.at.have_ended() && self.end_gone(&mut turn)? {
+        if is_over || !turn.at.have_ended() && self.end_gone(turn)? {
             return Ok(Next::Ended);
         }
         let window_end = self.allowance.map(|_| self.window_end);
@@ -321,7 +321,7 @@ impl Instrument for Run<'_> {
         Ok(Next::Within(pauses.fold(next, Duration::min)))
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
         let (mut wanted, mut hits) = (0_u64, 0_u64);
         for (index, _) in (0..).zip(&self.variables) {
             let of_one = self.form.hits(index)?;
@@ -336,7 +336,7 @@ impl Instrument for Run<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         let elapsed = turn.clock.elapsed();
         turn.at.fetch_cpu_times();
         let last = self.form.window(turn.at);

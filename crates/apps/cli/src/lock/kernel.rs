@@ -1,19 +1,14 @@
 //! `tiptoe lock --kernel`: waits for the kernel's own locks.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use tiptoe_collector::{LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
+use tiptoe_collector::{LockBy, LockRequest, RequestTarget, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
-use crate::observer::Terminal;
-use crate::probe::{self, ReportExtras};
-use crate::ready::{self, ReadyLine};
-use crate::status::{self, RunDescription};
+use crate::probe::{self, InstrumentRun, ReportExtras};
 
 const NO_TARGET_HINT: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
 
@@ -27,16 +22,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     // processes.
     let outside = RequestTarget::Pids(Vec::new());
     let shape = target.as_ref().unwrap_or(&outside);
-    let output = probe::open_output(&args.common, shape, false)?;
-    let notes = output.notes_to(shape);
-    let (stop, hand_on) = interrupt::on_signals(shape, notes)?;
     let common = args.common;
-    status::begin(RunDescription::new(shape, "wait", &common), shape, &output);
-    let ready = ready::ready(
-        common.ready_fd,
-        ReadyLine::for_output(&output, shape, common.json),
-    )?;
-    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
+    let (mut run, options) = InstrumentRun::begin(shape, &common, "wait", false)?;
     let request = LockRequest {
         watched: match (args.every, args.mmap) {
             (true, _) => WaitSelection::EveryMmap,
@@ -45,22 +32,14 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         },
         target,
         by: args.by.map(by).transpose()?,
-        options: RunOptions {
-            delay: common.delay,
-            duration: common.duration,
-            interval: common.interval,
-            stop,
-            hand_on,
-            ready,
-        },
+        options,
     };
-    let mut outcome = tiptoe_collector::locks(&request, &mut observer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
+    let outcome = tiptoe_collector::locks(&request, &mut run.observer)?;
     let extras = ReportExtras {
         has_histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(outcome, output, &common, extras))
+    Ok(run.finish(outcome, &common, extras))
 }
 
 /// Returns the processes whose waits are counted; `None` for the whole system.

@@ -1,18 +1,13 @@
 //! `tiptoe lock`: the locks of programs.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget, RunOptions};
+use tiptoe_collector::{ByLock, Request, RequestTarget};
 use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
-use crate::observer::Terminal;
-use crate::probe::{self, ReportExtras};
-use crate::ready::{self, ReadyLine};
-use crate::status::{self, RunDescription};
+use crate::probe::{self, InstrumentRun, ReportExtras};
 
 const NO_TARGET_HINT: &str =
     "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
@@ -25,57 +20,28 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
     let by = by(args.by)?;
     let target = probe::target(&common, NO_TARGET_HINT)?;
-    let output = probe::open_output(&common, &target, false)?;
-    let notes = output.notes_to(&target);
-    let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
-    status::begin(
-        RunDescription::new(&target, "wait", &common),
-        &target,
-        &output,
-    );
-    let ready = ready::ready(
-        common.ready_fd,
-        ReadyLine::for_output(&output, &target, common.json),
-    )?;
-    let mut observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
+    let (mut run, options) = InstrumentRun::begin(&target, &common, "wait", false)?;
     let request = Request {
         agent: tiptoe_image::AGENT,
-        specs: Vec::new(),
-        filter: None,
         target,
         via: common.via,
-        by: None,
-        latency: false,
-        record: false,
         locks: Some(by),
-        scopes: None,
         hold: args.hold,
-        slower_ns: None,
-        under: None,
         budget: common.limit(),
         force: args.force,
-        options: RunOptions {
-            delay: common.delay,
-            duration: common.duration,
-            stop,
-            hand_on,
-            ready,
-            ..RunOptions::default()
-        },
+        options,
+        ..Request::default()
     };
-    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
+    let mut outcome = tiptoe_collector::run(request, &mut run.observer)?;
     if common.budget.is_some_and(|budget| budget.share().is_some()) {
-        outcome
-            .session
-            .notes
-            .extend(ignored_budget(&outcome.session));
+        let ignored = ignored_budget(&outcome.session);
+        outcome.session.notes.extend(ignored);
     }
     let extras = ReportExtras {
         has_histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(outcome, output, &common, extras))
+    Ok(run.finish(outcome, &common, extras))
 }
 
 /// Returns a note if the kernel reports the waits of a process, because the agent could not enter: there they have no

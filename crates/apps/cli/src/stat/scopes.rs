@@ -1,13 +1,13 @@
 //! `tiptoe stat --by scope`: counts for each scope that a program enters.
 //!
-//! The driver of probes does the counting, because only an agent in the program sees its scopes.
+//! The instrument of probes counts, because only an agent in the program sees its scopes.
 
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget, RunOptions};
+use tiptoe_collector::{Observer, Progress, Request, RequestTarget, RunOptions};
 use tiptoe_event::Via;
 use tiptoe_report::Options;
 use tiptoe_session::{Call, Interval, Note, ScopeCounts, Session};
@@ -81,20 +81,9 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
     let request = Request {
         agent: tiptoe_image::AGENT,
-        specs: Vec::new(),
-        filter: None,
         target,
         via: Via::Agent,
-        by: None,
-        latency: false,
-        record: false,
-        locks: None,
-        hold: None,
         scopes: Some(events),
-        slower_ns: None,
-        under: None,
-        budget: Budget::Off,
-        force: false,
         options: RunOptions {
             duration: args.duration,
             interval: interval.or(args.interval),
@@ -103,6 +92,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
             ready,
             ..RunOptions::default()
         },
+        ..Request::default()
     };
     let mut outcome = tiptoe_collector::run(request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));

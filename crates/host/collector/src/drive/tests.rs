@@ -32,14 +32,13 @@ impl Instrument for Turns {
         Ok(clock)
     }
 
-    fn poll_in_delay(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
-        assert_eq!(self.polls, 0);
-        assert!(!turn.at.counted().any(Attached::is_held));
-        self.early_polls += 1;
-        Ok(Next::Within(Duration::MAX))
-    }
-
-    fn poll(&mut self, _: Turn<'_>) -> Result<Next, Error> {
+    fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error> {
+        assert_eq!(turn.is_delay, self.did.is_empty());
+        if turn.is_delay {
+            assert!(!turn.at.counted().any(Attached::is_held));
+            self.early_polls += 1;
+            return Ok(Next::Within(Duration::MAX));
+        }
         self.polls += 1;
         if self.fails {
             return Err(Error::new("a turn failed"));
@@ -53,16 +52,16 @@ impl Instrument for Turns {
         }
     }
 
-    fn report_interval(&mut self, span: Span, _: Turn<'_>) -> Result<(), Error> {
+    fn count_interval(&mut self, span: Span, _: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         self.intervals.push(span);
-        Ok(())
+        Ok(Some(Vec::new()))
     }
 
     fn reports_rest(&self) -> bool {
         self.reports_rest
     }
 
-    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         self.did.push("stop");
         Ok(turn.clock.elapsed())
     }
@@ -93,6 +92,7 @@ fn run(turns: &mut Turns, options: &RunOptions, targets: &mut Targets) -> RunEnd
     assert_eq!(ran.clock.start_ns, turns.counts_since_ns);
     assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
     assert_eq!(session.cpus.is_some(), targets.counted().next().is_none());
+    assert_eq!(session.intervals.len(), turns.intervals.len());
     let is_early = session.notes.contains(&ProcessNote::EndedInDelay.into());
     let options_say_so = options.delay == Some(Duration::MAX);
     assert_eq!(is_early, options_say_so, "no other run ends in its delay");

@@ -1,9 +1,7 @@
 //! Notes processes and traces that have ended.
 
-use tiptoe_session::{Note, ProcessNote};
-
 use super::Probes;
-use crate::drive::{Targets, session_target};
+use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
@@ -13,26 +11,9 @@ impl Probes<'_> {
     pub(super) fn look_for_ends(&mut self, at: &Targets, observer: &mut dyn Observer) -> bool {
         let mut all = true;
         for tracee in &at.traced {
-            let Some(cause) = tracee.ended_by() else {
-                all = false;
-                continue;
-            };
-            let process = session_target(&tracee.target);
-            let is_it = |note: &Note| match note {
-                Note::Process(ProcessNote::TraceEnded {
-                    process: who,
-                    cause: why,
-                    ..
-                }) => (who, *why) == (&process, cause),
-                _ => false,
-            };
-            if !self.report.notes.iter().any(is_it) {
-                let after_ns = tracee.since.elapsed().as_nanos() as u64;
-                let note = ProcessNote::TraceEnded {
-                    process,
-                    cause,
-                    after_ns,
-                };
+            let cause = tracee.ended_by();
+            all &= cause.is_some();
+            if let Some(note) = cause.and_then(|cause| tracee.trace_end(cause)) {
                 self.report.add(note, observer);
             }
         }

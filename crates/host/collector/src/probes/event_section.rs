@@ -8,7 +8,6 @@ use super::Probes;
 use super::event_sums::Events;
 use super::prices::{Prices, prices_wanted};
 use crate::drive::Targets;
-use crate::tracee::Tracee;
 
 /// A BPF program's call and return may cost as much as the program itself.
 const CALLED: f64 = 2.0;
@@ -60,12 +59,16 @@ impl Probes<'_> {
         for event in &mut session.events {
             event.cost_ns *= part;
         }
-        let visits = self.scopes.visits();
+        let visits = self.scopes.visits;
         if visits > 0 {
             sum = sum.plus(scope_visit(&kept).times(visits));
             hits += visits;
         }
-        for (own, all) in at.traced.iter().filter_map(Tracee::charging_times) {
+        for (own, all) in at
+            .traced
+            .iter()
+            .filter_map(|one| one.scopes.charging_times())
+        {
             let ns = own.run_ns as f64;
             sum = sum.plus(Cost::between(ns, ns, CALLED * ns));
             hits += own.runs;
@@ -107,13 +110,16 @@ fn note_gates(events: &Events, session: &mut Session) {
 
 /// Adds the cost of the targets' forks.
 pub(super) fn price_forks(at: &Targets, session: &mut Session) {
-    let forks = at.traced.iter().map(|tracee| (tracee, tracee.forks()));
+    let forks = at
+        .traced
+        .iter()
+        .map(|tracee| (tracee, tracee.forks.count(&tracee.target)));
     let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
     let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
     // Targets are mostly copies of one program, so one price serves for all: that of the target
     // with the most forks.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
-    if let Some(each) = most.and_then(|(tracee, _)| tracee.fork_cost()) {
+    if let Some(each) = most.and_then(|(tracee, _)| tracee.forks.cost()) {
         session.cost.add_forks(count, each, session.cpu_ns);
     }
 }

@@ -10,7 +10,6 @@ use super::Probes;
 use crate::drive::{RunClock, Targets};
 use crate::module::Module;
 use crate::request::{ByLock, Error};
-use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
 
 impl Probes<'_> {
@@ -20,7 +19,7 @@ impl Probes<'_> {
         if !self.plan.locks {
             return;
         }
-        for tracee in at.traced.iter_mut().filter(|one| !one.is_starting()) {
+        for tracee in at.traced.iter_mut().filter(|one| !one.locks.is_starting()) {
             // If the process cannot be read, the last state remains.
             let _ = tracee.look_for_names(&mut self.cache);
         }
@@ -39,7 +38,7 @@ impl Probes<'_> {
         };
         let kept = PriceCache::of_this_user();
         let hooks = || Some(futex_calls(&kept));
-        let (visits, cpu_ns) = (self.scopes.visits(), session.cpu_ns);
+        let (visits, cpu_ns) = (self.scopes.visits, session.cpu_ns);
         session.cost = cost(at, all, visits, cpu_ns, hooks).unwrap_or_default();
         if session.cost.basis == Basis::Estimated {
             session.cost.calibrated = kept.calibrated();
@@ -55,7 +54,9 @@ impl Probes<'_> {
         clock: RunClock,
     ) -> Result<Duration, Error> {
         let mut all = Locks::default();
-        at.traced.iter_mut().for_each(Tracee::stop_in_kernel);
+        for tracee in &mut at.traced {
+            tracee.locks.stop_in_kernel();
+        }
         // Reads all processes before naming any: naming takes long, and the processes still run.
         let noted = at.traced.iter().map(|tracee| tracee.wait_records(by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
@@ -81,7 +82,7 @@ impl Probes<'_> {
             }
         }
         all.by = by.word().to_owned();
-        let in_kernel = at.traced.iter().all(Tracee::is_in_kernel);
+        let in_kernel = at.traced.iter().all(|one| one.locks.is_in_kernel());
         all.via = if in_kernel { Via::Kernel } else { Via::Agent };
         self.locks = Some(all);
         Ok(elapsed)
@@ -97,7 +98,10 @@ pub(super) fn cost(
     cpu_ns: u64,
     hooks: impl FnOnce() -> Option<FutexCosts>,
 ) -> Option<Cost> {
-    let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
+    let times = at
+        .traced
+        .iter()
+        .filter_map(|one| one.locks.times_in_kernel());
     let times: Vec<_> = times.collect();
     // Reported only if the kernel measured it in each of the run's processes.
     let every = times.iter().map(|(_, every)| *every);
@@ -109,7 +113,7 @@ pub(super) fn cost(
         all_runs: every.clone().map(|every| every.map(|all| all.runs).sum()),
         all_run_ns: every.map(|every| every.map(|all| all.run_ns).sum()),
     };
-    if at.traced.iter().all(Tracee::is_in_kernel) {
+    if at.traced.iter().all(|one| one.locks.is_in_kernel()) {
         return Some(Cost::measured(programs, cpu_ns));
     }
     let prices = hooks()?;

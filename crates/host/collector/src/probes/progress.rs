@@ -77,13 +77,7 @@ impl Probes<'_> {
     pub(super) fn waits_so_far(&mut self, cpu_ns: u64, at: &Targets) -> Result<Progress, Error> {
         let mut all = WaitTotals::default();
         for tracee in &at.traced {
-            let of_one = tracee.waits_so_far()?;
-            all = WaitTotals {
-                waits: all.waits.saturating_add(of_one.waits),
-                untimed: all.untimed.saturating_add(of_one.untimed),
-                wakes: all.wakes.saturating_add(of_one.wakes),
-                holds: all.holds.saturating_add(of_one.holds),
-            };
+            all.add(tracee.waits_so_far()?);
         }
         let hooks = || self.prices.waits().copied();
         let cost = lock_section::cost(at, all, 0, cpu_ns, hooks);

@@ -24,16 +24,16 @@ struct Sum {
 #[derive(Default)]
 pub(super) struct ScopeSection {
     /// How often threads entered and left scopes.
-    visits: u64,
+    pub(super) visits: u64,
     /// When the last interval ended.
     last: Option<Scopes>,
     /// At the end, until the last interval is reported.
-    end: Option<Scopes>,
+    pub(super) end: Option<Scopes>,
 }
 
 impl Probes<'_> {
     /// Reports the counts since the last interval.
-    pub(super) fn report_scopes(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+    pub(super) fn report_scopes(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<(), Error> {
         let now = match self.scopes.end.take() {
             Some(end) => Some(end),
             None => {
@@ -57,28 +57,13 @@ impl Probes<'_> {
 }
 
 impl ScopeSection {
-    pub(super) fn visits(&self) -> u64 {
-        self.visits
-    }
-
-    /// Reads the last counts.
-    pub(super) fn end(
-        &mut self,
-        request: &Request,
-        at: &Targets,
-        cpu_ns: u64,
-    ) -> Result<(), Error> {
-        self.end = self.read(request, at, cpu_ns)?;
-        Ok(())
-    }
-
     /// Returns the scopes at the end, if they were requested.
     pub(super) fn take(&mut self) -> Option<Scopes> {
         self.end.take().or(self.last.take())
     }
 
     /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
-    fn read(
+    pub(super) fn read(
         &mut self,
         request: &Request,
         at: &Targets,
@@ -104,7 +89,7 @@ impl ScopeSection {
                 let ns = (u128::from(scope.ticks) * ns_per_tick) >> 32;
                 sum.wall_ns = sum.wall_ns.saturating_add(ns as u64);
             }
-            let Some((charged_events, charged)) = tracee.charged(now_ns)? else {
+            let Some((charged_events, charged)) = tracee.scopes.charged(now_ns)? else {
                 is_charged = false;
                 continue;
             };

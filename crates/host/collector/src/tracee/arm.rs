@@ -79,12 +79,12 @@ impl Tracee {
                 false => format!("the agent in process {pid} did not start in time"),
             })
         })?;
-        link.is_in(self.target.process, self.program);
+        link.is_in(self.target.process, self.presence.program);
         // A list that is read while threads start and end may lack some.
         let agent = || agent_thread(self.target.process, link.data().thread());
-        self.agent_thread = (0..LISTS).find_map(|_| agent());
-        self.check_confined()?;
-        self.later = self.first_later(&hello, plan)?;
+        self.presence.thread = (0..LISTS).find_map(|_| agent());
+        self.presence.check_confined(self.target.process)?;
+        self.agent.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let mut maps = self.target.process.maps()?;
         let record = self.loader_record(plan, modules)?;
@@ -107,17 +107,17 @@ impl Tracee {
             let lost = self.map_arenas(link, &planned)?;
             tries += 1;
             if lost.is_empty() || tries == TRIES {
-                self.later.callers = planned.callers_but(&lost);
+                self.agent.later.callers = planned.callers_but(&lost);
                 break (planned, lost);
             }
             // The program has mapped something there since its maps were read.
             maps = self.target.process.maps()?;
         };
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
-        self.masks = Some(masks);
-        let unseen = self.unseen(modules).map(str::to_owned);
-        self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
-        link.set_trap_bytes(self.quiet.is_none());
+        self.presence.masks = Some(masks);
+        let unseen = self.presence.unseen(modules).map(str::to_owned);
+        self.presence.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
+        link.set_trap_bytes(self.presence.quiet.is_none());
         link.split_mappings(
             &planned.ranges_of_own_mappings(&maps, |site| self.may_be_armed(site)),
         )?;
@@ -128,14 +128,14 @@ impl Tracee {
         let mut armed = guards::put_on(link, &masks, &planned, &lost)?;
         let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
         let trapping: Vec<&PlannedSite> = trapping.collect();
-        let outcomes = install(link, &trapping, &lost, self.quiet.as_ref())?;
+        let outcomes = install(link, &trapping, &lost, self.presence.quiet.as_ref())?;
         armed.extend(addresses_of(&trapping, outcomes));
-        self.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
+        self.agent.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
         let costly = self.take_costly_traps(plan, probes, &mut planned, &lost);
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
         if plan.locks {
-            self.walk_over(link, modules);
+            self.locks.walk_over(link, modules);
             let locks = std::mem::take(&mut planned.locks);
             self.watch_locks(link, plan, locks, (&armed, &lost), modules)?;
         }
@@ -144,9 +144,9 @@ impl Tracee {
         if let Some((record, _)) = record {
             let initial = modules.iter();
             let initial = initial.filter_map(|m| Some((m.object.key, library(m)?)));
-            self.later.initial = initial.collect();
+            self.agent.later.initial = initial.collect();
             link.watch(record)?;
-            self.later.watching = true;
+            self.agent.later.watching = true;
         }
         let left = self.install_probes(link, probes, planned.probes, &lost)?;
         let left = self.without_gates(left)?.into_iter().map(Candidate::from);
@@ -155,19 +155,7 @@ impl Tracee {
 
     /// Returns whether a site can be patched in this process.
     pub(super) fn may_be_armed(&self, site: &Site) -> bool {
-        self.quiet.is_none() || site.is_guard() || site.is_quiet()
-    }
-
-    /// Fails if the agent's thread still has rights. It must give them up before its hello, or
-    /// leave, because any thread of the program can write its stack.
-    fn check_confined(&self) -> Result<(), Error> {
-        let status = |tid| self.target.process.thread_status(tid).ok();
-        match self.agent_thread.and_then(status) {
-            Some(status) if status.cap_eff != 0 || !status.no_new_privs => Err(Error::new(
-                "the agent's thread could not give up its rights",
-            )),
-            _ => Ok(()),
-        }
+        self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
     /// Returns the state from which this plan and those of later libraries continue.
@@ -205,9 +193,9 @@ impl Tracee {
         unwinders: &[u64],
     ) -> Result<(), Error> {
         link.make_thunks(functions * CALLERS)?;
-        if unwinders != self.later.unwinders {
+        if unwinders != self.agent.later.unwinders {
             link.name_unwinders(unwinders)?;
-            self.later.unwinders = unwinders.to_vec();
+            self.agent.later.unwinders = unwinders.to_vec();
         }
         Ok(())
     }
@@ -220,15 +208,15 @@ impl Tracee {
         maps: &[Mapping],
     ) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
-        if self.agent_thread.is_none() {
+        if self.presence.thread.is_none() {
             return Err(Error::new(
                 "the agent's thread was not found among the program's",
             ));
         }
         Ok(Masks {
             pid: self.target.process.pid(),
-            program: self.program,
-            spare: self.agent_thread,
+            program: self.presence.program,
+            spare: self.presence.thread,
             agent_code: agent_code(maps),
             signals: SIGILL_AND_SIGTRAP,
             words: Words {
@@ -260,7 +248,7 @@ impl Tracee {
                 Err(Error::new(what))
             }
             _ => {
-                self.refused.extend(refusals);
+                self.coverage.refuse(refusals);
                 Ok(others)
             }
         }
@@ -292,7 +280,7 @@ impl Tracee {
                         true => Limits::new(module, modules).of(&function),
                         false => Limit::None,
                     };
-                    let refused = &mut self.refused;
+                    let refused = &mut self.coverage.refused;
                     let Some(follow) = limit.of_wish(ifunc.follow, &ifunc.event, refused) else {
                         continue;
                     };
@@ -310,7 +298,7 @@ impl Tracee {
                         ..ifunc
                     });
                 }
-                None => self.refused.push((
+                None => self.coverage.refused.push((
                     ifunc.event,
                     "its resolver chose code that no known function begins at".to_owned(),
                 )),

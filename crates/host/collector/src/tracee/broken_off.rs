@@ -20,7 +20,7 @@ pub(super) fn check() -> Result<(), Error> {
 impl Tracee {
     /// Returns whether functions are missing because the user broke the attach off.
     pub fn is_partial(&self) -> bool {
-        self.unattached > 0
+        self.coverage.unattached > 0
     }
 
     /// Notes that a part of the functions counts. From now on a signal must not end tiptoe before the report.
@@ -36,10 +36,10 @@ impl Tracee {
         if self.is_partial() {
             let note = ProcessNote::FunctionsMissing {
                 process: session_target(&self.target),
-                missing: self.unattached as u64,
-                functions: (self.unattached + self.counters.len()) as u64,
+                missing: self.coverage.unattached as u64,
+                functions: (self.coverage.unattached + self.counters.len()) as u64,
             };
-            self.notes.push(note.into());
+            self.coverage.note(note);
         }
     }
 }

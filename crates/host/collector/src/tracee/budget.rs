@@ -15,6 +15,8 @@ use tiptoe_wire::Data;
 use super::{Counter, Plan, Source, Tracee};
 use crate::planner::Follow;
 
+/// The part of a budget that is left to other spenders.
+const HALF: f64 = 0.5;
 /// The credit of a thread if there is no budget.
 pub const UNLIMITED: u64 = u64::MAX >> 1;
 /// A new thread's credit.
@@ -91,40 +93,41 @@ impl CallBudget {
 impl Tracee {
     /// Refills the credit of threads that spent some, and sets how many waits are timed.
     pub fn refill_budgets(&self) {
-        self.thin();
-        let (Some(call_budget), Some(link)) = (&self.call_budget, &self.target.link) else {
+        let Some(link) = &self.target.link else {
             return;
         };
-        let data = link.data();
-        call_budget.refill(self.target.fetch_total_cpu_time(), &data, data.entered());
+        if let Some(thinning) = &self.agent.thinning {
+            thinning.look(self.target.fetch_total_cpu_time(), link);
+        }
+        if let Some(call_budget) = &self.agent.call_budget {
+            let (used, data) = (self.target.fetch_total_cpu_time(), link.data());
+            call_budget.refill(used, &data, data.entered());
+        }
     }
 
     /// Splits the budget evenly if both the agent and the kernel spend it.
     pub(super) fn share_budget(&mut self) {
-        const HALF: f64 = 0.5;
-        let Some(throttle) = &mut self.throttle else {
-            return;
-        };
-        if self.call_budget.is_some() || self.thinning.is_some() {
+        let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
+        let (calls, waits) = (&mut self.agent.call_budget, &mut self.agent.thinning);
+        if let Some(throttle) = throttle
+            && (calls.is_some() || waits.is_some())
+        {
             throttle.leave(HALF);
-        }
-        if let Some(call_budget) = &mut self.call_budget {
-            call_budget.share *= HALF;
-        }
-        if let Some(thinning) = &mut self.thinning {
-            thinning.leave(HALF);
+            calls.iter_mut().for_each(|calls| calls.share *= HALF);
+            waits.iter_mut().for_each(|waits| waits.leave(HALF));
         }
     }
 
     /// Returns whether a budget limits anything here: calls, waits, or the kernel's probes.
     pub fn has_budget(&self) -> bool {
-        if self.thinning.is_some() && self.target.link.is_some() || self.is_throttled {
+        let is_throttled = self.uprobes.as_ref().is_some_and(|all| all.is_throttled);
+        if self.agent.thinning.is_some() && self.target.link.is_some() || is_throttled {
             return true;
         }
         let is_recorded =
             |counter: &Counter| agent_follows(counter, |follow| follow == Follow::Record);
         let mut counters = self.counters.iter();
-        self.call_budget.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
+        self.agent.call_budget.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
     }
 
     /// Returns whether any calls are followed to their return.

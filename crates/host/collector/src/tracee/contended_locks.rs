@@ -60,6 +60,48 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
     }
 }
 
+impl LockWatch {
+    /// Makes the agent skip frames of the runtime's modules.
+    pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
+        let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
+            return;
+        };
+        let runtime = modules.iter().filter(|module| is_runtime(module));
+        let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
+        // libc first, because most walks end after its frames.
+        for module in libc.into_iter().chain(others) {
+            let rows = module.object.unwind_table().rows();
+            let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
+                continue;
+            };
+            if self.runtime.insert(code.base) {
+                let library = Library {
+                    base: code.base,
+                    start: code.start,
+                    end: code.end,
+                    part: match is_libc(module) {
+                        true => RuntimePart::Libc,
+                        false => RuntimePart::Other,
+                    },
+                };
+                let frames = Frames::new(words);
+                // Before the library, as `add_owner` says.
+                for (functions, owner) in planner::owners(module) {
+                    frames.add_owner(functions, owner);
+                }
+                // A library without room counts as the user's.
+                let _ = frames.add(&library, rows);
+            }
+        }
+        let users = modules.iter().filter(|module| !is_runtime(module));
+        for module in users {
+            if self.runtime.insert(module.bias) {
+                walk_over_standard(&Frames::new(words), module);
+            }
+        }
+    }
+}
+
 impl Tracee {
     /// Records which threads wait for locks. Must be called before anything is patched, because no
     /// hook saw these waits begin.
@@ -68,7 +110,7 @@ impl Tracee {
             // A wrong name is reported later, when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
-            self.watched_locks.early = EarlyWaits::look(self.target.process, names, hold);
+            self.locks.early = EarlyWaits::look(self.target.process, names, hold);
         }
     }
 
@@ -101,13 +143,13 @@ impl Tracee {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
         let sites: Vec<&PlannedSite> = planned.sites.iter().collect();
-        let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
+        let outcomes = install(link, &sites, lost, self.presence.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
         let outcomes = planned.sites.iter().zip(outcomes);
         for (site, outcome) in outcomes {
             match outcome {
                 None => {
-                    self.watched_locks.sites.push(site.site);
+                    self.locks.sites.push(site.site);
                     armed.push(site.site.address);
                 }
                 Some(why) => {
@@ -118,7 +160,7 @@ impl Tracee {
                 }
             }
         }
-        self.refused.extend(in_part);
+        self.coverage.refuse(in_part);
         if left_out.is_empty() {
             return Ok(());
         }
@@ -137,9 +179,9 @@ impl Tracee {
             None => {
                 let notes = left_out.into_iter();
                 let note = |(place, why)| LockNote::PlaceInKernel { place, why }.into();
-                self.notes.extend(notes.map(note));
+                self.coverage.notes.extend(notes.map(note));
             }
-            Some(against) => self.refused.extend(
+            Some(against) => self.coverage.refuse(
                 left_out
                     .into_iter()
                     .map(|(at, why)| (at, format!("its calls are not seen: {why}; {against}"))),
@@ -148,61 +190,21 @@ impl Tracee {
         Ok(())
     }
 
-    /// Makes the agent skip frames of the runtime's modules.
-    pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
-        let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
-            return;
-        };
-        let runtime = modules.iter().filter(|module| is_runtime(module));
-        let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
-        // libc first, because most walks end after its frames.
-        for module in libc.into_iter().chain(others) {
-            let rows = module.object.unwind_table().rows();
-            let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
-                continue;
-            };
-            if self.watched_locks.runtime.insert(code.base) {
-                let library = Library {
-                    base: code.base,
-                    start: code.start,
-                    end: code.end,
-                    part: match is_libc(module) {
-                        true => RuntimePart::Libc,
-                        false => RuntimePart::Other,
-                    },
-                };
-                let frames = Frames::new(words);
-                // Before the library, as `add_owner` says.
-                for (functions, owner) in planner::owners(module) {
-                    frames.add_owner(functions, owner);
-                }
-                // A library without room counts as the user's.
-                let _ = frames.add(&library, rows);
-            }
-        }
-        let users = modules.iter().filter(|module| !is_runtime(module));
-        for module in users {
-            if self.watched_locks.runtime.insert(module.bias) {
-                walk_over_standard(&Frames::new(words), module);
-            }
-        }
-    }
-
     /// Reads the mappings, for names and for libraries loaded since, and where threads have their
     /// stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
-        self.watched_locks.early.look_again(self.target.process);
+        self.locks.early.look_again(self.target.process);
         let maps = self.target.process.maps()?;
-        if self.watched_locks.names.is_some() && self.has_left_kernel() {
+        if self.locks.names.is_some() && self.locks.has_left_kernel() {
             return Ok(());
         }
         let threads = self.target.process.threads()?;
         if let Some(link) = &self.target.link {
-            let LockWatch { seen, ids, .. } = &mut self.watched_locks;
+            let LockWatch { seen, ids, .. } = &mut self.locks;
             ids.look(self.target.process, &threads);
             seen.look(link, &threads, ids);
         }
-        if let Some(names) = &mut self.watched_locks.names
+        if let Some(names) = &mut self.locks.names
             && names.maps == maps
         {
             names.stacks.look(self.target.process, &threads, &maps);
@@ -210,18 +212,18 @@ impl Tracee {
         }
         let modules: Vec<Module> = cache.modules(self.target.process, &maps)?;
         if let Some(link) = self.target.link.take() {
-            self.walk_over(&link, &modules);
+            self.locks.walk_over(&link, &modules);
             self.target.link = Some(link);
         }
-        self.step_over(&modules)?;
-        let mut sites = self.watched_locks.sites.clone();
-        sites.extend(self.later.agent_sites.iter().copied());
+        self.locks.step_over(&modules)?;
+        let mut sites = self.locks.sites.clone();
+        sites.extend(self.agent.later.agent_sites.iter().copied());
         // Known stacks are kept, because the kernel does not report those of threads that run now.
-        let known = self.watched_locks.names.take();
+        let known = self.locks.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
         stacks.look(self.target.process, &threads, &maps);
-        self.watched_locks.names = Some(Names {
+        self.locks.names = Some(Names {
             modules,
             maps,
             sites,
@@ -239,26 +241,26 @@ impl Tracee {
 
     /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
     pub fn wait_records(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
-        let Some(names) = &self.watched_locks.names else {
+        let Some(names) = &self.locks.names else {
             return Ok(None);
         };
         // Waits in an ended process were seen only until the last look.
         let now = match self.target.has_ended() {
-            true => self.watched_locks.seen.last_look(),
+            true => self.locks.seen.last_look(),
             false => clock::ticks(),
         };
         let mut noted = WaitRecords::at(now);
-        self.note_in_kernel(&mut noted, by == ByLock::Thread)?;
-        self.watched_locks
-            .early
-            .add_to(&mut noted, by != ByLock::Scope);
+        let process = self.target.process;
+        self.locks
+            .note_in_kernel(&mut noted, process, by == ByLock::Thread)?;
+        self.locks.early.add_to(&mut noted, by != ByLock::Scope);
         let Some(link) = &self.target.link else {
             return Ok(Some((noted, names)));
         };
         let scopes = (by == ByLock::Scope).then(|| self.scope_names());
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
-        let LockWatch { seen, ids, .. } = &self.watched_locks;
+        let LockWatch { seen, ids, .. } = &self.locks;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| match owner {
             Some(owner) => {
                 let ended = Some(owner.tid).filter(|tid| seen.has_ended(*tid));

@@ -26,7 +26,7 @@ impl Tracee {
     ) -> Vec<Candidate> {
         let is_allowed =
             plan.via == Via::Auto && plan.by.is_none() && plan.against_kernel().is_none();
-        if !is_allowed || self.quiet.is_some() {
+        if !is_allowed || self.presence.quiet.is_some() {
             return Vec::new();
         }
         let is_trap = |(probe, site): &(&Probe, &Result<PlannedSite, String>)| match site {
@@ -79,8 +79,8 @@ impl Tracee {
         let why =
             |why: Option<String>| why.unwrap_or_else(|| "the agent cannot patch it".to_owned());
         let left = left?.into_iter();
-        self.refused
-            .extend(left.map(|(probe, reason)| (probe.event, why(reason))));
+        self.coverage
+            .refuse(left.map(|(probe, reason)| (probe.event, why(reason))));
         Ok(())
     }
 }

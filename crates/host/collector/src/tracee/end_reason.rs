@@ -1,38 +1,41 @@
 //! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up
 //! but the agent's thread cannot.
 
-use tiptoe_attach::resident::agent_in;
+use std::cell::Cell;
+
 use tiptoe_session::{EndCause, ProcessNote};
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
 use crate::drive::session_target;
 
-impl Tracee {
-    /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
-    /// maps are read twice, because a reading that races with the removal may be incomplete.
-    pub(super) fn has_execed(&self) -> bool {
-        let Some(tid) = self.agent_thread else {
-            return false;
-        };
-        let thread = format!("/proc/{}/task/{tid}", self.target.process.pid());
-        let another = || match self.target.process.maps() {
-            Ok(maps) => !maps.is_empty() && agent_in(&maps).is_none(),
-            Err(_) => !self.target.has_ended(),
-        };
-        !std::path::Path::new(&thread).exists() && another() && another()
-    }
+/// The ends that were reported.
+#[derive(Default)]
+pub(super) struct ReportedEnds {
+    process: Cell<bool>,
+    trace: Cell<Option<EndCause>>,
+}
 
+impl Tracee {
     /// Returns whether the kernel reports another program than when the process was attached.
     pub(super) fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
-        now.is_ok_and(|now| now.differs(&self.program))
+        now.is_ok_and(|now| now.differs(&self.presence.program))
+    }
+
+    /// Returns a note that the trace ended before the program, unless the last note had the same cause.
+    pub fn trace_end(&self, cause: EndCause) -> Option<ProcessNote> {
+        let is_new = self.reported.trace.replace(Some(cause)) != Some(cause);
+        is_new.then(|| ProcessNote::TraceEnded {
+            process: session_target(&self.target),
+            cause,
+            after_ns: self.since.elapsed().as_nanos() as u64,
+        })
     }
 
     /// Returns why the trace ended before the program, if it did.
     pub fn ended_by(&self) -> Option<EndCause> {
-        if self.has_execed() || self.has_left_kernel() {
+        if self.presence.has_execed(&self.target) || self.locks.has_left_kernel() {
             return Some(EndCause::Exec);
         }
         Some(match self.left_for()? {
@@ -47,24 +50,25 @@ impl Tracee {
     /// that confines the program; otherwise tiptoe makes it leave here.
     fn left_for(&self) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
+        let presence = &self.presence;
         if link.data().state() == State::Dormant {
             let why = link.data().left().unwrap_or(LeaveReason::Confined);
-            self.left.set(self.left.get().or(Some(why)));
-        } else if self.left.get().is_none()
+            presence.left.set(presence.left.get().or(Some(why)));
+        } else if presence.left.get().is_none()
             && !self.target.has_ended()
-            && let Some(why) = self
+            && let Some(why) = presence
                 .confinement
                 .look(self.target.process, link.data().thread())
         {
-            match self.confinement.covers_agent(self.target.process) {
+            match presence.confinement.covers_agent(self.target.process) {
                 true => self.put_back(link),
                 // An agent that does not answer has ended already.
                 false => drop(self.detach()),
             }
-            self.left.set(Some(why));
+            presence.left.set(Some(why));
         }
         link.note_look();
-        self.left.get()
+        presence.left.get()
     }
 
     /// Returns whether only the agent's thread runs, because the program ended all of its own
@@ -77,12 +81,12 @@ impl Tracee {
             status.is_ok_and(|status| status.state == 'S')
         };
         status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
-            && self.agent_thread.is_some_and(sleeps)
+            && self.presence.thread.is_some_and(sleeps)
     }
 
     /// Returns how the program ended, at the first call after its end.
     pub fn end(&self) -> Option<ProcessNote> {
-        if !self.target.has_ended() || self.is_end_reported.replace(true) {
+        if !self.target.has_ended() || self.reported.process.replace(true) {
             return None;
         }
         Some(ProcessNote::Ended {

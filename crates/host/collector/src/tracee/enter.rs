@@ -144,14 +144,14 @@ impl Tracee {
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         let terms = Terms {
-            trap_bytes: self.unseen(modules).is_none(),
+            trap_bytes: self.presence.unseen(modules).is_none(),
             ..plan.terms(free)
         };
         loop {
             let mut link = None;
             let injected = inject::inject(Inject {
                 pid,
-                program: self.program,
+                program: self.presence.program,
                 agent: plan.agent,
                 entry_offset: agent.entry,
                 resident: &|| agent.resident(self.target.process),
@@ -162,7 +162,7 @@ impl Tracee {
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
                     let opened = Link::new(data, plan_fd, geometry, &terms, end_check(pid))?;
-                    opened.is_in(self.target.process, self.program);
+                    opened.is_in(self.target.process, self.presence.program);
                     link = Some(opened);
                     Ok(())
                 },

@@ -32,9 +32,9 @@ impl Tracee {
             let read = memory.read_exact_at(&mut now[..len], site.address);
             read.is_ok() && now[..len] != bytes[..len]
         };
-        let meters = self.meters.borrow();
+        let meters = self.agent.meters.borrow();
         let closed = self.closed();
-        let pairs = self.counters.iter().zip(&self.sites);
+        let pairs = self.counters.iter().zip(&self.agent.sites);
         let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
         let pairs = pairs.filter(|(_, site)| !closed.contains(&site.slot));
         let other = pairs.filter(|(_, site)| differs(site, &site.patched));
@@ -66,7 +66,7 @@ impl Tracee {
     fn agent_leaves(&self) -> bool {
         let leaves =
             |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
-        self.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
+        self.presence.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
     }
 
     /// Returns the slots of functions whose libraries are closed now.
@@ -81,7 +81,7 @@ impl Tracee {
             mapping
                 .is_some_and(|mapping| mapping.contains(site.address) && key_of(mapping) == *file)
         };
-        let placed = self.sites.iter().zip(&self.files);
+        let placed = self.agent.sites.iter().zip(&self.agent.files);
         let gone = placed.filter(|(site, file)| !there(site, file));
         gone.map(|(site, _)| site.slot).collect()
     }

@@ -10,7 +10,9 @@ use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::{Dropped, LockNote, Note};
 use tiptoe_symbol::Class;
+use tiptoe_sys::host::procfs::Process;
 
+use super::contended_locks::LockWatch;
 use super::{Plan, Tracee};
 use crate::drive::{RunClock, session_target};
 use crate::module::{Cache, Module, Object};
@@ -71,7 +73,79 @@ impl InKernel {
     }
 }
 
+impl LockWatch {
+    /// Prepares to look for the modules of a command that has not called exec.
+    pub fn expect_start(&mut self, before: Vec<Module>) {
+        let is_watched = self.in_kernel.is_some();
+        self.starting = is_watched.then_some((before, None));
+    }
+
+    /// Returns whether the process is a command that may not have called exec yet.
+    pub fn is_starting(&self) -> bool {
+        self.starting.is_some()
+    }
+
+    /// Calls [`InKernel::step_over`], if the kernel counts.
+    pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
+        match &mut self.in_kernel {
+            Some(watched) => watched.step_over(modules).map_err(Error::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops counting in the kernel; the counts stay readable.
+    pub fn stop_in_kernel(&mut self) {
+        if let Some(watched) = &mut self.in_kernel {
+            watched.futexes.stop();
+        }
+    }
+
+    pub(super) fn note_in_kernel(
+        &self,
+        noted: &mut WaitRecords,
+        process: Process,
+        by_thread: bool,
+    ) -> Result<(), Error> {
+        let Some(InKernel { futexes, .. }) = &self.in_kernel else {
+            return Ok(());
+        };
+        let drops = futexes.drops()?;
+        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, drops.ended_inside);
+        let now = tiptoe_sys::raw::monotonic_ns();
+        for (key, since) in futexes.waiting()? {
+            let comm = process.thread_comm(key.tid);
+            let thread = format!("{} {}", key.tid, comm.unwrap_or_default());
+            let who = if by_thread { &*thread } else { "" };
+            noted.add_open_in_kernel(key, who, now.saturating_sub(since));
+        }
+        noted.add_drops(dropped(drops));
+        Ok(())
+    }
+
+    /// Returns the kernel programs' run times, for this process and for all.
+    pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
+        let watched = self.in_kernel.as_ref()?;
+        let own = watched.futexes.times().unwrap_or_default();
+        Some((own, watched.futexes.times_of_all()))
+    }
+
+    /// Returns whether the process runs another program than the one watched in the kernel.
+    pub(super) fn has_left_kernel(&self) -> bool {
+        let watched = self.in_kernel.as_ref();
+        watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
+    }
+
+    /// Returns whether only the kernel reports its locks.
+    pub fn is_in_kernel(&self) -> bool {
+        let watched = self.in_kernel.as_ref();
+        watched.is_some_and(|watched| !watched.beside_agent)
+    }
+}
+
 impl Tracee {
+    /// The pause between two looks for the libraries of a command that loads them.
+    pub const START_PAUSE: Duration = Duration::from_micros(200);
+
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
             let comm = &self.target.comm;
@@ -87,15 +161,7 @@ impl Tracee {
             return Err(Error::new(what).with_hint("leave out `--hold`"));
         }
         let watched = self.watch_calls(plan, modules, None);
-        watched.map_err(|error| {
-            let reason = self.left_out.as_ref();
-            let before = reason.map(|why| format!("the agent cannot enter: {why}; and: "));
-            let both = Error::new(before.unwrap_or_default() + &error.to_string());
-            match error.hint() {
-                Some(hint) => both.with_hint(hint),
-                None => both,
-            }
-        })
+        watched.map_err(|error| self.coverage.or_agent("and: ", error))
     }
 
     /// Makes the kernel report the futex calls that do not return to `patched` addresses.
@@ -121,7 +187,8 @@ impl Tracee {
             before_exec: modules.iter().all(|module| module.text.is_empty()),
             beside_agent: patched.is_some(),
             agent_thread: self
-                .agent_thread
+                .presence
+                .thread
                 .or_else(|| agent_thread_of_another(self.target.process)),
         });
         let mut watched = InKernel {
@@ -133,28 +200,14 @@ impl Tracee {
         watched.futexes.leave_alone(patched)?;
         watched.step_over(modules)?;
         watched.futexes.start()?;
-        self.watched_locks.in_kernel = Some(watched);
+        self.locks.in_kernel = Some(watched);
         Ok(())
-    }
-
-    /// The pause between two looks for the libraries of a command that loads them.
-    pub const START_PAUSE: Duration = Duration::from_micros(200);
-
-    /// Prepares to look for the modules of a command that has not called exec.
-    pub fn expect_start(&mut self, before: Vec<Module>) {
-        let is_watched = self.watched_locks.in_kernel.is_some();
-        self.watched_locks.starting = is_watched.then_some((before, None));
-    }
-
-    /// Returns whether the process is a command that may not have called exec yet.
-    pub fn is_starting(&self) -> bool {
-        self.watched_locks.starting.is_some()
     }
 
     /// Looks whether a started command has mapped its libraries, so that later waits have call
     /// sites. Returns whether it still loads some.
     pub fn catch_start(&mut self, cache: &mut Cache) -> bool {
-        let Some((before, since)) = &mut self.watched_locks.starting else {
+        let Some((before, since)) = &mut self.locks.starting else {
             return false;
         };
         let since = since.get_or_insert_with(RunClock::start);
@@ -163,77 +216,22 @@ impl Tracee {
         if is_loading && since.elapsed() < LOADING && !self.target.has_ended() {
             return true;
         }
-        self.watched_locks.starting = None;
+        self.locks.starting = None;
         // Fails only if the process has ended.
         let _ = self.look_for_names(cache);
         false
     }
 
-    /// Calls [`InKernel::step_over`], if the kernel counts.
-    pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
-        match &mut self.watched_locks.in_kernel {
-            Some(watched) => watched.step_over(modules).map_err(Error::from),
-            None => Ok(()),
-        }
-    }
-
-    /// Stops counting in the kernel; the counts stay readable.
-    pub fn stop_in_kernel(&mut self) {
-        if let Some(watched) = &mut self.watched_locks.in_kernel {
-            watched.futexes.stop();
-        }
-    }
-
-    pub(super) fn note_in_kernel(
-        &self,
-        noted: &mut WaitRecords,
-        by_thread: bool,
-    ) -> Result<(), Error> {
-        let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
-            return Ok(());
-        };
-        let drops = futexes.drops()?;
-        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, drops.ended_inside);
-        let now = tiptoe_sys::raw::monotonic_ns();
-        for (key, since) in futexes.waiting()? {
-            let comm = self.target.process.thread_comm(key.tid);
-            let thread = format!("{} {}", key.tid, comm.unwrap_or_default());
-            let who = if by_thread { &*thread } else { "" };
-            noted.add_open_in_kernel(key, who, now.saturating_sub(since));
-        }
-        noted.add_drops(dropped(drops));
-        Ok(())
-    }
-
-    /// Returns the kernel programs' run times, for this process and for all.
-    pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
-        let watched = self.watched_locks.in_kernel.as_ref()?;
-        let own = watched.futexes.times().unwrap_or_default();
-        Some((own, watched.futexes.times_of_all()))
-    }
-
-    /// Returns whether the process runs another program than the one watched in the kernel.
-    pub(super) fn has_left_kernel(&self) -> bool {
-        let watched = self.watched_locks.in_kernel.as_ref();
-        watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
-    }
-
-    /// Returns whether only the kernel reports its locks.
-    pub fn is_in_kernel(&self) -> bool {
-        let watched = self.watched_locks.in_kernel.as_ref();
-        watched.is_some_and(|watched| !watched.beside_agent)
-    }
-
     /// Returns a note that only the kernel reports its locks, with the reason and the cost.
     pub fn kernel_note(&self) -> Option<Note> {
-        let watched = self.watched_locks.in_kernel.as_ref();
+        let watched = self.locks.in_kernel.as_ref();
         let watched = watched.filter(|watched| !watched.beside_agent)?;
         let calls = watched.futexes.calls().unwrap_or_default();
         let calls = calls.waits.saturating_add(calls.wakes);
         let took = watched.futexes.times().unwrap_or_default().run_ns;
         let note = LockNote::InKernel {
             process: session_target(&self.target),
-            why: self.left_out.clone(),
+            why: self.coverage.left_out.clone(),
             call_ns: took.checked_div(calls),
         };
         Some(note.into())

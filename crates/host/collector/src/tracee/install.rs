@@ -42,7 +42,7 @@ impl Tracee {
         }
         let all = left.len();
         left.retain(|(_, reason)| reason.as_deref() != Some(BROKEN_OFF));
-        self.unattached += all - left.len();
+        self.coverage.unattached += all - left.len();
         for (probe, reason) in &mut left {
             // The planner has only addresses; the name of the other probe is known here.
             *reason = self.displaced_by(probe).or(reason.take());
@@ -60,7 +60,7 @@ impl Tracee {
     ) -> Result<Vec<Option<String>>, Error> {
         let mut order: Vec<usize> = (0..planned.len()).collect();
         order.sort_by_key(|index| planned[*index].site.address);
-        let part = match &self.quiet {
+        let part = match &self.presence.quiet {
             // All threads are stopped for each part.
             Some(_) => planned.len().max(1),
             None => PART,
@@ -71,7 +71,7 @@ impl Tracee {
                 break;
             }
             let sites: Vec<&PlannedSite> = part.iter().map(|index| planned[*index]).collect();
-            let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
+            let outcomes = install(link, &sites, lost, self.presence.quiet.as_ref())?;
             for (index, outcome) in part.iter().zip(outcomes) {
                 reasons[*index] = outcome;
             }
@@ -87,7 +87,7 @@ impl Tracee {
             return probe;
         };
         let reason = format!("{why}: only its entries are counted");
-        self.refused.push((probe.event.clone(), reason));
+        self.coverage.refused.push((probe.event.clone(), reason));
         probe.of_entries()
     }
 
@@ -95,20 +95,22 @@ impl Tracee {
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
-        let before = self.sites.iter().position(|site| site.slot == slot);
-        if let Some(index) = before.filter(|_| self.later.probe_slots.slot(&key) == Some(slot)) {
-            self.sites[index] = plan.site;
+        let before = self.agent.sites.iter().position(|site| site.slot == slot);
+        if let Some(index) =
+            before.filter(|_| self.agent.later.probe_slots.slot(&key) == Some(slot))
+        {
+            self.agent.sites[index] = plan.site;
             return;
         }
-        self.later.probe_slots.insert(key, slot);
+        self.agent.later.probe_slots.insert(key, slot);
         let source = Source::Agent {
             slot,
             trap: plan.strategy == Strategy::Trap,
             follow: probe.follow,
         };
         if probe.follow == Follow::Record && probe.offset == 0 {
-            self.unread.push(UnreadFunction {
-                counter: self.sites.len(),
+            self.agent.unread.push(UnreadFunction {
+                counter: self.agent.sites.len(),
                 object: probe.object.clone(),
                 function: probe.function.clone(),
             });
@@ -125,8 +127,8 @@ impl Tracee {
         }
         // Counters of sites must come before those of the kernel, because `sites` is parallel to
         // them.
-        self.counters.insert(self.sites.len(), counter);
-        self.sites.push(plan.site);
-        self.files.push(probe.object.key);
+        self.counters.insert(self.agent.sites.len(), counter);
+        self.agent.sites.push(plan.site);
+        self.agent.files.push(probe.object.key);
     }
 }

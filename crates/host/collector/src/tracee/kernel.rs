@@ -10,7 +10,7 @@ use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
-use super::throttle::Throttle;
+use super::throttle::{Throttle, Uprobes};
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
 use crate::drive::session_target;
 use crate::module::{FileKey, Module};
@@ -66,19 +66,17 @@ impl Tracee {
         probes: Vec<Candidate>,
     ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         if plan.via == Via::Agent {
-            self.refused
-                .extend(refuse_all(&probes, "the agent cannot patch it"));
+            self.coverage
+                .refuse(refuse_all(&probes, "the agent cannot patch it"));
             return Ok(Vec::new());
         }
         if let Some((why, option)) = plan.against_kernel() {
             if self.target.link.is_none() {
-                let reason = self.left_out.as_ref();
-                let before = reason.map(|why| format!("the agent cannot enter: {why}; and "));
-                let error = Error::new(before.unwrap_or_default() + why);
+                let error = self.coverage.or_agent("and ", Error::new(why));
                 let hint = format!("leave out `{option}`, or use `--via agent`");
                 return Err(error.with_hint(hint));
             }
-            self.refused.extend(refuse_all(&probes, why));
+            self.coverage.refuse(refuse_all(&probes, why));
             return Ok(Vec::new());
         }
         let probes = self.entries_only(probes)?;
@@ -108,30 +106,25 @@ impl Tracee {
             Ok(set) => set,
             Err(error) if self.target.link.is_some() => {
                 let why = error.to_string();
-                self.notes.push(KernelNote::TakesNoProbe { why }.into());
-                self.refused
-                    .extend(refuse_all(&probes, "the agent cannot patch it"));
+                self.coverage.note(KernelNote::TakesNoProbe { why });
+                self.coverage
+                    .refuse(refuse_all(&probes, "the agent cannot patch it"));
                 return Ok(Vec::new());
             }
-            Err(error) => {
-                let reason = self.left_out.as_ref();
-                let before = reason.map(|why| format!("the agent cannot enter: {why}; and: "));
-                let both = Error::new(before.unwrap_or_default() + &error.to_string());
-                return Err(match error.hint() {
-                    Some(hint) => both.with_hint(hint),
-                    None => both,
-                });
-            }
+            Err(error) => return Err(self.coverage.or_agent("and: ", error.into())),
         };
         let traps = self.read_from(&set, probes);
         if let CountedThreads::Threads(threads) = set.who() {
             let threads = threads.len() as u64;
-            self.notes
-                .push(KernelNote::CountsInThreads { threads }.into());
+            self.coverage.note(KernelNote::CountsInThreads { threads });
         }
-        self.kernel = Some(set);
         let used = self.target.fetch_total_cpu_time();
-        self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files, used));
+        let throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files, used));
+        self.uprobes = Some(Uprobes {
+            set,
+            throttle,
+            is_throttled: false,
+        });
         Ok(traps)
     }
 
@@ -168,7 +161,7 @@ impl Tracee {
             let Candidate { probe, why, trap } = candidate;
             match (refusals.get(&index), trap) {
                 (Some(why), _) if why == BROKEN_OFF => {
-                    self.unattached += 1;
+                    self.coverage.unattached += 1;
                     continue;
                 }
                 (Some(_), Some(trap)) => {
@@ -176,7 +169,7 @@ impl Tracee {
                     continue;
                 }
                 (Some(why), None) => {
-                    self.refused.push((probe.event, why.clone()));
+                    self.coverage.refused.push((probe.event, why.clone()));
                     continue;
                 }
                 (None, _) => {}
@@ -184,7 +177,8 @@ impl Tracee {
             if let Some(why) = why {
                 left.entry(why).or_default().push(probe.event.clone());
             }
-            self.later
+            self.agent
+                .later
                 .in_kernel
                 .insert((probe.object.key, probe.file_offset()));
             let step = step_at(&probe);
@@ -198,7 +192,7 @@ impl Tracee {
         }
         let left = left.into_iter();
         let left = left.map(|(why, events)| KernelNote::Counts { events, why }.into());
-        self.notes.extend(left);
+        self.coverage.notes.extend(left);
         traps
     }
 
@@ -213,7 +207,7 @@ impl Tracee {
             let hint = "use `--via agent`, or count entries (`uprobe:`) alone";
             return Err(Error::new(format!("{WHY}: they are not used")).with_hint(hint));
         }
-        self.refused.extend(refuse_all(&returns, WHY));
+        self.coverage.refuse(refuse_all(&returns, WHY));
         Ok(entries)
     }
 
@@ -225,20 +219,30 @@ impl Tracee {
             .partition(|candidate| against(&candidate.probe).is_none());
         let why =
             |probe: &Probe| format!("the kernel cannot probe {}", against(probe).unwrap_or("it"));
+        let refused = |candidate: Candidate| {
+            let reason = why(&candidate.probe);
+            let reason = match candidate.why {
+                Some(own) => format!("{own}; {reason}"),
+                None => reason,
+            };
+            (candidate.probe.event, reason)
+        };
+        let bad = bad.into_iter().map(refused).collect();
+        self.without(good, bad)
+    }
+
+    /// Refuses the bad ones, and returns the others. Fails if there are no others, and no agent.
+    pub(super) fn without(
+        &mut self,
+        good: Vec<Candidate>,
+        bad: Vec<(String, String)>,
+    ) -> Result<Vec<Candidate>, Error> {
         match bad.first() {
-            Some(Candidate { probe, .. }) if good.is_empty() && self.target.link.is_none() => {
-                let event = &probe.event;
-                Err(Error::new(format!("cannot probe {event}: {}", why(probe))))
+            Some((event, why)) if good.is_empty() && self.target.link.is_none() => {
+                Err(Error::new(format!("cannot probe {event}: {why}")))
             }
             _ => {
-                let refused = |Candidate {
-                                   probe, why: own, ..
-                               }: Candidate| {
-                    let reason = why(&probe);
-                    let reason = own.map_or(reason.clone(), |own| format!("{own}; {reason}"));
-                    (probe.event, reason)
-                };
-                self.refused.extend(bad.into_iter().map(refused));
+                self.coverage.refuse(bad);
                 Ok(good)
             }
         }
@@ -247,7 +251,10 @@ impl Tracee {
     /// Returns a note if the kernel also counted in another program after an exec, because no agent
     /// ended the trace.
     pub(super) fn went_on(&self) -> Option<Note> {
-        let execed = self.kernel.as_ref().is_some_and(UprobeSet::has_execed);
+        let execed = self
+            .uprobes
+            .as_ref()
+            .is_some_and(|uprobes| uprobes.set.has_execed());
         let process = || session_target(&self.target);
         execed.then(|| KernelNote::CountedOn { process: process() }.into())
     }
@@ -258,7 +265,7 @@ impl Tracee {
         let timed = timed.filter(|probe| probe.follow.is_timed());
         let events: Vec<String> = timed.map(|probe| probe.event.clone()).collect();
         if !events.is_empty() {
-            self.notes.push(KernelNote::Untimed { events }.into());
+            self.coverage.note(KernelNote::Untimed { events });
         }
     }
 
@@ -271,7 +278,7 @@ impl Tracee {
                     "the kernel's uprobes count for the whole process: `--by` cannot split them";
                 return Err(Error::new(what).with_hint("leave out `--by`, or use `--via agent`"));
             }
-            Some(_) => self.notes.push(KernelNote::Unsplit.into()),
+            Some(_) => self.coverage.note(KernelNote::Unsplit),
         }
         Ok(())
     }

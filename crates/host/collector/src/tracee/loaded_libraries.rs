@@ -58,7 +58,7 @@ pub struct LibraryResults {
 
 impl Tracee {
     pub fn waiting(&self) -> &[String] {
-        &self.later.waiting
+        &self.agent.later.waiting
     }
 
     /// Returns a note if libraries ran before they were probed.
@@ -69,8 +69,12 @@ impl Tracee {
 
     /// Returns the link to an agent that reports changes, and the number of the last served change.
     pub fn watched(&self) -> Option<(&Link, u64)> {
-        let link = self.target.link.as_ref().filter(|_| self.later.watching)?;
-        Some((link, self.later.served))
+        let link = self
+            .target
+            .link
+            .as_ref()
+            .filter(|_| self.agent.later.watching)?;
+        Some((link, self.agent.later.served))
     }
 
     /// Returns the doorbell of an agent that reports changes.
@@ -92,13 +96,14 @@ impl Tracee {
     pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> LibraryResults {
         let mut results = LibraryResults::default();
         let reported = self.watched().map(|(link, _)| link.data().reported());
-        let Some(reported) = reported.filter(|reported| *reported != self.later.served) else {
+        let Some(reported) = reported.filter(|reported| *reported != self.agent.later.served)
+        else {
             return results;
         };
         let Some(link) = self.target.link.take() else {
             return results;
         };
-        if self.left.get().is_none() && link.data().state() == State::Serving {
+        if self.presence.left.get().is_none() && link.data().state() == State::Serving {
             let done = self.serve_changes(&link, plan, cache, &mut results);
             let failed = done.err().filter(|_| !link.has_lost_target());
             let note = failed.map(|error| FunctionNote::NotProbed {
@@ -107,7 +112,7 @@ impl Tracee {
             results.notes.extend(note.map(Note::from));
         }
         // Must be done on failure, too, because the loading thread waits for it.
-        self.later.served = reported;
+        self.agent.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
         self.read_parameters();
@@ -132,9 +137,9 @@ impl Tracee {
         let libraries = self.libraries(fresh, &mut modules);
         let armed = self.arm_later(link, plan, (&maps, &modules), results)?;
         link.own_libraries(&libraries)?;
-        if link.data().given_up() > self.later.served {
+        if link.data().given_up() > self.agent.later.served {
             let late = modules.iter().filter(|module| has_any(module, &armed));
-            let late = late.filter(|module| self.later.late.insert(module.name.clone()));
+            let late = late.filter(|module| self.agent.later.late.insert(module.name.clone()));
             results
                 .notes
                 .extend(late.map(|module| too_late(module, link)));
@@ -150,7 +155,7 @@ impl Tracee {
         let is_reported = |base: u64| fresh.contains(&base);
         modules.retain(|module| is_reported(module.bias));
         let mut libraries = Vec::new();
-        self.later.initial.retain(|(file, library)| {
+        self.agent.later.initial.retain(|(file, library)| {
             let now = modules
                 .iter()
                 .position(|module| module.bias == library.base);
@@ -181,8 +186,11 @@ impl Tracee {
         results: &mut LibraryResults,
     ) -> Result<Vec<Site>, Error> {
         let mut found = resolve::later(plan.specs, plan.entries(), self.target.process, modules)?;
-        self.later.waiting.retain(|spec| !found.met.contains(spec));
-        let in_kernel = &self.later.in_kernel;
+        self.agent
+            .later
+            .waiting
+            .retain(|spec| !found.met.contains(spec));
+        let in_kernel = &self.agent.later.in_kernel;
         let is_new = |probe: &Probe| !in_kernel.contains(&(probe.object.key, probe.file_offset()));
         found.probes.retain(is_new);
         results.notes.append(&mut found.notes);
@@ -198,7 +206,7 @@ impl Tracee {
             &found.probes,
         );
         let lost = self.map_arenas(link, &planned)?;
-        self.later.callers = planned.callers_but(&lost);
+        self.agent.later.callers = planned.callers_but(&lost);
         link.split_mappings(&planned.ranges_of_own_mappings(maps, |site| self.may_be_armed(site)))?;
         let followed = found
             .probes
@@ -206,8 +214,9 @@ impl Tracee {
             .filter(|probe| probe.follow.is_followed());
         self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
         let hooks: Vec<&PlannedSite> = planned.hooks.iter().collect();
-        install(link, &hooks, &lost, self.quiet.as_ref())?;
-        self.hooks
+        install(link, &hooks, &lost, self.presence.quiet.as_ref())?;
+        self.agent
+            .hooks
             .extend(hooks.iter().map(|hook| hook.site.address));
         self.note_sites(
             hooks.into_iter().chain(planned.probes.iter().flatten()),
@@ -237,21 +246,22 @@ impl Tracee {
         plan: &Plan,
         maps: &'a [Mapping],
     ) -> ProcessState<'a> {
+        let later = &self.agent.later;
         ProcessState {
-            recall: self.later.recall,
+            recall: later.recall,
             maps,
-            agent_sites: &self.later.agent_sites,
+            agent_sites: &later.agent_sites,
             mapped: link.code_ranges(),
-            callers: &self.later.callers,
-            probe_slots: &self.later.probe_slots,
+            callers: &later.callers,
+            probe_slots: &later.probe_slots,
             geometry: link.geometry(),
             first_slot: link.free_slot(),
-            unwinders: &self.later.unwinders,
+            unwinders: &later.unwinders,
             follows: plan.follow().is_followed(),
             locks: plan.locks,
             hold: None,
             changed: None,
-            abi: self.later.abi,
+            abi: later.abi,
             hits: plan.hits,
         }
     }
@@ -263,7 +273,10 @@ impl Tracee {
         lost: &[u64],
     ) {
         let given = planned.filter(|plan| !plan.is_in_table && plan.has_room(lost));
-        self.later.agent_sites.extend(given.map(|plan| plan.site));
+        self.agent
+            .later
+            .agent_sites
+            .extend(given.map(|plan| plan.site));
     }
 }
 

@@ -18,7 +18,7 @@ const MOST_A_SECOND: f64 = 10_000.0;
 pub const WINDOW: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
-pub struct Meters {
+pub(super) struct Meters {
     /// The last look: its time, and each trap's count, by slot.
     last: Option<(Instant, BTreeMap<u32, u64>)>,
     /// How long each switched-off slot had counted, in ns.
@@ -57,7 +57,7 @@ impl Tracee {
     pub fn switch_off_hot_traps(&self) -> Vec<Note> {
         let traps = self.live_traps();
         let hot = match self.trap_counts(&traps) {
-            Some(counts) => self.meters.borrow_mut().look(Instant::now(), counts),
+            Some(counts) => self.agent.meters.borrow_mut().look(Instant::now(), counts),
             None => return Vec::new(),
         };
         let hot: Vec<(&Counter, &Site)> = traps
@@ -80,7 +80,7 @@ impl Tracee {
         let ran = self.since.elapsed().as_nanos() as u64;
         let counts = self.trap_counts(off).unwrap_or_default();
         let note = |(counter, site): &(&Counter, &Site)| {
-            self.meters.borrow_mut().off.insert(site.slot, ran);
+            self.agent.meters.borrow_mut().off.insert(site.slot, ran);
             let hits = counts.get(&site.slot).copied().unwrap_or(0);
             let event = counter.event.clone();
             FunctionNote::TrapSwitchedOff { event, hits }.into()
@@ -91,12 +91,16 @@ impl Tracee {
     /// Returns the traps that are on; none if the agent does not answer any more.
     fn live_traps(&self) -> Vec<(&Counter, &Site)> {
         let there = self.target.link.as_ref().is_some_and(|link| {
-            self.left.get().is_none()
+            self.presence.left.get().is_none()
                 && link.data().state() != State::Dormant
                 && !link.has_lost_target()
         });
-        let meters = self.meters.borrow();
-        let pairs = self.counters.iter().zip(&self.sites).filter(|_| there);
+        let meters = self.agent.meters.borrow();
+        let pairs = self
+            .counters
+            .iter()
+            .zip(&self.agent.sites)
+            .filter(|_| there);
         let is_trap =
             |counter: &Counter| matches!(counter.source, Source::Agent { trap: true, .. });
         pairs

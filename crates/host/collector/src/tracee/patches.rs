@@ -30,7 +30,7 @@ impl Tracee {
                                probe of the kernel would break the patch";
         let text = Text::of(self.target.process);
         let on_hook = |probe: &Probe| {
-            let mut hooks = self.hooks.iter();
+            let mut hooks = self.agent.hooks.iter();
             hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
         };
         let against = |probe: &Probe| {
@@ -46,22 +46,14 @@ impl Tracee {
                 None => good.push(candidate),
             }
         }
-        match bad.first() {
-            Some((event, why)) if good.is_empty() && self.target.link.is_none() => {
-                Err(Error::new(format!("cannot probe {event}: {why}")))
-            }
-            _ => {
-                self.refused.extend(bad);
-                Ok(good)
-            }
-        }
+        self.without(good, bad)
     }
 
     /// Returns the refusal of a probe whose instruction another probe of this run displaces.
     pub(super) fn displaced_by(&self, probe: &Probe) -> Option<String> {
         let address = probe.address();
         let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
-        let mut placed = self.sites.iter().zip(&self.counters);
+        let mut placed = self.agent.sites.iter().zip(&self.counters);
         let (_, other) = placed.find(|(site, _)| covers(site.address, site.len))?;
         Some(format!(
             "the patch of {} covers it: probe one of the two in a run, or both with `--via kernel`",

@@ -26,9 +26,11 @@ pub struct Plan<'a> {
     pub by: Option<By>,
     /// Enter the process even if a rule forbids it.
     pub force: bool,
-    /// How calls are timed; `None` if they are not.
-    pub calls: Option<Timing>,
+    /// Shorter calls, in ns, are only counted; `None` if calls are not timed.
+    pub calls: Option<u64>,
     pub record: bool,
+    /// Whether each recorded call is reported; otherwise it is only counted.
+    pub wants_calls: bool,
     pub locks: bool,
     /// The lock whose hold times are measured.
     pub hold: Option<&'a str>,
@@ -40,27 +42,16 @@ pub struct Plan<'a> {
     pub charges: Option<&'a [String]>,
     /// Whether variables are watched. If so, a command must not begin before they are found.
     pub breakpoints: bool,
-    pub share: Share,
+    /// The most that followed calls may cost, as a part of the target's CPU time.
+    pub share: Option<f64>,
     /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
     /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
     pub trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timing {
-    /// Shorter calls are only counted.
-    pub slower_ns: u64,
-}
-
-/// The most that followed calls may cost, as a part of the target's CPU time.
-type Share = Option<f64>;
-
 impl<'a> Plan<'a> {
     pub fn of(request: &'a Request) -> Plan<'a> {
-        let timing = || Timing {
-            slower_ns: request.slower_ns.unwrap_or(0),
-        };
         Plan {
             agent: request.agent,
             specs: &request.specs,
@@ -77,7 +68,7 @@ impl<'a> Plan<'a> {
             via: request.via,
             by: request.by,
             force: request.force,
-            calls: request.latency.then(timing),
+            calls: request.latency.then_some(request.slower_ns.unwrap_or(0)),
             record: request.record,
             locks: request.locks.is_some(),
             hold: request.hold.as_deref(),
@@ -203,7 +194,7 @@ impl<'a> Plan<'a> {
                     true => clock::ns_per_tick(),
                     false => 0,
                 },
-                slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
+                slower_ns: self.calls.unwrap_or(0),
             },
             // False until the program's modules are known.
             trap_bytes: false,

@@ -40,13 +40,16 @@ impl Tracee {
             Some(By::Scope) => Some(Keys::Scopes(self.scope_names()?)),
             _ => None,
         };
-        let kernel = match &self.kernel {
-            Some(set) => set.read().map_err(|error| Error::new(error.to_string()))?,
+        let kernel = match &self.uprobes {
+            Some(uprobes) => uprobes
+                .set
+                .read()
+                .map_err(|error| Error::new(error.to_string()))?,
             None => Vec::new(),
         };
         self.read_all_records(clock);
         let enabled = self.since.elapsed().as_nanos() as u64;
-        let meters = self.meters.borrow();
+        let meters = self.agent.meters.borrow();
         let reading = |counter: &Counter| match counter.source {
             Source::Agent { slot, follow, .. } => {
                 let ran = meters.ran_ns(slot);
@@ -56,12 +59,15 @@ impl Tracee {
                     at_least: ran.is_some(),
                     time_enabled_ns: enabled,
                     time_running_ns: ran.unwrap_or(enabled),
-                    ..self.as_seen(slot, calls::reading(&counts.totals, slot, follow))
+                    ..self
+                        .agent
+                        .as_seen(slot, calls::reading(&counts.totals, slot, follow))
                 }
             }
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
-        let over = self.follows_calls() && (self.target.has_ended() || self.has_execed());
+        let over = self.follows_calls()
+            && (self.target.has_ended() || self.presence.has_execed(&self.target));
         let ended = |reading| match over {
             true => calls::at_the_end(reading),
             false => reading,

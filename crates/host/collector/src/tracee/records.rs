@@ -11,6 +11,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
+use super::in_process::InProcess;
 use super::{Counter, Plan, Source, Tracee};
 use crate::counts;
 use crate::drive::RunClock;
@@ -79,7 +80,7 @@ impl RecordedCall {
     }
 }
 
-pub struct Rings {
+pub(super) struct Rings {
     start: Moment,
     /// For each slot, the probe's event and the number of its calls that were read.
     probes: Vec<Option<Probe>>,
@@ -98,13 +99,13 @@ struct Probe {
 }
 
 impl Rings {
-    fn new() -> Rings {
+    fn new(reports_calls: bool) -> Rings {
         Rings {
             start: Moment::now(),
             probes: Vec::new(),
             counter_count: 0,
             rings: BTreeMap::new(),
-            reports_calls: true,
+            reports_calls,
             calls: Vec::new(),
         }
     }
@@ -186,52 +187,18 @@ impl Tracee {
     /// Looks up how many parameters the functions have whose probes were installed since the last call. That may take a
     /// second for a library's debug file, so a thread that loads the library must not wait for it.
     pub(super) fn read_parameters(&mut self) {
-        for unread in self.unread.drain(..) {
+        for unread in self.agent.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(unread.counter) {
                 counter.parameters = unread.object.parameter_registers(&unread.function);
             }
         }
     }
+}
 
-    /// Prepares to read records, if the plan has any. Must be called before the first record is
-    /// written.
+impl InProcess {
+    /// Prepares to read records. Must be called before the first record is written.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
-        if plan.record && self.target.link.is_some() {
-            *self.rings.borrow_mut() = Some(Rings::new());
-        }
-    }
-
-    pub fn set_reports_calls(&self, reports_calls: bool) {
-        if let Some(rings) = &mut *self.rings.borrow_mut() {
-            rings.reports_calls = reports_calls;
-        }
-    }
-
-    /// Reads the available records, whose times are by this clock.
-    pub fn read_records(&self, clock: RunClock) {
-        self.read_rings(clock, PATIENCE);
-    }
-
-    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
-    /// record is given up at once, because it will never be complete.
-    pub(super) fn read_all_records(&self, clock: RunClock) {
-        let patience = if self.target.has_ended() { 0 } else { PATIENCE };
-        self.read_rings(clock, patience);
-    }
-
-    fn read_rings(&self, clock: RunClock, patience: u32) {
-        let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.target.link) else {
-            return;
-        };
-        rings.learn(&self.counters);
-        rings.read(&link.data(), clock, patience);
-    }
-
-    /// Returns the calls that were read since the last call of this.
-    pub fn take_calls(&self) -> Vec<RecordedCall> {
-        let mut rings = self.rings.borrow_mut();
-        let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
-        calls.unwrap_or_default()
+        *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
     }
 
     /// Returns a probe's reading with the number of records that were read. A record that was
@@ -253,5 +220,35 @@ impl Tracee {
             records: Some(records),
             ..reading
         }
+    }
+}
+
+impl Tracee {
+    /// Reads the available records, whose times are by this clock.
+    pub fn read_records(&self, clock: RunClock) {
+        self.read_rings(clock, PATIENCE);
+    }
+
+    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
+    /// record is given up at once, because it will never be complete.
+    pub(super) fn read_all_records(&self, clock: RunClock) {
+        let patience = if self.target.has_ended() { 0 } else { PATIENCE };
+        self.read_rings(clock, patience);
+    }
+
+    fn read_rings(&self, clock: RunClock, patience: u32) {
+        let (Some(rings), Some(link)) = (&mut *self.agent.rings.borrow_mut(), &self.target.link)
+        else {
+            return;
+        };
+        rings.learn(&self.counters);
+        rings.read(&link.data(), clock, patience);
+    }
+
+    /// Returns the calls that were read since the last call of this.
+    pub fn take_calls(&self) -> Vec<RecordedCall> {
+        let mut rings = self.agent.rings.borrow_mut();
+        let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
+        calls.unwrap_or_default()
     }
 }

@@ -6,9 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use tiptoe_attach::inject::Masks;
 use tiptoe_attach::link::Link;
-use tiptoe_attach::resident::agent_thread;
 use tiptoe_wire::{Site, SiteFlags};
 
 use super::Tracee;
@@ -17,15 +15,6 @@ use super::Tracee;
 const ISLAND: usize = 5;
 
 impl Tracee {
-    /// Returns the agent's signals, with its thread's current number: that changes if the program
-    /// changes its user or its namespaces.
-    pub(super) fn masks_now(&self, link: &Link) -> Option<Masks> {
-        let spare = agent_thread(self.target.process, link.data().thread());
-        self.masks
-            .filter(|_| spare.is_some())
-            .map(|masks| Masks { spare, ..masks })
-    }
-
     /// Restores the program's code. Does nothing if its threads cannot be stopped.
     pub(super) fn put_back(&self, link: &Link) {
         link.silence();
@@ -38,14 +27,14 @@ impl Tracee {
         if self.runs_another_program() {
             return;
         }
-        let sites = &self.later.agent_sites;
+        let sites = &self.agent.later.agent_sites;
         let restore = || {
             let sites = sites.iter();
             let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));
             // A failure means that the site is not mapped any more.
             sites.for_each(|site| drop(restore(&memory, site)));
         };
-        if let Some(masks) = self.masks_now(link) {
+        if let Some(masks) = self.presence.masks_now(self.target.process, link) {
             let _ = masks.give_back(restore);
         }
     }

@@ -9,6 +9,7 @@ use tiptoe_kernel::scopes::{MOST_EVENTS, NodeSums, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
 use tiptoe_port::{Kind, Port};
 use tiptoe_session::{KernelNote, Note, ScopeNote};
+use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Geometry;
 use tiptoe_wire::scopes::{SINCE, WIDTH};
 
@@ -33,10 +34,39 @@ const TRIES: usize = 20;
 /// Advice for a process without scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
+/// What is read of a process's scopes.
+#[derive(Default)]
+pub struct ScopeWatch {
+    /// A library reports scopes.
+    has_ports: bool,
+    charging: Option<Scopes>,
+}
+
+impl ScopeWatch {
+    /// Returns the charged events and their amounts for each node until `now`, in ns; `None` if
+    /// none are charged.
+    pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
+        let Some(charging) = &self.charging else {
+            return Ok(None);
+        };
+        let names = charging.names().map(str::to_owned).collect();
+        Ok(Some((names, charging.read(now)?)))
+    }
+
+    /// Returns the run times of charging, for this process and for all, if the kernel reports them.
+    pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
+        let charging = self.charging.as_ref()?;
+        Some((charging.times().ok()?, charging.times_of_all()))
+    }
+}
+
 impl Tracee {
     /// Fails if scopes are requested and no library of a running program reports any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
+        if plan.scopes
+            && !plan.starts
+            && ports(self.target.process, modules, Kind::Scopes).is_empty()
+        {
             let (pid, comm) = self.target.counted();
             let why =
                 format!("process {pid} ({comm}) enters no scopes: no library in it reports any");
@@ -54,11 +84,11 @@ impl Tracee {
     ) -> Result<(), Error> {
         if plan.locks {
             // Locks of a port that stays closed are seen through their futex calls.
-            link.open_ports(&self.ports(modules, Kind::Locks))?;
+            link.open_ports(&ports(self.target.process, modules, Kind::Locks))?;
         }
         if plan.scopes {
-            let opened = link.open_ports(&self.ports(modules, Kind::Scopes))?;
-            self.has_ports |= opened.contains(&0);
+            let opened = link.open_ports(&ports(self.target.process, modules, Kind::Scopes))?;
+            self.scopes.has_ports |= opened.contains(&0);
         }
         Ok(())
     }
@@ -83,10 +113,10 @@ impl Tracee {
     /// Begins to charge events. If the kernel refuses, only times are reported.
     fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
         match self.charge(link, &counters(charges)?) {
-            Ok(charging) => self.charging = Some(charging),
+            Ok(charging) => self.scopes.charging = Some(charging),
             Err(error) => {
                 let why = error.to_string();
-                self.notes.push(ScopeNote::Uncharged { why }.into());
+                self.coverage.note(ScopeNote::Uncharged { why });
             }
         }
         Ok(())
@@ -104,7 +134,7 @@ impl Tracee {
         };
         let threads = || {
             let mut threads = self.target.process.threads().unwrap_or_default();
-            threads.retain(|tid| Some(*tid) != self.agent_thread);
+            threads.retain(|tid| Some(*tid) != self.presence.thread);
             threads
         };
         let mut tries = TRIES;
@@ -119,31 +149,15 @@ impl Tracee {
                 continue;
             }
             if !is_complete {
-                self.notes.push(KernelNote::ThreadsMissing.into());
+                self.coverage.note(KernelNote::ThreadsMissing);
             }
             return Ok(charging);
         }
     }
 
-    /// Returns the charged events and their amounts for each node until `now`, in ns; `None` if
-    /// none are charged.
-    pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
-        let Some(charging) = &self.charging else {
-            return Ok(None);
-        };
-        let names = charging.names().map(str::to_owned).collect();
-        Ok(Some((names, charging.read(now)?)))
-    }
-
-    /// Returns the run times of charging, for this process and for all, if the kernel reports them.
-    pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
-        let charging = self.charging.as_ref()?;
-        Some((charging.times().ok()?, charging.times_of_all()))
-    }
-
     /// Returns a note if no library reported scopes during the run.
     pub fn without_scopes(&self, plan: &Plan) -> Option<Note> {
-        let none = plan.scopes && !self.has_ports;
+        let none = plan.scopes && !self.scopes.has_ports;
         none.then(|| {
             let process = session_target(&self.target);
             let note = match self.target.link {
@@ -152,29 +166,6 @@ impl Tracee {
             };
             note.into()
         })
-    }
-
-    /// Returns the addresses of all ports of one kind.
-    fn ports(&self, modules: &[Module], kind: Kind) -> Vec<u64> {
-        let Ok(memory) = File::open(format!("/proc/{}/mem", self.target.process.pid())) else {
-            return Vec::new();
-        };
-        let mut ports = Vec::new();
-        for module in modules {
-            let Some(section) = module.object.ports() else {
-                continue;
-            };
-            let first = section.start.wrapping_add(module.bias);
-            let mut bytes = vec![0; (section.end - section.start).min(MOST) as usize];
-            if memory.read_exact_at(&mut bytes, first).is_err() {
-                continue;
-            }
-            // Compilers align large objects, so there may be gaps between ports.
-            let at = (0..bytes.len()).step_by(align_of::<Port>());
-            let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(kind));
-            ports.extend(found.map(|at| first + at as u64));
-        }
-        ports
     }
 
     /// Returns the link to an agent that records scopes.
@@ -223,6 +214,29 @@ impl Tracee {
         counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
         Ok(sums)
     }
+}
+
+/// Returns the addresses of all ports of one kind.
+fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
+    let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
+        return Vec::new();
+    };
+    let mut ports = Vec::new();
+    for module in modules {
+        let Some(section) = module.object.ports() else {
+            continue;
+        };
+        let first = section.start.wrapping_add(module.bias);
+        let mut bytes = vec![0; (section.end - section.start).min(MOST) as usize];
+        if memory.read_exact_at(&mut bytes, first).is_err() {
+            continue;
+        }
+        // Compilers align large objects, so there may be gaps between ports.
+        let at = (0..bytes.len()).step_by(align_of::<Port>());
+        let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(kind));
+        ports.extend(found.map(|at| first + at as u64));
+    }
+    ports
 }
 
 /// Returns the events of these names except clocks, because times are reported anyway.

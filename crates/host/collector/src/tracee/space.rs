@@ -1,68 +1,87 @@
 //! The agent's counts of forks and of the address space.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
+use tiptoe_attach::Attached;
+use tiptoe_attach::link::Link;
 use tiptoe_event::Cost;
 use tiptoe_session::AddressSpace;
 use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::slots;
+use tiptoe_wire::{Site, slots};
 
 use super::Tracee;
 use crate::counts;
 use crate::forks::CopiedMemory;
 
-impl Tracee {
+/// The forks of a process, and what they cost.
+#[derive(Default)]
+pub struct ForkCounts {
+    /// The part of tiptoe's memory that a fork copies, as of the last look.
+    copied: RefCell<Option<CopiedMemory>>,
+    /// The number of looks.
+    looks: Cell<u32>,
+    /// The number of forks before counting began.
+    early: Cell<u64>,
+}
+
+impl ForkCounts {
     /// Returns the number of forks that the agent has counted in the reported time.
-    pub fn forks(&self) -> u64 {
-        self.all_forks().saturating_sub(self.early_forks.get())
+    pub fn count(&self, target: &Attached) -> u64 {
+        all_forks(target).saturating_sub(self.early.get())
     }
 
     /// Excludes the forks until now.
-    pub fn leave_out_forks(&self) {
-        self.early_forks.set(self.all_forks());
+    pub fn leave_out(&self, target: &Attached) {
+        self.early.set(all_forks(target));
     }
 
-    fn all_forks(&self) -> u64 {
-        let counted = slots::FORKS..slots::FORKS + 1;
-        let link = self.target.link.as_ref();
-        let sums = link.map(|link| counts::sums(link.data_file(), link.geometry(), counted));
-        let sums = sums.and_then(Result::ok);
-        sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
+    /// Returns the additional cost of each fork; `None` if no look was possible.
+    pub fn cost(&self) -> Option<Cost> {
+        Some(self.copied.borrow().as_ref()?.cost())
     }
 
     /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
     /// of two, because that memory changes little later. The process must still live.
-    pub fn look_at_copied(&self) {
+    fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);
         if !looks.is_power_of_two() {
             return;
         }
-        let sites = self.later.agent_sites.iter().map(|site| site.address);
-        let sites: BTreeSet<u64> = sites.collect();
+        let sites: BTreeSet<u64> = agent_sites.iter().map(|site| site.address).collect();
         let is_patched = |mapping: &Mapping| {
             let mut inside = sites.range(mapping.start..mapping.end);
             inside.next().is_some()
         };
-        let copied =
-            self.target.link.as_ref().and_then(|link| {
-                CopiedMemory::of(self.target.process, link.data().kept(), is_patched)
-            });
+        let link = target.link.as_ref();
+        let look = |link: &Link| CopiedMemory::of(target.process, link.data().kept(), is_patched);
+        let copied = link.and_then(look);
         if copied.is_some() {
             self.copied.replace(copied);
         }
     }
+}
 
-    /// Returns the additional cost of each fork; `None` if no look was possible.
-    pub fn fork_cost(&self) -> Option<Cost> {
-        Some(self.copied.borrow().as_ref()?.cost())
+fn all_forks(target: &Attached) -> u64 {
+    let counted = slots::FORKS..slots::FORKS + 1;
+    let link = target.link.as_ref();
+    let sums = link.map(|link| counts::sums(link.data_file(), link.geometry(), counted));
+    let sums = sums.and_then(Result::ok);
+    sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
+}
+
+impl Tracee {
+    /// Looks at the memory of tiptoe that a fork would copy.
+    pub fn look_at_copied(&self) {
+        self.forks.look(&self.target, &self.agent.later.agent_sites);
     }
 
     /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
     /// it is the target's claim, and must only be displayed.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
-        if !(self.left.get().is_some() || self.target.has_ended() || self.has_execed()) {
+        if self.presence.serves(&self.target) {
             // If the agent does not answer, its last reading stays.
             let _ = link.read_maps();
         }

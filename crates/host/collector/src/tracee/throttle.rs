@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use tiptoe_attach::Attached;
+use tiptoe_kernel::UprobeSet;
 use tiptoe_session::KernelNote;
 
 use super::{Counter, Source, Tracee};
@@ -32,6 +34,14 @@ const LOOK: Duration = Duration::from_millis(1);
 const FRESH: Duration = Duration::from_millis(20);
 /// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
+
+/// The kernel's probes of one process.
+pub(super) struct Uprobes {
+    pub(super) set: UprobeSet,
+    pub(super) throttle: Option<Throttle>,
+    /// Whether any was ever closed to keep the budget.
+    pub(super) is_throttled: bool,
+}
 
 /// The budget and spending of the kernel's probes of one process.
 pub struct Throttle {
@@ -83,12 +93,8 @@ impl Throttle {
     }
 
     /// Leaves a part of the budget to other spenders in the same process.
-    pub fn leave(&mut self, part: f64) {
+    pub(super) fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
-    }
-
-    pub fn next(&self) -> Instant {
-        self.next
     }
 
     /// Sets the time of the next look, after a look that took `took`.
@@ -164,60 +170,67 @@ impl Account {
     }
 }
 
-impl Tracee {
-    /// Closes the kernel's probes that exceed the budget, and opens one for which enough was saved.
-    /// Returns a note at the first closing.
-    pub fn throttle(&mut self, now: Instant) -> Option<KernelNote> {
-        if self.target.has_ended() {
+impl Uprobes {
+    /// Closes the probes that exceed the budget, and opens one for which enough was saved. At the
+    /// first closing, returns the index of the dearest one.
+    fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
+        if target.has_ended() {
             return None;
         }
-        let used = self.target.fetch_total_cpu_time();
-        let (throttle, set) = (self.throttle.as_mut()?, self.kernel.as_mut()?);
+        let used = target.fetch_total_cpu_time();
+        let throttle = self.throttle.as_mut()?;
         if now < throttle.next {
             return None;
         }
         // On failure these hits are counted at the next look.
-        let counts = set.counts().ok()?;
+        let counts = self.set.counts().ok()?;
         let is_first = !self.is_throttled;
         let ThrottleStep { close, open } = throttle.account.settle(now, used, counts);
         if !close.is_empty() {
-            set.close(&close);
+            self.set.close(&close);
             self.is_throttled = true;
         }
         throttle.plan(now, now.elapsed());
         if let Some(place) = open {
-            if set.open_again(place) {
+            if self.set.open_again(place) {
                 throttle.opened = Instant::now();
                 throttle.next = throttle.opened;
             } else {
                 throttle.account.closed.push_back(place);
             }
         }
-        let dearest = close.first().filter(|_| is_first);
-        dearest.map(|place| {
-            let is_it = |counter: &&Counter| match counter.source {
-                Source::Kernel(at) => at.index == *place,
-                Source::Agent { .. } => false,
-            };
-            let counter = self.counters.iter().find(is_it);
-            let event = counter.map(|counter| counter.event.clone());
-            KernelNote::InWindows {
-                event: event.unwrap_or_default(),
-            }
+        close.first().copied().filter(|_| is_first)
+    }
+}
+
+impl Tracee {
+    /// Keeps the cost of the kernel's probes within the budget. Returns a note if one is closed for
+    /// the first time.
+    pub fn throttle(&mut self, now: Instant) -> Option<KernelNote> {
+        let place = self.uprobes.as_mut()?.keep_budget(&self.target, now)?;
+        let is_it = |counter: &&Counter| match counter.source {
+            Source::Kernel(at) => at.index == place,
+            Source::Agent { .. } => false,
+        };
+        let counter = self.counters.iter().find(is_it);
+        let event = counter.map(|counter| counter.event.clone());
+        Some(KernelNote::InWindows {
+            event: event.unwrap_or_default(),
         })
     }
 
     /// Returns when [`Tracee::throttle`] must be called next; `None` if never.
     pub fn next_throttle(&self) -> Option<Instant> {
-        self.throttle.as_ref().map(Throttle::next)
+        let throttle = self.uprobes.as_ref()?.throttle.as_ref()?;
+        Some(throttle.next)
     }
 
     /// Closes all of the kernel's probes, and keeps their counts.
     pub fn close_probes(&mut self) {
-        if let Some(set) = &mut self.kernel {
-            set.close_all();
+        if let Some(uprobes) = &mut self.uprobes {
+            uprobes.set.close_all();
+            uprobes.throttle = None;
         }
-        self.throttle = None;
     }
 }
 

@@ -17,7 +17,7 @@ use tiptoe_price::clock;
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
-use super::{Plan, Tracee};
+use super::Plan;
 
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;
@@ -92,7 +92,7 @@ impl Thinning {
     }
 
     /// Reads the threads' waits and wakes, and sets how many waits are timed.
-    fn look(&self, used: Duration, link: &Link) {
+    pub(super) fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
         let mut known = self.known.borrow_mut();
         let passed = at.saturating_duration_since(known.at);
@@ -198,15 +198,6 @@ fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
         true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,
         false => 0,
-    }
-}
-
-impl Tracee {
-    /// Sets how many waits of each thread are timed.
-    pub(super) fn thin(&self) {
-        if let (Some(thinning), Some(link)) = (&self.thinning, &self.target.link) {
-            thinning.look(self.target.fetch_total_cpu_time(), link);
-        }
     }
 }
 

@@ -26,7 +26,7 @@ impl Tracee {
         self.target
             .link
             .as_ref()
-            .filter(|_| self.left.get().is_none())
+            .filter(|_| self.presence.left.get().is_none())
             .ok_or_else(gone)
     }
 

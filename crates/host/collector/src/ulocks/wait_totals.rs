@@ -13,6 +13,13 @@ pub struct WaitTotals {
 }
 
 impl WaitTotals {
+    pub fn add(&mut self, more: WaitTotals) {
+        self.waits = self.waits.saturating_add(more.waits);
+        self.untimed = self.untimed.saturating_add(more.untimed);
+        self.wakes = self.wakes.saturating_add(more.wakes);
+        self.holds = self.holds.saturating_add(more.holds);
+    }
+
     /// Returns how many pairs of hooks ran. A hold counts as a pair, because a hook runs at its
     /// begin and at its end.
     pub fn hooked(&self) -> u64 {

@@ -249,8 +249,8 @@ notes! {
         Plain SameName { functions: u64 };
         /// The function that an IFUNC's resolver chose.
         Plain Selected { function: String };
-        /// Inlined copies of the function are not counted.
-        Warning Inlined { places: u64 };
+        /// Inlined copies of the function are not counted; `within` has the first functions that contain such a copy.
+        Warning Inlined { places: u64, within: Vec<String> };
         /// Threads had no room for all values.
         Warning ValuesWithoutRoom;
         /// Each hit is a trap.

@@ -2,6 +2,7 @@
 //!
 //! [`user`] traces the locks of programs, [`kernel`] those of the kernel.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -9,6 +10,7 @@ use tiptoe_collector::Budget;
 
 use crate::args::Common;
 use crate::failure::Failure;
+use crate::processes;
 
 mod kernel;
 mod user;
@@ -25,6 +27,8 @@ Limit of the cost: 1%, 0.5 or off
 The share of the target's CPU time that tracing may take. Beyond it, some waits are timed, \
 chosen by chance, and the others only counted. off: no limit.";
 
+pub const LOCK_VIA: &str = "What traces: agent, kernel or auto";
+
 pub const LOCK_HELP: &str = "\
 Examples:
   tiptoe lock -p 42                     which locks process 42 waits for
@@ -34,6 +38,7 @@ Examples:
   tiptoe lock --kernel -p 42            where process 42 waits in the kernel
   tiptoe lock --kernel --mmap -- CMD    only mmap_lock: page faults beside mmap
   tiptoe lock --kernel -a --by type     the whole system in a few rows
+  tiptoe lock --kernel -a sleep 5       the whole system while a command runs
   tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock
 
 Locks of programs: in the running program, libc is patched where a thread is about to wait for \
@@ -114,6 +119,10 @@ the cost in all processes); Linux 5.19, and BTF.";
 /// `tiptoe lock`.
 #[derive(Debug, Args)]
 pub struct LockArgs {
+    /// With -a: trace the system while this command runs, as `-- CMD` does
+    #[arg(value_name = "CMD", hide = true)]
+    pub meanwhile: Vec<OsString>,
+
     /// Time waits for the kernel's own locks
     #[arg(long)]
     pub kernel: bool,
@@ -132,11 +141,11 @@ pub struct LockArgs {
     #[arg(long)]
     pub every: bool,
 
-    /// Split by lock, callsite, thread, type or scope
+    /// Split by lock, callsite, thread, type, scope, …
     ///
     /// lock: each lock, the default. callsite: the code that takes the lock, with its callers; the default with
     /// --kernel. thread: each thread. type: type and mode only. scope: each scope that the program enters
-    /// (tiptoe-scope, tiptoe.h). Only with --kernel: process, and cgroup, by its path.
+    /// (tiptoe-scope, tiptoe.h). With --kernel also process: each process, and cgroup: each cgroup, by its path.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<LockByWord>,
 
@@ -150,9 +159,9 @@ pub struct LockArgs {
     #[arg(long, conflicts_with = "now")]
     pub histograms: bool,
 
-    /// Count in process also under seccomp, small limits
+    /// Enter the process also under seccomp, small limits
     ///
-    /// There tiptoe would let the kernel count. Not with --kernel.
+    /// There tiptoe would let the kernel trace. Not with --kernel.
     #[arg(long)]
     pub force: bool,
 
@@ -193,6 +202,12 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 
 /// Fails if an option would do nothing: one that needs `--kernel` without it, or one of the agent with it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
+    if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
+        let word = word.to_string_lossy();
+        processes::refuse_pid(&word, "option", &args.common.pids)?;
+        let what = format!("unexpected argument '{word}'");
+        return Err(Failure::new(what).hint("tiptoe lock --help"));
+    }
     if args.kernel && args.force {
         let what = "--force does not go with --kernel: nothing enters the process";
         return Err(Failure::new(what).hint("leave out --force"));
@@ -238,11 +253,9 @@ mod tests {
             "--by colour",
             "-a -p 1",
             "-a --comm x",
-            "-a -- ls",
             "--now -p 1 --interval 1",
             "--now -p 1 --via kernel",
             "--now -p 1 --force",
-            "nonsense",
         ] {
             assert!(parse(line).is_err(), "{line:?}");
         }
@@ -259,6 +272,10 @@ mod tests {
                 "--force does not go with --via kernel",
             ),
             ("-a", "-a"),
+            ("-a -- ls", "-a"),
+            ("-a sleep 1", "-a"),
+            ("nonsense", "unexpected argument 'nonsense'"),
+            ("--kernel sleep 1", "unexpected argument 'sleep'"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
             (
                 "--now -p 1 --budget 0.5%",

@@ -28,9 +28,15 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(what).hint("leave out --budget: the report says what it cost"));
     }
     let target = target(&args.common)?;
-    // The whole system has no command, so its output and signals are handled as those of running
-    // processes.
-    let outside = RequestTarget::Pids(Vec::new());
+    let meanwhile = match args.common.all {
+        true => [args.meanwhile, args.common.command.clone()].concat(),
+        false => Vec::new(),
+    };
+    // A command beside the whole system gets signals and the terminal as a traced one.
+    let outside = match meanwhile.is_empty() {
+        true => RequestTarget::Pids(Vec::new()),
+        false => RequestTarget::Command(meanwhile.clone()),
+    };
     let shape = target.as_ref().unwrap_or(&outside);
     let output = probe::open_output(&args.common, shape, false)?;
     let notes = output.notes_to(shape);
@@ -49,6 +55,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
             _ => WaitSelection::Contended,
         },
         target,
+        meanwhile: (!meanwhile.is_empty()).then_some(meanwhile),
         by: args.by.map(by).transpose()?,
         options: RunOptions {
             delay: common.delay,

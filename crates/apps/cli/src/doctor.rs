@@ -33,10 +33,10 @@ Examples:
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Instruments that must work
+    /// Instruments that must work: probe, watch, lock, stat
     ///
     /// The exit status is 1 if one does not.
-    #[arg(value_name = "INSTRUMENT", value_enum)]
+    #[arg(value_name = "INSTRUMENT", value_enum, hide_possible_values = true)]
     pub needed: Vec<Instrument>,
 
     /// Enable what root can enable

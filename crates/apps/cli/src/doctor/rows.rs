@@ -343,7 +343,7 @@ fn hardware(can: &Capabilities, grant: Grant) -> CheckResult {
         Err(e) if e.is_permission() => CheckResult::ok(name, e.to_string())
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
             .fix(grant.command()),
-        Err(e) => CheckResult::ok(name, format!("this machine has none ({e})"))
+        Err(e) => CheckResult::ok(name, format!("none ({e})"))
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
             .fix("in a virtual machine: enable its virtual PMU (KVM: -cpu host,pmu=on)"),
     }

@@ -1,11 +1,10 @@
-//! `tiptoe doctor`: what the machine and the user can do, what would change that, and which other
-//! tracers run.
+//! `tiptoe doctor`: what works for this user on this machine, what would enable more, and which other tracers run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Process, Waiting, command, is_root, skipped, target};
+use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, is_root, skipped, target};
 
 const ROWS: &[&str] = &[
     "perf_event_paranoid",
@@ -30,7 +29,7 @@ fn doctor(command: &mut Command) -> Value {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    Report::parse(&String::from_utf8_lossy(&output.stdout)).value
 }
 
 fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -59,15 +58,15 @@ fn is_whole(report: &Value) {
     }
 }
 
-/// A copy of tiptoe that every user may run, started as a user without rights.
-pub(crate) struct Unprivileged(PathBuf);
+/// A copy of tiptoe that every user may run. It is started as a user without rights.
+pub(crate) struct UnprivilegedTiptoe(PathBuf);
 
-impl Unprivileged {
-    pub(crate) fn new() -> Unprivileged {
+impl UnprivilegedTiptoe {
+    pub(crate) fn new() -> UnprivilegedTiptoe {
         let folder = std::env::temp_dir().join(format!("tiptoe-doctor-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         std::fs::copy(command().get_program(), folder.join("tiptoe")).expect("a copy");
-        Unprivileged(folder)
+        UnprivilegedTiptoe(folder)
     }
 
     pub(crate) fn with(&self, rights: &[&str]) -> Command {
@@ -80,7 +79,7 @@ impl Unprivileged {
     }
 }
 
-impl Drop for Unprivileged {
+impl Drop for UnprivilegedTiptoe {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -88,7 +87,7 @@ impl Drop for Unprivileged {
 }
 
 #[test]
-fn every_row_is_there() {
+fn doctor_prints_every_row() {
     is_whole(&doctor(&mut command()));
     let output = command().arg("doctor").output().expect("doctor runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -169,20 +168,26 @@ fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static s
 
 /// Regression: the verdict promised things that then did not work, and denied things that did.
 #[test]
-fn the_verdict_is_what_then_works() {
+fn what_the_verdict_promises_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let of_user = ["setpriv", "--reuid", "65534", "--clear-groups"];
     let without = target("without");
     let without =
         |call, tiptoe: &Command| through(&[without.to_str().expect("text"), call], tiptoe);
-    let program = |words: &[&str]| Waiting::through(words, &target("hot"), &["2", "1000"]);
+    let program = |words: &[&str]| WaitingTarget::through(words, &target("hot"), &["2", "1000"]);
     let (roots, users) = (program(&["env"]), program(&of_user));
     let perf = ["watch", "stat", "system-wide counts"];
     let agent = ["probe", "lock", "watch"];
-    let whose: [(&str, &Waiting, &dyn Fn() -> Command, &[&str]); 5] = [
+    type Whose<'a> = (
+        &'a str,
+        &'a WaitingTarget,
+        &'a dyn Fn() -> Command,
+        &'a [&'a str],
+    );
+    let whose: [Whose<'_>; 5] = [
         ("root", &roots, &command, &[]),
         ("a user", &users, &|| user.with(&[]), &[]),
         (
@@ -247,13 +252,13 @@ fn probes_work_where_memory_files_are_not_executable() {
     assert!(asked.expect("it runs").status.success(), "{report:#}");
 }
 
-/// A change that root may make must be printed before it is made, and only root may make it.
+/// `--fix` must print each change before it makes it, and must refuse users other than root.
 #[test]
-fn what_root_can_switch_on_is_printed_before_it_is_done() {
+fn fix_prints_each_command_before_it_runs_it() {
     if !is_root() {
         return skipped("a mount namespace", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let tiptoe = command().get_program().to_owned();
     let script = "umount -l /sys/kernel/tracing && exec \"$@\"";
     let run = |last: &[&str]| {
@@ -273,9 +278,9 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(find_row(&report, "tracefs")["state"], "ok", "{report:#}");
-    let nobody = user.with(&[]);
-    let words: Vec<&str> = std::iter::once(nobody.get_program())
-        .chain(nobody.get_args())
+    let command = user.with(&[]);
+    let words: Vec<&str> = std::iter::once(command.get_program())
+        .chain(command.get_args())
         .map(|word| word.to_str().expect("text"))
         .chain(["doctor", "--fix"])
         .collect();
@@ -288,13 +293,13 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
 }
 
-/// A user without rights gets the one line that would help, and that line must help.
+/// A user without rights must get one line that would help, and that line must help.
 #[test]
 fn the_fix_for_missing_rights_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let report = doctor(&mut user.with(&[]));
     is_whole(&report);
     assert_eq!(report["uid"], 65534);
@@ -329,7 +334,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let some = "+bpf,+checkpoint_restore,+perfmon,+sys_ptrace";
     let all = format!("{some},+dac_override");
     let given = |rights: &str| user.with(&["--inh-caps", rights, "--ambient-caps", rights]);
@@ -373,7 +378,7 @@ fn listed(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn others_on_hot_tracepoints_and_cgroups_are_listed() {
+fn other_tracers_on_hot_tracepoints_and_cgroups_are_listed() {
     let Some(cgroup) = cgroup() else {
         return skipped("a cgroup", "version 2 is not mounted");
     };
@@ -396,7 +401,7 @@ fn another_tiptoe_is_listed() {
     if !is_root() {
         return skipped("the kernel's probes", "needs root");
     }
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let site = waiting.site("add");
     let other = Probe::new(&["add"])
         .with(&["--via", "kernel"])

@@ -1,9 +1,9 @@
-//! Takes debug registers by perf_event_open, and serializes the tests that take any, because a CPU
-//! has only four.
+//! Takes debug registers by perf_event_open. Tests that take any must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 
 use crate::turn;
@@ -12,6 +12,9 @@ const BREAKPOINT: u64 = 5;
 /// Attribute flags: disabled, exclude_kernel, exclude_hv.
 const IDLE: u64 = 1 | 1 << 5 | 1 << 6;
 const CLOEXEC: u64 = 8;
+const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
+/// The watched word, which nothing accesses.
+static WATCHED: u64 = 0;
 
 /// The kind of access that a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,24 +29,12 @@ pub enum Access {
 
 /// A breakpoint that takes a debug register and is never hit.
 #[derive(Debug)]
-pub struct Breakpoint(#[expect(dead_code, reason = "held open")] File);
+pub struct Breakpoint(File);
 
 impl Breakpoint {
     /// Opens a breakpoint for a thread (on all CPUs or on one) or for a CPU (without a thread).
     pub fn open(thread: Option<i32>, cpu: Option<u32>, access: Access) -> io::Result<Breakpoint> {
-        static WATCHED: u64 = 0;
-        let (bits, length) = match access {
-            Access::Write => (2, 1),
-            Access::Any => (3, 4),
-            Access::Execute => (4, 8),
-        };
-        let mut words = [0u64; 16];
-        let size = size_of_val(&words) as u64;
-        words[0] = BREAKPOINT | size << 32;
-        words[5] = IDLE;
-        words[6] = bits << 32;
-        words[7] = &raw const WATCHED as u64;
-        words[8] = length;
+        let words = attr(access);
         let thread = thread.unwrap_or(-1);
         let cpu = cpu.map_or(-1, u32::cast_signed);
         // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
@@ -59,10 +50,63 @@ impl Breakpoint {
         Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
     }
 
+    /// Makes the breakpoint stop at another kind of access.
+    pub fn change(&self, access: Access) -> io::Result<()> {
+        let words = attr(access);
+        // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), MODIFY_ATTRIBUTES, words.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Opens breakpoints until the kernel refuses one, at most 32.
     pub fn all(thread: Option<i32>, cpu: Option<u32>, access: Access) -> Vec<Breakpoint> {
         let open = std::iter::from_fn(|| Breakpoint::open(thread, cpu, access).ok());
         open.take(32).collect()
+    }
+}
+
+/// Returns the perf_event_attr of a disabled breakpoint.
+fn attr(access: Access) -> [u64; 16] {
+    let (bits, length) = match access {
+        Access::Write => (2, 1),
+        Access::Any => (3, 4),
+        Access::Execute => (4, 8),
+    };
+    let mut words = [0u64; 16];
+    words[0] = BREAKPOINT | (size_of_val(&words) as u64) << 32;
+    words[5] = IDLE;
+    words[6] = bits << 32;
+    words[7] = &raw const WATCHED as u64;
+    words[8] = length;
+    words
+}
+
+/// Attaches to a process with one thread as a debugger, and stops it. Only the calling thread is its debugger.
+pub fn trace(pid: i32) -> io::Result<()> {
+    let (none, options, mut status) = (0usize, libc::PTRACE_O_EXITKILL as usize, 0);
+    // SAFETY: the calls take numbers, and a place for the status that outlives the call.
+    unsafe {
+        answer(libc::ptrace(libc::PTRACE_SEIZE, pid, none, options))?;
+        answer(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none))?;
+        answer(libc::waitpid(pid, &raw mut status, libc::__WALL).into())
+    }
+}
+
+/// Takes a debug register of a thread that the calling thread traces, as a debugger does: by its number. The kernel
+/// keeps it until the thread ends.
+pub fn poke(tid: i32, number: usize) -> io::Result<()> {
+    let at = offset_of!(libc::user, u_debugreg) + 8 * number;
+    let address = &raw const WATCHED as u64;
+    // SAFETY: the call takes numbers.
+    answer(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid, at, address) })
+}
+
+fn answer(result: i64) -> io::Result<()> {
+    match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -71,8 +115,8 @@ impl Breakpoint {
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the tests that hold debug registers. Tests of other checkouts are waited for as
-    /// well, because the registers are the machine's.
+    /// Waits for the right to use debug registers. Tests of other checkouts may hold it too, because the whole machine
+    /// has only these registers.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

@@ -137,9 +137,11 @@ global_asm!(
     "tiptoe_pop rbp",
     "ret",
     ".cfi_endproc",
-    // Performs a clone3 that makes the kernel drop the child's handlers. A hook's trampoline jumps here instead of to
-    // the call; the thread's word `CLONED` has the address after the call. The call leaves rcx and r11 free.
-    "tiptoe_begin tiptoe_clone_cleared",
+    // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
+    // here instead of to the call; the thread's word `CLONED` has the address after the call. The call leaves rcx and
+    // r11 free. `stack` is where a child that may share its parent's stack finds 0 then.
+    ".macro tiptoe_clone name, function, stack",
+    "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
     ".cfi_undefined rip",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -156,10 +158,12 @@ global_asm!(
     ".cfi_register rip, rcx",
     "jmp rcx",
     ".cfi_restore_state",
-    // The child. Its stack is its parent's or, if the record names one, an empty one.
+    // The child. Its stack is its parent's or an empty one.
     "2:",
-    "mov rcx, [rdi+40]",
+    ".ifnb \\stack",
+    "mov rcx, \\stack",
     "jrcxz 4f",
+    ".endif",
     "lea rsp, [rsp-128]",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "push fs:[r11+{cloned}]",
@@ -167,12 +171,17 @@ global_asm!(
     "pushfq",
     ".cfi_adjust_cfa_offset 8",
     "tiptoe_push rbp, r10, r9, r8, rdi, rsi, rdx, rax",
-    "tiptoe_pass_record {cleared}",
+    "tiptoe_pass_record \\function",
     "tiptoe_pop rax, rdx, rsi, rdi, r8, r9, r10, rbp",
     "popfq",
     ".cfi_adjust_cfa_offset -8",
     "jmp 3b",
     ".cfi_endproc",
+    ".endm",
+    // A clone3 that makes the kernel drop the child's handlers. Its parent waits, or the child has a copy of the record.
+    "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
+    // The creation of a thread, which has a stack of its own. It must not read the record: its parent continues.
+    "tiptoe_clone tiptoe_clone_born, {born}",
     // Signal handlers return to this. Unwinders recognise it by exactly these bytes: `mov rax, 15` as seven, then
     // `syscall`.
     ".hidden tiptoe_restorer",
@@ -213,6 +222,7 @@ global_asm!(
     futex = sym crate::locks::futex,
     first_slab = sym crate::locks::first_slab,
     cleared = sym crate::hooks::cleared,
+    born = sym crate::hooks::born,
     cloned = const crate::tls::CLONED,
     run = sym crate::thread::run,
     stack = const crate::memory::STACK,
@@ -283,10 +293,11 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    // Only trampolines call or jump to these five; see the module.
+    // Only trampolines call or jump to these six; see the module.
     pub fn tiptoe_cold_entry();
     pub fn tiptoe_hook_entry();
     pub fn tiptoe_clone_cleared();
+    pub fn tiptoe_clone_born();
     pub fn tiptoe_slow_entry();
     pub fn tiptoe_futex_entry();
     /// Calls [`crate::locks::first_slab`] from code that must not touch vector registers.

@@ -9,7 +9,7 @@ use tiptoe_sys::raw::{gettid, nr, syscall6};
 use tiptoe_wire::LeaveReason;
 use tiptoe_wire::calls::{NOT_LIBCS, intercepted};
 
-use crate::asm::tiptoe_clone_cleared;
+use crate::asm::{tiptoe_clone_born, tiptoe_clone_cleared};
 use crate::calls;
 use crate::children;
 use crate::forbidden;
@@ -86,14 +86,14 @@ pub extern "C" fn hook(frame: &mut Frame) {
         frame.back = tiptoe_clone_cleared as *const () as u64;
         return;
     }
-    if let Some(result) = performed(number, frame) {
+    if let Some(result) = perform_if_hooked(number, frame) {
         frame.rax = result as u64;
         frame.back += PERFORMED;
     }
 }
 
 /// Performs a call and returns its result; `None` if the program must make the call.
-fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
+fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
         nr::RT_SIGPROCMASK => Some(sigprocmask(frame)),
@@ -105,14 +105,28 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::MLOCKALL => locked::lock_all(frame.rdi as u32),
         nr::PRCTL if frame.rdi as u32 == PR_SET_TSC => Some(forbidden::change(frame)),
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
-        nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
+        nr::UNSHARE | nr::SETNS => Some(perform_without_agents_thread(number, frame)),
         _ => match signals::MaskLocation::of(number) {
             Some(location) => waits::prepare(number, location, frame),
             None => {
                 before(number, frame);
+                follow_birth(number, frame);
                 None
             }
         },
+    }
+}
+
+/// Makes a new thread call [`born`] before its own code, if breakpoints are inherited.
+fn follow_birth(number: usize, frame: &mut Frame) {
+    if !matches!(number, nr::CLONE | nr::CLONE3) || !watches::are_inherited() {
+        return;
+    }
+    if let Some(block) = block_of_thread(number, frame).filter(|block| tls::is_laid_out(*block)) {
+        // SAFETY: libc made this block, and its thread does not run yet.
+        unsafe { tls::set_cloned_of(block, frame.back + PERFORMED) };
+        tls::set_cloned(frame.back + PERFORMED);
+        frame.back = tiptoe_clone_born as *const () as u64;
     }
 }
 
@@ -145,9 +159,9 @@ fn before(number: usize, frame: &Frame) {
     const PTRACE_ATTACH: u64 = 16;
     const PTRACE_SEIZE: u64 = 0x4206;
     match number {
-        nr::PTRACE if frame.rdi == PTRACE_TRACEME => children::put_back(),
+        nr::PTRACE if frame.rdi == PTRACE_TRACEME => children::restore(),
         nr::PTRACE if [PTRACE_ATTACH, PTRACE_SEIZE].contains(&frame.rdi) => {
-            children::put_back_in(frame.rsi as u32);
+            children::restore_in(frame.rsi as u32);
         }
         _ => {}
     }
@@ -188,7 +202,7 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
-        None => children::put_back(),
+        None => children::restore(),
     }
 }
 
@@ -267,6 +281,11 @@ pub extern "C" fn cleared() {
     signals::after_clear();
 }
 
+/// Runs in a new thread before its own code.
+pub extern "C" fn born() {
+    watches::born();
+}
+
 /// Returns clone3's record as far as it is used: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
 /// tls.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
@@ -276,17 +295,26 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
+/// Returns the flags of a clone or clone3, and the thread control block that they may give to the child.
+fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
+    match number {
+        nr::CLONE => Some((frame.rdi, frame.r8)),
+        _ => clone_record(frame).map(|&[flags, .., block]| (flags, block)),
+    }
+}
+
 /// Returns the thread control block of a call's child; `None` if it is the parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
-    let (flags, block) = match number {
-        nr::CLONE => (frame.rdi, frame.r8),
-        _ => {
-            let [flags, .., block] = *clone_record(frame)?;
-            (flags, block)
-        }
-    };
+    let (flags, block) = clone_flags(number, frame)?;
     (flags & CLONE_SETTLS != 0).then_some(block)
+}
+
+/// Returns the thread control block of the thread that a call creates; `None` if the call creates a process.
+fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
+    const CLONE_THREAD: u64 = 0x1_0000;
+    let (flags, _) = clone_flags(number, frame)?;
+    (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
 pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
@@ -299,7 +327,7 @@ pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
 /// threads of a process must be in one; the calling thread then ends the session.
-fn alone(number: usize, frame: &Frame) -> i64 {
+fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     let here = shared::at_home();
     if let Some(shared) = here {
         thread::retire(shared);
@@ -309,7 +337,7 @@ fn alone(number: usize, frame: &Frame) -> i64 {
     if let Some(shared) = here {
         match thread::start(shared) {
             Ok(()) => watches::wait_until_back(),
-            Err(_) => thread::stand_in(shared),
+            Err(_) => thread::end_session_here(shared),
         }
     }
     result

@@ -11,7 +11,7 @@
 //! | 8..16 | two masks for the kernel: mask, pointer to it, length, the program's mask |
 //! | 16 | which of the two masks is next |
 //! | 17 | the end of the thread's frames |
-//! | 18 | where the trampoline of a clone3 continues after the call |
+//! | 18 | where the trampoline of a clone or clone3 continues after the call |
 //! | 19 | the end of the frames while the thread may not read the clock ([`crate::forbidden`]), else 0 |
 //!
 //! A generation lasts from taking over the signals to giving them back; its records are invalid in a later one.
@@ -54,7 +54,7 @@ pub const HELD_SENDERS: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The word for `tiptoe_clone_cleared`. Parent and child share it, or have a copy each.
+/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`. Parent and child share it, or have one each.
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
@@ -76,7 +76,7 @@ static EMPTY_DESCRIPTOR: EmptyDescriptor = EmptyDescriptor([0; 8]);
 /// Returns the offset of the first word from %fs, for trampolines.
 pub fn descriptor_offset() -> i64 {
     let offset: i64;
-    // SAFETY: it reads the offset that the loader put into the GOT.
+    // SAFETY: the instruction reads the offset that the loader put into the GOT.
     unsafe {
         asm!("mov {}, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]", out(reg) offset,
              options(nostack, pure, readonly, preserves_flags));
@@ -225,7 +225,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, which then ask the agent at each entry and at each return.
+/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and at each return: the
+/// thread may not read the clock ([`crate::forbidden`]).
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {
@@ -254,9 +255,21 @@ pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Records where to continue after the clone3 that this thread is about to make.
+/// Records where to continue after the clone or clone3 that this thread is about to make.
 pub fn set_cloned(return_address: u64) {
     store(CLONED, return_address);
+}
+
+/// Records where a thread that is about to start continues after the call that creates it.
+///
+/// # Safety
+/// As for [`give_words`].
+pub unsafe fn set_cloned_of(block: u64, return_address: u64) {
+    let at = block.wrapping_add_signed(descriptor_offset() + CLONED);
+    // SAFETY: as in `give_words`.
+    let word = unsafe { &*(at as *const core::sync::atomic::AtomicU64) };
+    // Relaxed: the thread's creation publishes it to it.
+    word.store(return_address, Ordering::Relaxed);
 }
 
 /// Makes the thread enter the hook again if it is on its way into a system call.

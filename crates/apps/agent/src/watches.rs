@@ -4,8 +4,6 @@
 //! later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
 //! exec, and when tiptoe ends. A forked child has none.
 //!
-//! Debug registers are accounted for in memory shared with tiptoe: when a thread's events are opened or, if a thread
-//! inherits its events, at its first hit, by the thread itself.
 //!
 //! | state | kept by | changes when |
 //! |---|---|---|
@@ -20,7 +18,6 @@ use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use tiptoe_breakpoint::{Accounting, Geometry, Kind, Request, Target, Wait};
 use tiptoe_sys::raw::{self, ESRCH, Errno, call, close as close_fd, getpid, gettid, nr};
 use tiptoe_wire::hits::{AsyncRequest, Cell, Hit, Hits, WORDS};
 use tiptoe_wire::{Data, Plan, WatchTarget};
@@ -31,13 +28,16 @@ use crate::shared::{self, Shared};
 use crate::signals::TrapData;
 use crate::tasks;
 
+mod accounting;
 pub mod births;
 mod events;
 mod stray;
 
+pub use accounting::born;
 pub use stray::take_stray;
 
-use events::{DISABLED, EXECUTE, FLAGS, attr, perf_event_open};
+use accounting::{is_new, look, meet};
+use events::{DISABLED, FLAGS, attr, perf_event_open};
 
 const REGISTERS: usize = 4;
 /// The most open events.
@@ -75,25 +75,6 @@ const NUMBER: u32 = 28;
 /// Whether the ring had room at the last hit.
 static HAS_ROOM: AtomicBool = AtomicBool::new(true);
 
-/// Waits for a lock of the accounting, as tiptoe does.
-struct Futex;
-
-impl Wait for Futex {
-    const LOOKS: u32 = 100;
-
-    fn park(&self, word: &AtomicU64, seen: u64) {
-        let _ = raw::futex::wait_low(word, seen as u32, None);
-    }
-
-    fn unpark(&self, word: &AtomicU64) {
-        raw::futex::wake_low(word, 1);
-    }
-
-    fn now_ns(&self) -> u64 {
-        raw::monotonic_ns()
-    }
-}
-
 /// Returns a session's hits; `None` if nothing is watched.
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
     // Relaxed, here and throughout: one thread writes, before it opens the first event.
@@ -115,7 +96,8 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words may be copies of a parent's.
+/// Begins a session that watches nothing yet. A forked child has its parent's values in these words, so they are
+/// cleared.
 pub fn begin() {
     births::begin();
     SLOT.store(0, Relaxed);
@@ -192,24 +174,14 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
     true
 }
 
-/// Releases the registers of ended threads.
-fn look(shared: &Shared, hits: &Hits) {
-    let pid = shared.pid.load(Relaxed); // constant within a session
-    hits.part(|tid| {
-        let is_gone = !raw::thread_alive(pid, tid);
-        if is_gone {
-            let release = |accounts: &Accounts, request: &Request| {
-                let _ = accounts.release(request);
-            };
-            account(hits, release, tid);
-        }
-        is_gone
-    });
+/// Returns whether new threads inherit breakpoints.
+pub fn are_inherited() -> bool {
+    COUNT.load(Relaxed) != 0 && SLOT.load(Relaxed) != 0
 }
 
 /// Enables or disables the events that this thread opened, and those inherited from them.
 fn switch(what: usize) {
-    // SAFETY: the call changes nothing else.
+    // SAFETY: the call enables or disables events of this thread, and changes nothing else.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
@@ -251,7 +223,7 @@ pub fn wait_until_back() {
 fn meet_all(hits: &Hits) -> u64 {
     let own = gettid();
     let mut new = 0;
-    tasks::each(|tid| new += u64::from(tid != own && reserve(hits, tid)));
+    tasks::each(|tid| new += u64::from(tid != own && is_new(hits, tid)));
     new
 }
 
@@ -268,13 +240,13 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let (mut opened, mut done) = (0, Ok(()));
     let mut is_spoilt = false;
     tasks::each(|tid| {
-        is_spoilt |= tid != own && reserve(hits, tid);
+        is_spoilt |= tid != own && is_new(hits, tid);
         if tid == own || is_spoilt || done.is_err() {
             return;
         }
         match open_events(tid) {
             Ok(()) => opened += 1,
-            // It has just ended.
+            // The thread has just ended.
             Err(ESRCH) => {}
             Err(errno) => done = Err(OpenFailure { errno, tid }),
         }
@@ -380,43 +352,6 @@ fn close_events() {
     }
 }
 
-/// Accounts for a thread's registers, unless that was done before. Returns `false` if it was.
-fn reserve(hits: &Hits, tid: u32) -> bool {
-    let is_new = hits.meet(tid);
-    if is_new {
-        let reserve = |accounts: &Accounts, request: &Request| {
-            // A refusal needs no undo, because the kernel has given the thread its registers already.
-            let _ = accounts.reserve(request);
-        };
-        account(hits, reserve, tid);
-    }
-    is_new
-}
-
-type Accounts<'a> = Accounting<'a, Futex>;
-
-fn account(hits: &Hits, act: impl Fn(&Accounts, &Request), tid: u32) {
-    let words = hits.accounting();
-    let accounts = words.and_then(|words| {
-        let geometry = Geometry::of_process(CPUS.load(Relaxed))?;
-        Accounting::new(geometry, words.atomics(), &Futex)
-    });
-    let Some(accounts) = accounts else { return };
-    let target = Target::Task {
-        task: tid.into(),
-        cpu: None,
-    };
-    for number in 0..COUNT.load(Relaxed) {
-        let is_code = watched(number).is_some_and(|watched| watched.access == EXECUTE);
-        let kind = if is_code {
-            Kind::Instruction
-        } else {
-            Kind::Data
-        };
-        act(&accounts, &Request::new(target, kind, number as u64));
-    }
-}
-
 /// Records that the program is about to call exec, or that the exec has failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
@@ -442,7 +377,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     let is_last = hits.uses_up();
     if hits.is_on() {
         let tid = gettid();
-        reserve(&hits, tid);
+        meet(&hits, tid);
         match room(&hits) {
             Some(cell) => record(&hits, cell, tid, trapped),
             None => hits.lose(),
@@ -463,7 +398,8 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // Only a time-out uses up patience, because other threads may have taken the freed cells.
+        // Only a wait that timed out uses up patience. After any other wait tiptoe has freed cells, but other threads
+        // may have taken them first.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }

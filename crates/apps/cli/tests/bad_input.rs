@@ -1,5 +1,4 @@
-//! Bad input is refused with one line that says what failed, one that says what to do, and exit
-//! status 2.
+//! Bad input must be refused with exit status 2, one line that says what failed, and one line that says what to do.
 
 use std::process::{Command, Output};
 

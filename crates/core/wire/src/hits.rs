@@ -26,9 +26,11 @@ use crate::words::Words;
 
 mod epoch;
 mod reader;
+mod threads;
 
 pub use epoch::Epoch;
 pub use reader::{HitReader, RecordedHit};
+pub use threads::{Meeting, NewThread};
 
 /// Cells of the ring; a power of two.
 pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
@@ -70,6 +72,7 @@ mod head {
     pub(super) const STRAYS: usize = 11;
     pub(super) const EPOCH: usize = 12;
     pub(super) const IS_WAKING: usize = 13;
+    pub(super) const REFUSED: usize = 14;
     pub(super) const WORDS: usize = 16;
 }
 
@@ -96,7 +99,7 @@ const THREADS_AT: usize = head::WORDS;
 const CELLS_AT: usize = THREADS_AT + THREADS;
 /// After the cells, at a multiple of 128 bytes.
 const ACCOUNTING_AT: usize = (CELLS_AT + CELLS * cell::WORDS).next_multiple_of(16);
-/// The number of words in all.
+/// The number of words of slab 0 that hits take.
 pub const WORDS: u32 = (ACCOUNTING_AT + ACCOUNTING) as u32;
 
 impl Geometry {
@@ -144,7 +147,7 @@ pub struct Hit {
 pub enum AsyncRequest {
     /// Enable the events again: a new window began.
     Wake = 1,
-    /// Release ended threads' reservations.
+    /// Release ended threads' reservations, and make those that threads could not make at their birth.
     Look = 2,
 }
 
@@ -289,33 +292,6 @@ impl<'a> Hits<'a> {
     /// Returns the words of the accounting of debug registers.
     pub fn accounting(&self) -> Option<Words<'a>> {
         self.0.part(ACCOUNTING_AT, ACCOUNTING)
-    }
-
-    /// Adds a thread. Returns whether it was new and had room.
-    pub fn meet(&self, tid: u32) -> bool {
-        let (places, tid) = (self.places(tid), u64::from(tid));
-        // Relaxed, here and below: publishes nothing else.
-        if places.clone().any(|word| word.load(Relaxed) == tid) {
-            return false;
-        }
-        let mut places = places;
-        places.any(|word| word.compare_exchange(0, tid, Relaxed, Relaxed).is_ok())
-    }
-
-    /// Removes the threads for which `is_gone` returns true.
-    pub fn part(&self, mut is_gone: impl FnMut(u32) -> bool) {
-        for place in 0..THREADS {
-            let tid = self.0.load(THREADS_AT + place);
-            if tid != 0 && is_gone(tid as u32) {
-                self.0.store(THREADS_AT + place, 0);
-            }
-        }
-    }
-
-    fn places(&self, tid: u32) -> impl Iterator<Item = &'a crate::primitive::AtomicU64> + Clone {
-        let first = tid.wrapping_mul(0x9e37_79b9) as usize >> 8;
-        let words = self.0;
-        (0..PLACES).filter_map(move |place| words.at(THREADS_AT + (first + place) % THREADS))
     }
 
     /// Reserves the next cell; `None` if the ring is full.

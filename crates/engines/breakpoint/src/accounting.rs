@@ -1,11 +1,12 @@
-//! The locks around the counting rules, and the public operations.
+//! The locks around the counting rules, and the public operations. [`crate`] has the rules of the locks.
 
-use tiptoe_sync::{AllShardsGuard, ShardGuard, Shards, Wait};
+use tiptoe_sync::{ShardGuard, Wait};
 
 use crate::backend::{Backend, NoBackend};
-use crate::constraints::{Constraints, DenyReason, ResolvedRequest};
+use crate::constraints::{Constraints, DenyReason, ResolvedRequest, ResolvedTarget};
 use crate::error::Error;
-use crate::geometry::{Geometry, HEAD};
+use crate::geometry::Geometry;
+use crate::locks::{LockGuard, Locks, OnContention};
 use crate::primitive::AtomicU64;
 use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
@@ -19,44 +20,16 @@ use crate::tasks::TaskSlots;
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
     constraints: Constraints<'a>,
-    shards: Shards<'a, W>,
-    /// A lock for a backend that is not parallel.
-    hooks: Shards<'a, W>,
+    locks: Locks<'a, W>,
     backend: B,
 }
 
 /// The lock held during a call, and its counters.
 struct Hold<'s, 'a, W: Wait> {
-    lock: Lock<'s, 'a, W>,
+    _lock: LockGuard<'s, 'a, W>,
+    /// Whether all other requests are excluded.
+    is_alone: bool,
     counters: Counters<'s>,
-}
-
-enum Lock<'s, 'a, W: Wait> {
-    One(ShardGuard<'a, W>),
-    All(AllShardsGuard<'s, 'a, W>),
-}
-
-impl<W: Wait> Lock<'_, '_, W> {
-    #[inline]
-    fn waited_ns(&self) -> Option<u64> {
-        match self {
-            Lock::One(one) => one.waited_ns,
-            Lock::All(all) => all.waited_ns,
-        }
-    }
-}
-
-impl<W: Wait> Hold<'_, '_, W> {
-    #[inline]
-    fn is_all(&self) -> bool {
-        matches!(self.lock, Lock::All(_))
-    }
-}
-
-#[derive(Clone, Copy)]
-enum OnContention {
-    Wait,
-    Refuse,
 }
 
 impl<'a, W: Wait> Accounting<'a, W> {
@@ -77,8 +50,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     ) -> Option<Self> {
         let constraints = Constraints::new(geometry, words)?;
         Some(Accounting {
-            shards: Shards::new(constraints.head_words(), HEAD, wait),
-            hooks: Shards::new(constraints.backend_words(), 1, wait),
+            locks: Locks::new(&constraints, wait),
             constraints,
             backend,
         })
@@ -110,6 +82,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         let shards = old_resolved.shard().zip(new_resolved.shard());
         let shard = shards.filter(|(old, new)| old == new);
         let hold = self.hold(shard.map(|(shard, _)| shard), OnContention::Wait)?;
+        let _cpus = self.exclude_cpus(&hold, OnContention::Wait)?;
         self.modify_locked(&old_resolved, &new_resolved, &hold)
     }
 
@@ -186,14 +159,18 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     #[inline]
     fn reserve_if(&self, request: &Request, on_contention: OnContention) -> Result<(), Error> {
         let resolved = self.resolve(request)?;
-        {
+        if let &ResolvedTarget::Cpu(cpu) = &resolved.target {
+            if self.reserve_beside_tasks(&resolved, cpu, on_contention)? {
+                return Ok(());
+            }
+        } else {
             let hold = self.hold(resolved.shard(), on_contention)?;
             match self.reserve_locked(&resolved, &hold, on_contention) {
                 Err(Error::Full) => {}
                 done => return done,
             }
         }
-        // The task's shard is full, but other shards may have free entries.
+        // A CPU's request is in the way of a task's; or the task's shard is full, but others may have free entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }
@@ -207,17 +184,102 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     ) -> Result<(), Error> {
         let held = match self.check_locked(resolved, hold) {
             Ok(held) => held,
-            Err(denied) => return Err(self.constraints.explain_locked(resolved, denied)),
+            Err(denied) => self.check_slow(resolved, hold, denied, on_contention)?,
         };
-        {
-            let _alone = self.backend_lock(on_contention)?;
-            self.backend
-                .reserve(resolved.request)
-                .map_err(Error::Backend)?;
-        }
         self.constraints.add_locked(resolved, &held);
+        if !hold.is_alone
+            && self
+                .constraints
+                .check_again_locked(resolved, &held)
+                .is_err()
+        {
+            self.confirm_slow(resolved, &held, on_contention)?;
+        }
+        self.take_locked(resolved, on_contention)?;
         hold.counters.count_reservations(1);
         Ok(())
+    }
+
+    /// Checks a request again while no CPU's request is undecided. Returns the reason if it is refused.
+    #[cold]
+    fn check_slow(
+        &self,
+        resolved: &ResolvedRequest,
+        hold: &Hold<'_, '_, W>,
+        denied: DenyReason,
+        on_contention: OnContention,
+    ) -> Result<TaskSlots, Error> {
+        if denied == DenyReason::Full {
+            return Err(Error::Full);
+        }
+        let _cpus = self.exclude_cpus(hold, on_contention)?;
+        let checked = self.check_locked(resolved, hold);
+        checked.map_err(|denied| self.constraints.explain_locked(resolved, denied))
+    }
+
+    /// Checks a recorded request again while no CPU's request is undecided. Removes it if it is refused.
+    #[cold]
+    fn confirm_slow(
+        &self,
+        resolved: &ResolvedRequest,
+        held: &TaskSlots,
+        on_contention: OnContention,
+    ) -> Result<(), Error> {
+        let cpus = self.locks.cpus(on_contention);
+        let checked = match &cpus {
+            Ok(_) => self.constraints.check_again_locked(resolved, held),
+            Err(busy) => {
+                self.constraints.remove_locked(resolved, || ());
+                return Err(*busy);
+            }
+        };
+        checked.map_err(|denied| {
+            self.constraints.remove_locked(resolved, || ());
+            self.constraints.explain_locked(resolved, denied)
+        })
+    }
+
+    /// Reserves for a CPU while tasks' requests go on. Returns `false` if a task may be in the way.
+    #[cold]
+    fn reserve_beside_tasks(
+        &self,
+        resolved: &ResolvedRequest,
+        cpu: u32,
+        on_contention: OnContention,
+    ) -> Result<bool, Error> {
+        if self.locks.has_one_shard() {
+            return Ok(false);
+        }
+        let hold = self.hold_cpus(on_contention)?;
+        if !self.constraints.has_room_for_locked(resolved, cpu) {
+            return Ok(false);
+        }
+        self.constraints.add_locked(resolved, &TaskSlots::default());
+        if !self.constraints.fits_beside_tasks_locked(resolved, cpu) {
+            self.constraints.remove_locked(resolved, || ());
+            return Ok(false);
+        }
+        self.take_locked(resolved, on_contention)?;
+        hold.counters.count_reservations(1);
+        Ok(true)
+    }
+
+    /// Makes the backend take a recorded request's slots. Removes the request if it refuses.
+    #[inline]
+    fn take_locked(
+        &self,
+        resolved: &ResolvedRequest,
+        on_contention: OnContention,
+    ) -> Result<(), Error> {
+        let alone = self.backend_lock(on_contention);
+        let taken = alone.and_then(|_alone| {
+            let taken = self.backend.reserve(resolved.request);
+            taken.map_err(Error::Backend)
+        });
+        if taken.is_err() {
+            self.constraints.remove_locked(resolved, || ());
+        }
+        taken
     }
 
     /// Replaces `old_resolved` by `new_resolved`, or leaves `old_resolved` as it was.
@@ -227,7 +289,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         new_resolved: &ResolvedRequest,
         hold: &Hold<'_, '_, W>,
     ) -> Result<(), Error> {
-        if !self.constraints.remove_locked(old_resolved) {
+        if !self.constraints.remove_locked(old_resolved, || ()) {
             return Err(Error::NotHeld);
         }
         let checked = self.check_locked(new_resolved, hold);
@@ -243,7 +305,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         match &done {
             Ok(held) => self.constraints.add_locked(new_resolved, held),
             Err(_) => {
-                if hold.is_all() {
+                if hold.is_alone {
                     // `gather_locked` for the new request may have moved the entry to another
                     // shard.
                     self.constraints.gather_locked(old_resolved);
@@ -254,7 +316,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         done.map(|_| ())
     }
 
-    /// Checks whether a request can be granted. If all shards are held, its shard may take free
+    /// Checks whether a request can be granted. If all other requests are excluded, its shard may take free
     /// entries of others.
     #[inline]
     fn check_locked(
@@ -263,7 +325,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         hold: &Hold<'_, '_, W>,
     ) -> Result<TaskSlots, DenyReason> {
         let mut checked = self.constraints.check_locked(resolved);
-        if hold.is_all() && checked == Err(DenyReason::Full) {
+        if hold.is_alone && checked == Err(DenyReason::Full) {
             self.constraints.gather_locked(resolved);
             checked = self.constraints.check_locked(resolved);
         }
@@ -273,7 +335,10 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     #[inline]
     fn release_if(&self, request: &Request, on_contention: OnContention) -> Result<(), Error> {
         let resolved = self.resolve(request)?;
-        let _hold = self.hold(resolved.shard(), on_contention)?;
+        let _hold = match resolved.shard() {
+            None if !self.locks.has_one_shard() => self.hold_cpus(on_contention),
+            shard => self.hold(shard, on_contention),
+        }?;
         self.release_locked(&resolved, on_contention)
     }
 
@@ -284,11 +349,11 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         on_contention: OnContention,
     ) -> Result<(), Error> {
         let _alone = self.backend_lock(on_contention)?;
-        if !self.constraints.remove_locked(resolved) {
-            return Err(Error::NotHeld);
+        let release = || self.backend.release(resolved.request);
+        match self.constraints.remove_locked(resolved, release) {
+            true => Ok(()),
+            false => Err(Error::NotHeld),
         }
-        self.backend.release(resolved.request);
-        Ok(())
     }
 
     fn reserve_each(&self, requests: impl Iterator<Item = Request> + Clone) -> Result<(), Error> {
@@ -337,22 +402,53 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
+    /// Locks a shard; for `None` everything.
     #[inline]
     fn hold(
         &self,
         shard: Option<usize>,
         on_contention: OnContention,
     ) -> Result<Hold<'_, 'a, W>, Error> {
-        let lock = match (shard, on_contention) {
-            (Some(shard), OnContention::Wait) => self.shards.one(shard).map(Lock::One),
-            (Some(shard), OnContention::Refuse) => self.shards.try_one(shard).map(Lock::One),
-            (None, OnContention::Wait) => Some(Lock::All(self.shards.all())),
-            (None, OnContention::Refuse) => self.shards.try_all().map(Lock::All),
-        };
-        let lock = lock.ok_or(Error::Busy)?;
+        let lock = match shard {
+            Some(shard) => self.locks.one(shard, on_contention),
+            None => self.locks.all(on_contention),
+        }?;
+        let is_alone = shard.is_none() || self.locks.has_one_shard();
+        Ok(self.count(lock, shard, is_alone))
+    }
+
+    /// Locks CPUs, and no tasks.
+    fn hold_cpus(&self, on_contention: OnContention) -> Result<Hold<'_, 'a, W>, Error> {
+        let lock = LockGuard::One(self.locks.cpus(on_contention)?);
+        Ok(self.count(lock, None, false))
+    }
+
+    #[inline]
+    fn count<'s>(
+        &'s self,
+        lock: LockGuard<'s, 'a, W>,
+        shard: Option<usize>,
+        is_alone: bool,
+    ) -> Hold<'s, 'a, W> {
         let counters = self.constraints.counters(shard);
         counters.count_lock(lock.waited_ns());
-        Ok(Hold { lock, counters })
+        Hold {
+            _lock: lock,
+            is_alone,
+            counters,
+        }
+    }
+
+    /// Excludes requests for CPUs, unless `hold` does.
+    fn exclude_cpus(
+        &self,
+        hold: &Hold<'_, '_, W>,
+        on_contention: OnContention,
+    ) -> Result<Option<ShardGuard<'a, W>>, Error> {
+        match hold.is_alone {
+            true => Ok(None),
+            false => self.locks.cpus(on_contention).map(Some),
+        }
     }
 
     #[inline]
@@ -360,11 +456,9 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         &self,
         on_contention: OnContention,
     ) -> Result<Option<ShardGuard<'a, W>>, Error> {
-        let lock = match (B::PARALLEL, on_contention) {
-            (true, _) => return Ok(None),
-            (false, OnContention::Wait) => self.hooks.one(0),
-            (false, OnContention::Refuse) => self.hooks.try_one(0),
-        };
-        lock.map(Some).ok_or(Error::Busy)
+        match B::PARALLEL {
+            true => Ok(None),
+            false => self.locks.hooks(on_contention).map(Some),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The counting rules. A caller of a `_locked` function must hold the shard that
-//! [`ResolvedRequest::shard`] returns, or all.
+//! The counting rules. A caller of a `_locked` function must hold the lock of the request's task or of CPUs, see
+//! [`crate::accounting`].
 //!
 //! A task is counted once in its shard's histogram, by the slots that it holds on all CPUs. On each
 //! CPU where it holds more, that CPU's histogram also counts it, by all that it holds there.
@@ -9,9 +9,9 @@
 //! the shard, and one on each CPU where the task holds more, without a loop over all CPUs.
 
 use crate::cpu::Cpu;
-use crate::error::{Conflict, Error, Holder};
+use crate::error::Error;
 use crate::geometry::{Geometry, Layout, header};
-use crate::primitive::AtomicU64;
+use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::request::{Request, Target};
 use crate::stats::{self, Counters};
 use crate::tasks::{Cell, Entries, Head, Shard, Task, TaskSlots};
@@ -23,9 +23,9 @@ pub(crate) struct Constraints<'a> {
     pub(crate) layout: Layout,
     header: Words<'a>,
     heads: &'a [Head],
-    buckets: &'a [AtomicU64],
+    pub(crate) buckets: &'a [AtomicU64],
     cpus: Words<'a>,
-    entries: Entries<'a>,
+    pub(crate) entries: Entries<'a>,
 }
 
 /// A request, and the places of its task or CPU. Passed by reference, because a copy costs as much
@@ -33,12 +33,12 @@ pub(crate) struct Constraints<'a> {
 #[derive(Debug)]
 pub(crate) struct ResolvedRequest<'a> {
     pub(crate) request: &'a Request,
-    file: usize,
-    target: ResolvedTarget<'a>,
+    pub(crate) file: usize,
+    pub(crate) target: ResolvedTarget<'a>,
 }
 
 #[derive(Debug)]
-enum ResolvedTarget<'a> {
+pub(crate) enum ResolvedTarget<'a> {
     Task { task: Task<'a>, index: usize },
     Cpu(u32),
 }
@@ -132,7 +132,7 @@ impl<'a> Constraints<'a> {
     }
 
     #[inline]
-    fn task(&self, id: u64) -> Option<(usize, Task<'_>)> {
+    pub(crate) fn task(&self, id: u64) -> Option<(usize, Task<'_>)> {
         let (index, bucket) = self.layout.shard_and_bucket(id);
         let task = Task {
             id,
@@ -150,13 +150,13 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    fn shards(&self) -> impl Iterator<Item = Shard<'_>> {
+    pub(crate) fn shards(&self) -> impl Iterator<Item = Shard<'_>> {
         let entries = &self.entries;
         self.heads.iter().map(move |head| Shard { head, entries })
     }
 
     #[inline]
-    fn cpu(&self, cpu: u32, file: usize) -> Cpu<'a> {
+    pub(crate) fn cpu(&self, cpu: u32, file: usize) -> Cpu<'a> {
         let words = self.cpus.piece(cpu as usize, self.layout.cpu_stride);
         let words = words.piece(file, self.layout.file_words);
         Cpu::new(words, self.layout.levels)
@@ -177,23 +177,72 @@ impl<'a> Constraints<'a> {
         let ResolvedTarget::Task { task, .. } = &resolved.target else {
             return self.check_cpu_locked(resolved);
         };
-        let (file, cpu) = (resolved.file, resolved.request.cpu());
-        let held = task.slots(file, cpu);
-        let own = held.everywhere.saturating_add(resolved.request.weight);
-        if let Some(cpu) = cpu {
-            let own = own.saturating_add(held.here);
-            self.fits(resolved, own, self.cpu(cpu, file).wide(), || cpu)?;
-        } else {
-            let widest = self.widest(file);
-            self.fits(resolved, own, widest, || self.first_with(file, widest))?;
-            if held.elsewhere {
-                self.check_runs_locked(resolved, task, own)?;
-            }
-        }
+        let held = task.slots(resolved.file, resolved.request.cpu());
+        self.check_task_locked(resolved, task, &held)?;
         match task.shard.has_room() {
             true => Ok(held),
             false => Err(DenyReason::Full),
         }
+    }
+
+    /// Checks a task's request against CPU-wide slots. `held` excludes the request.
+    #[inline]
+    fn check_task_locked(
+        &self,
+        resolved: &ResolvedRequest,
+        task: &Task,
+        held: &TaskSlots,
+    ) -> Result<(), DenyReason> {
+        let file = resolved.file;
+        let own = held.everywhere.saturating_add(resolved.request.weight);
+        if let Some(cpu) = resolved.request.cpu() {
+            let own = own.saturating_add(held.here);
+            return self.fits(resolved, own, self.cpu(cpu, file).wide(), || cpu);
+        }
+        let widest = self.widest(file);
+        self.fits(resolved, own, widest, || self.first_with(file, widest))?;
+        match held.has_more_elsewhere {
+            true => self.check_runs_locked(resolved, task, own),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks a task's request again, after it was recorded.
+    #[inline]
+    pub(crate) fn check_again_locked(
+        &self,
+        resolved: &ResolvedRequest,
+        held: &TaskSlots,
+    ) -> Result<(), DenyReason> {
+        let ResolvedTarget::Task { task, .. } = &resolved.target else {
+            return Ok(());
+        };
+        // SeqCst: the record must be visible before CPU-wide slots are read (edge A). Pairs with the fence in
+        // `fits_beside_tasks_locked`.
+        fence(Ordering::SeqCst);
+        self.check_task_locked(resolved, task, held)
+    }
+
+    /// Returns whether a CPU has room for a request beside its CPU-wide slots.
+    pub(crate) fn has_room_for_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
+        let Request { weight, kind, .. } = *resolved.request;
+        let wide = self.cpu(cpu, resolved.file).wide().saturating_add(weight);
+        wide <= self.geometry.slots(kind)
+    }
+
+    /// Returns whether a CPU's request, which was recorded, fits beside all tasks. It may not if a task's request is
+    /// being decided or changed; only a caller that excludes these knows. Needs no shard.
+    #[cold]
+    pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
+        // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in
+        // `check_again_locked`.
+        fence(Ordering::SeqCst);
+        let registers = self.cpu(cpu, resolved.file);
+        let Some(on_this) = registers.most() else {
+            return false;
+        };
+        let most = self.most_on_all(resolved.file).max(on_this);
+        most.saturating_add(registers.wide()) <= self.geometry.slots(resolved.request.kind)
     }
 
     /// Checks each CPU where the task holds slots besides those on all CPUs.
@@ -235,10 +284,15 @@ impl<'a> Constraints<'a> {
     }
 
     /// Returns the largest number of slots that any task holds on a CPU. All shards must be held.
-    fn most(&self, cpu: u32, file: usize) -> u32 {
-        let on_all = self.shards().map(|shard| shard.histogram(file).max());
+    pub(crate) fn most(&self, cpu: u32, file: usize) -> u32 {
         let on_this = self.cpu(cpu, file).tasks().max();
-        on_all.fold(on_this, u32::max)
+        self.most_on_all(file).max(on_this)
+    }
+
+    /// Returns the largest number of slots that any task holds on all CPUs.
+    fn most_on_all(&self, file: usize) -> u32 {
+        let most = self.shards().map(|shard| shard.most(file));
+        most.fold(0, u32::max)
     }
 
     #[inline]
@@ -270,7 +324,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records again a request that was removed in the same hold of the locks.
+    /// Records a request that was removed before, because the request in its place was refused. The
+    /// locks must have been held since the removal.
     #[cold]
     pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
         let held = match &resolved.target {
@@ -280,29 +335,37 @@ impl<'a> Constraints<'a> {
         self.add_locked(resolved, &held);
     }
 
-    /// Removes a request. Returns `false` if it was not reserved.
+    /// Removes a request, and calls `release` before its slots are free. Returns `false` if it was not reserved.
     #[inline]
-    pub(crate) fn remove_locked(&self, resolved: &ResolvedRequest) -> bool {
+    pub(crate) fn remove_locked(&self, resolved: &ResolvedRequest, release: impl FnOnce()) -> bool {
         match &resolved.target {
             ResolvedTarget::Task { task, .. } => {
                 let left = task.remove(resolved.request, resolved.file);
                 if let Some(left) = &left {
+                    release();
                     self.count(resolved, task, left, Change::Remove);
                 }
                 left.is_some()
             }
-            &ResolvedTarget::Cpu(cpu) => self.remove_wide_locked(resolved, cpu),
+            &ResolvedTarget::Cpu(cpu) => {
+                let Request { holder, weight, .. } = *resolved.request;
+                let is_held = self.cpu(cpu, resolved.file).has(holder, weight);
+                if is_held {
+                    release();
+                    self.remove_wide_locked(resolved, cpu);
+                }
+                is_held
+            }
         }
     }
 
     #[cold]
-    fn remove_wide_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
+    fn remove_wide_locked(&self, resolved: &ResolvedRequest, cpu: u32) {
         let Request { holder, weight, .. } = *resolved.request;
-        let was_held = self.cpu(cpu, resolved.file).remove(holder, weight);
+        self.cpu(cpu, resolved.file).remove(holder, weight);
         let cpus = (0..self.geometry.cpus()).map(|cpu| self.cpu(cpu, resolved.file));
         let widest = cpus.map(|cpu| cpu.wide()).max();
         self.set_widest(resolved.file, widest.unwrap_or(0));
-        was_held
     }
 
     fn set_widest(&self, file: usize, slots: u32) {
@@ -315,8 +378,8 @@ impl<'a> Constraints<'a> {
         let with = held.everywhere.saturating_add(resolved.request.weight);
         let Some(cpu) = resolved.request.cpu() else {
             let (from, to) = change.ends(held.everywhere, with);
-            task.shard.histogram(resolved.file).shift(from, to);
-            if held.elsewhere {
+            task.shard.move_task(resolved.file, from, to);
+            if held.has_more_elsewhere {
                 self.count_runs(resolved, task, held, change);
             }
             return;
@@ -326,7 +389,7 @@ impl<'a> Constraints<'a> {
             here => held.everywhere.saturating_add(here),
         };
         let (from, to) = change.ends(without, with.saturating_add(held.here));
-        self.cpu(cpu, resolved.file).tasks().shift_shared(from, to);
+        self.cpu(cpu, resolved.file).move_task(from, to);
     }
 
     /// Changes the histogram of each CPU where the task holds slots besides those on all CPUs.
@@ -343,7 +406,7 @@ impl<'a> Constraints<'a> {
             let without = held.everywhere.saturating_add(run.slots);
             let with = without.saturating_add(resolved.request.weight);
             let (from, to) = change.ends(without, with);
-            self.cpu(cpu, resolved.file).tasks().shift_shared(from, to);
+            self.cpu(cpu, resolved.file).move_task(from, to);
         }
     }
 
@@ -362,52 +425,6 @@ impl<'a> Constraints<'a> {
         let free = others.flat_map(|(_, other)| core::iter::from_fn(move || other.take()));
         free.take(self.layout.batch)
             .for_each(|(link, _)| task.shard.give(link));
-    }
-
-    /// Returns the error with all details.
-    #[cold]
-    pub(crate) fn explain_locked(&self, resolved: &ResolvedRequest, denied: DenyReason) -> Error {
-        match denied {
-            DenyReason::NoSlot(cpu) => Error::NoSlot(self.conflict(resolved, cpu)),
-            DenyReason::Full => Error::Full,
-        }
-    }
-
-    fn conflict(&self, resolved: &ResolvedRequest, cpu: u32) -> Conflict {
-        let mut conflict = Conflict::new(resolved.request, cpu);
-        let task = match &resolved.target {
-            ResolvedTarget::Task { task, .. } => Some(*task),
-            ResolvedTarget::Cpu(_) => self.task_with_most(cpu, resolved.file),
-        };
-        conflict.task = task.map(|task| task.id);
-        for task in task.iter() {
-            let entries = task.all(resolved.file);
-            let covers = |on: Option<u32>| on.is_none_or(|on| on == cpu);
-            entries
-                .filter(|entry| covers(entry.cpu()))
-                .for_each(|entry| {
-                    conflict.add(Holder {
-                        id: entry.holder,
-                        is_wide: false,
-                    });
-                });
-        }
-        for id in self.cpu(cpu, resolved.file).holders() {
-            conflict.add(Holder { id, is_wide: true });
-        }
-        conflict
-    }
-
-    fn task_with_most(&self, cpu: u32, file: usize) -> Option<Task<'_>> {
-        let most = self.most(cpu, file);
-        let mut buckets = self.buckets.iter().filter(|_| most > 0);
-        buckets.find_map(|bucket| {
-            let mut entries = self.entries.chain(bucket);
-            entries.find_map(|entry| {
-                let (_, task) = self.task(entry.task)?;
-                (task_slots(&task, file, Some(cpu)) == most).then_some(task)
-            })
-        })
     }
 
     /// Returns how many slots a target holds.
@@ -430,7 +447,9 @@ impl<'a> Constraints<'a> {
                 let mut cpus = (0..self.geometry.cpus()).map(|cpu| self.cpu(cpu, file));
                 self.widest(file) == 0
                     && cpus.all(|cpu| cpu.wide() == 0 && is_zero(cpu.tasks().0))
-                    && self.shards().all(|shard| is_zero(shard.histogram(file).0))
+                    && self
+                        .shards()
+                        .all(|shard| shard.most(file) == 0 && is_zero(shard.histogram(file).0))
             })
     }
 
@@ -438,12 +457,16 @@ impl<'a> Constraints<'a> {
         self.heads.as_flattened()
     }
 
+    pub(crate) fn cpus_words(&self) -> &'a [AtomicU64] {
+        self.header.part(header::CPUS, 1).slice()
+    }
+
     pub(crate) fn backend_words(&self) -> &'a [AtomicU64] {
         self.header.part(header::BACKEND, 1).slice()
     }
 }
 
-fn task_slots(task: &Task, file: usize, cpu: Option<u32>) -> u32 {
+pub(crate) fn task_slots(task: &Task, file: usize, cpu: Option<u32>) -> u32 {
     let held = task.slots(file, cpu);
     held.everywhere.saturating_add(held.here)
 }

@@ -1,9 +1,10 @@
 //! A register file of one CPU.
 
 use crate::histogram::Histogram;
-use crate::words::Words;
+use crate::primitive::{AtomicU64, Ordering, fence};
+use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | the holder of each | histogram of tasks]`. See
+/// `[number of CPU-wide slots | the holder of each | histogram of tasks | changes of it begun | ended]`. See
 /// [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
@@ -36,12 +37,13 @@ impl<'a> Cpu<'a> {
         self.words.store(0, u64::from(wide.saturating_add(weight)));
     }
 
-    /// Releases slots, unless the holder has fewer.
-    pub(crate) fn remove(&self, holder: u64, weight: u32) -> bool {
-        let held = self.holders().filter(|&id| id == holder).count();
-        if held < weight as usize {
-            return false;
-        }
+    /// Returns whether the holder has so many slots.
+    pub(crate) fn has(&self, holder: u64, weight: u32) -> bool {
+        self.holders().filter(|&id| id == holder).count() >= weight as usize
+    }
+
+    /// Releases slots that the holder has.
+    pub(crate) fn remove(&self, holder: u64, weight: u32) {
         let mut left = weight;
         let mut kept = 0;
         for (slot, id) in self.holders().enumerate() {
@@ -55,10 +57,41 @@ impl<'a> Cpu<'a> {
             kept += 1;
         }
         self.words.store(0, kept as u64);
-        true
     }
 
     pub(crate) fn tasks(&self) -> Histogram<'a> {
         Histogram(self.words.part(1 + self.levels, self.levels))
+    }
+
+    /// The numbers of changes of the histogram that have begun, and of those that have ended.
+    fn changes(&self) -> Option<(&'a AtomicU64, &'a AtomicU64)> {
+        let at = 1 + 2 * self.levels;
+        Some((self.words.get(at)?, self.words.get(at + 1)?))
+    }
+
+    /// Moves a task from `from` to `to` slots in the histogram, in which other threads may move other tasks.
+    pub(crate) fn move_task(&self, from: u32, to: u32) {
+        let Some((begun, ended)) = self.changes() else {
+            return; // impossible: the layout has both
+        };
+        begun.add_shared(1);
+        // Release: pairs with the Acquire fence in `most` (edge M). A reader that sees a part of the change sees that it
+        // has begun.
+        fence(Ordering::Release);
+        self.tasks().shift_shared(from, to);
+        // Release: pairs with the Acquire load in `most` (edge M). A reader that sees the end sees the whole change.
+        ended.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the largest number of slots that any task in the histogram holds; `None` if a change overlapped. Needs
+    /// no lock.
+    pub(crate) fn most(&self) -> Option<u32> {
+        let (begun, ended) = self.changes()?;
+        // Acquire: pairs with the Release in `move_task` (edge M).
+        let ended = ended.load(Ordering::Acquire);
+        let most = self.tasks().max();
+        // Acquire: pairs with the Release fence in `move_task` (edge M).
+        fence(Ordering::Acquire);
+        (begun.read() == ended).then_some(most)
     }
 }

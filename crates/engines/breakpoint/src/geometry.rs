@@ -27,15 +27,19 @@ pub(crate) mod header {
     pub(crate) const BACKEND: usize = LINE;
     /// How many entries were ever taken.
     pub(crate) const FRESH: usize = LINE + 1;
-    pub(crate) const WORDS: usize = 2 * LINE;
+    /// The lock of requests for CPUs.
+    pub(crate) const CPUS: usize = 2 * LINE;
+    pub(crate) const WORDS: usize = 3 * LINE;
 }
 
 pub(crate) mod head {
     /// The first free entry plus one; the word before it is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
+    /// The most slots that any task holds on all CPUs, by register file.
+    pub(crate) const MOST: usize = STATS + super::stats::WORDS;
     /// The tasks by slots held on all CPUs, by register file.
-    pub(crate) const HISTOGRAMS: usize = STATS + super::stats::WORDS;
+    pub(crate) const HISTOGRAMS: usize = MOST + 2;
 }
 /// With x86's four slots only a shard's first two cache lines are used.
 pub(crate) const HEAD: usize = (head::HISTOGRAMS + 2 * MAX_SLOTS as usize).next_multiple_of(LINE);
@@ -177,7 +181,7 @@ impl Layout {
         let share = geometry.reservations / geometry.shards;
         let buckets = share.max(1).next_power_of_two() as usize;
         let bucket_stride = buckets.next_multiple_of(LINE);
-        let file_words = 1 + 2 * levels;
+        let file_words = 3 + 2 * levels;
         let cpu_stride = (files * file_words).next_multiple_of(LINE / 2);
         let buckets_at = header::WORDS + shards * HEAD;
         let cpus_at = buckets_at + shards * bucket_stride;
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_of_the_order_of_tasks_and_cpus() {
+    fn memory_is_linear_in_tasks_and_cpus() {
         let words = |cpus, tasks: u32| {
             let geometry = Geometry::new(cpus, Registers::Mixed(4), tasks * 4);
             geometry.expect("sane").words()

@@ -1,6 +1,6 @@
 //! The number of tasks by slots held, a word for each number from 1 on.
 
-use crate::words::{Plain, Words};
+use crate::words::{PlainWord, Words};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Histogram<'a>(pub Words<'a>);
@@ -26,6 +26,17 @@ impl Histogram<'_> {
         if let Some(word) = word(to) {
             word.add_shared(1);
         }
+    }
+
+    /// Returns the largest number of slots that any task holds, which is at most `most`.
+    #[inline]
+    pub(crate) fn max_from(&self, most: u32) -> u32 {
+        let mut levels = (0..=most).rev();
+        let is_held = |level: &u32| match level.checked_sub(1) {
+            Some(at) => self.0.load(at as usize) != 0,
+            None => true,
+        };
+        levels.find(is_held).unwrap_or(0)
     }
 
     /// Returns the largest number of slots that any task holds.

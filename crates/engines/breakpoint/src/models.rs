@@ -15,7 +15,7 @@ use std::vec::Vec;
 use tiptoe_sync::mutant::{AtomicU64, Edge, lose};
 
 use crate::geometry::Layout;
-use crate::primitive::Ordering::{Acquire, Release};
+use crate::primitive::Ordering::{Acquire, Release, SeqCst};
 use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
 
 /// A task whose shard is not task 0's.
@@ -199,14 +199,87 @@ macro_rules! mutants {
 }
 
 mutants! {
-    mutant_task_without_acquire: task(0, None), wide(0), [Some(Edge::Access(Acquire)), None];
-    mutant_task_without_release: task(0, None), wide(0), [Some(Edge::Access(Release)), None];
-    mutant_cpu_without_acquire: task(0, None), wide(0), [None, Some(Edge::Access(Acquire))];
-    mutant_cpu_without_release: task(0, None), wide(0), [None, Some(Edge::Access(Release))];
+    mutant_task_without_fence: task(0, None), wide(0), [Some(Edge::Fence(SeqCst)), None];
+    mutant_cpu_without_fence: task(0, None), wide(0), [None, Some(Edge::Fence(SeqCst))];
+    mutant_task_on_a_cpu_without_fence:
+        task(OTHER, Some(0)), wide(0), [Some(Edge::Fence(SeqCst)), None];
+    mutant_cpu_of_a_task_without_fence:
+        task(OTHER, Some(0)), wide(0), [None, Some(Edge::Fence(SeqCst))];
+    mutant_same_cpu_without_acquire: wide(0), wide(0), [Some(Edge::Access(Acquire)), None];
     mutant_same_task_without_acquire:
         task(0, None), task(0, None), [Some(Edge::Access(Acquire)), None];
     mutant_additions_in_two_steps:
         task(0, Some(0)), task(OTHER, Some(0)), [Some(Edge::Exchange), None];
+}
+
+/// Of a task's and a CPU's request that do not fit together, one must be granted.
+#[test]
+fn two_requests_do_not_refuse_each_other() {
+    for one in [task(0, None), task(0, Some(0))] {
+        loom::model(move || {
+            let shared = Shared::new(1);
+            let thread = run(&shared, None, move |shared| {
+                shared.reserve(&one);
+            });
+            shared.reserve(&wide(0));
+            thread.join().expect("granted or refused");
+            let notes = [&shared.tasks[0], &shared.cpus[0]];
+            let granted: u32 = notes.iter().map(|note| note.fetch_add(0, Relaxed)).sum();
+            assert_eq!(granted, 1, "one of both");
+        });
+    }
+}
+
+/// A task takes a second slot of a CPU and releases it, while a CPU-wide request wants both slots. The task always has
+/// one, so that request must be refused.
+fn a_task_moves_on_its_cpu(lost: [Option<Edge>; 2]) {
+    loom::model(move || {
+        let shared = Shared::new(2);
+        let (first, second) = (
+            task(0, Some(0)),
+            Request::new(task(0, Some(0)).target, Kind::Data, 9),
+        );
+        let both = Request {
+            weight: 2,
+            ..wide(0)
+        };
+        assert!(shared.ours().reserve(&first).is_ok());
+        let thread = run(&shared, lost[0], move |shared| {
+            let ours = shared.ours();
+            assert!(ours.reserve(&second).is_ok(), "no slot is missing");
+            assert!(ours.release(&second).is_ok(), "no slot is lost");
+        });
+        lose(lost[1]);
+        let refused = shared.ours().reserve(&both);
+        lose(None);
+        assert!(refused.is_err(), "no slot is granted twice");
+        assert!(thread.join().is_ok(), "no slot is missing");
+        assert!(shared.ours().release(&first).is_ok(), "no slot is lost");
+        shared.check_end();
+    });
+}
+
+#[test]
+fn a_task_that_moves_is_always_seen() {
+    a_task_moves_on_its_cpu([None; 2]);
+}
+
+/// Each mutant breaks the check that no change of the histogram overlapped.
+macro_rules! moving_mutants {
+    ($($name:ident: $lost:expr;)*) => {$(
+        #[test]
+        #[should_panic(expected = "no slot is")]
+        fn $name() {
+            a_task_moves_on_its_cpu($lost);
+        }
+    )*};
+}
+
+moving_mutants! {
+    mutant_move_without_release_fence: [Some(Edge::Fence(Release)), None];
+    mutant_move_without_release: [Some(Edge::Access(Release)), None];
+    mutant_most_without_acquire_fence: [None, Some(Edge::Fence(Acquire))];
+    mutant_most_without_acquire: [None, Some(Edge::Access(Acquire))];
 }
 
 /// No request may take the slot within a `modify`, and a refused `modify` must keep the old
@@ -236,7 +309,7 @@ fn a_slot_is_never_free_during_modify() {
 /// A debugger's `try_reserve` is granted, refused, or [`Error::Busy`]. It must never wait, and its
 /// slot must not be granted to another request.
 #[test]
-fn a_debugger_beside_a_task_or_a_cpu() {
+fn a_debugger_races_with_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));
     for (tried, beside) in [(task, task), (task, cpu), (cpu, task), (cpu, cpu)] {
         loom::model(move || {
@@ -266,7 +339,7 @@ fn a_debugger_beside_a_task_or_a_cpu() {
 }
 
 #[test]
-fn all_or_nothing_beside_a_task() {
+fn all_or_nothing_races_with_a_task() {
     loom::model(|| {
         let shared = Shared::new(1);
         let other = run(&shared, None, |shared| shared.pair(task(OTHER, None)));

@@ -1,5 +1,5 @@
-//! The report as text: at most 80 columns, so that it is readable in log files. Colours repeat what the words say: what
-//! works, what does not, and what to type.
+//! The report as text, at most 80 columns wide, so that it is readable in log files. Colours mark what works, what does
+//! not, and what to type; the words say the same.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use super::fix::Fix;
 use super::rows::{CheckResult, State};
 use super::{DoctorReport, ScanGaps};
 
-/// The most columns of a line, other than of a command.
+/// The most columns of a line. Only commands may be wider.
 const WIDTH: usize = 80;
-/// The width of a check's result. Longer results are clipped in the table; those of missing things are printed whole
-/// below it.
+/// The width of a check's result. Longer results are clipped in the table. If the thing is missing, the whole result is
+/// printed below the table.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
 /// Returns the report, coloured with [`Options::color`].
@@ -39,7 +39,7 @@ fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
     text
 }
 
-/// Returns the lines of a text. Further lines are indented.
+/// Returns the lines of a text. All lines but the first are indented.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options {
         width: Some(width),
@@ -89,7 +89,7 @@ fn state(state: State) -> (&'static str, TextRole) {
     }
 }
 
-/// Writes what is missing, grouped by what enables it: one command often enables several things.
+/// Writes what is missing, grouped by the command that enables it, because one command often enables several things.
 fn missing(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Colours are lost in log files, and some users cannot see them.
+    /// Words must say all, because colours are lost in log files and some users cannot see them.
     #[test]
     fn colours_say_nothing_that_words_do_not() {
         let report = DoctorReport::new(Capabilities::get(), Scan::default());

@@ -11,7 +11,9 @@ use tiptoe_sys::host::tracefs::Tracefs;
 
 use super::fix::Fix;
 
+/// An instrument, by its subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Instrument {
     /// Functions of programs
@@ -20,43 +22,55 @@ pub enum Instrument {
     Watch,
     /// Waits for locks
     Lock,
-    /// Counts by perf's names of events
+    /// Counts of events by perf's names
     Stat,
 }
 
-/// The result of a check. The order must be from best to worst, because a row keeps the worst.
+/// The result of a check.
+// The order must be from best to worst, because a row keeps the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// All of it works.
+    /// The checked thing works.
     Ok,
-    /// A part of it works, or all of it in a poorer way.
+    /// A part of the checked thing works, or it works in a worse way.
     Part,
-    /// It does not work.
+    /// The checked thing does not work.
     No,
 }
 
 /// What an instrument loses without the checked thing.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Limit {
+    /// The instrument.
     pub instrument: Instrument,
+    /// The loss, in words.
     pub effect: &'static str,
 }
 
 /// One line of the table, and what enables the missing thing.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckResult {
+    /// The name of the checked thing.
     pub name: &'static str,
+    /// Whether it works.
     pub state: State,
+    /// What was found, in words.
     pub found: String,
+    /// What instruments lose without it.
     pub limits: Vec<Limit>,
+    /// What enables it: a command, or advice in words; `null` if it works, or if nothing does.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub fix: Option<Fix>,
 }
 
-/// E2BIG and EINVAL, the kernel's errors for attributes that it does not know.
+/// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// Below this limit, descriptors soon run out: a watch needs one for each thread and variable.
+/// With a lower limit, descriptors soon run out, because a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
 impl Instrument {
@@ -115,7 +129,7 @@ impl CheckResult {
 
 /// Returns the whole table, the most important rows first. `hidden` is how many processes refused to be read.
 pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
-    let grant = Grant { root: uid == 0 };
+    let grant = Grant { is_root: uid == 0 };
     vec![
         membarrier(can),
         ptrace_scope(can, grant),
@@ -140,23 +154,23 @@ pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     ]
 }
 
-/// How to get capabilities. Root lacks them only in a container, which must be started with them.
-/// For other users they are set on tiptoe's file.
+/// How the user can get capabilities. Root lacks capabilities only in a container, which must be started with them.
+/// Other users get them by setting them on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
-    root: bool,
+    is_root: bool,
 }
 
 impl Grant {
     fn command(self) -> String {
-        if self.root {
+        if self.is_root {
             "start the container with --cap-add=BPF,CHECKPOINT_RESTORE,PERFMON,SYS_PTRACE".into()
         } else {
             format!("{SETCAP}  # {SETCAP_GRANTS}")
         }
     }
 
-    /// Returns the command if permission is missing, else `otherwise`.
+    /// Returns the command if the kernel refused for lack of permission, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -209,7 +223,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         Cap::Bpf,
         Cap::CheckpointRestore,
     ];
-    // cap_sys_admin includes the others, but not cap_sys_ptrace.
+    // cap_sys_admin includes all of these but cap_sys_ptrace.
     let has =
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
@@ -246,7 +260,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     if !can.effective.has(Cap::DacOverride) {
         return CheckResult::ok(name, "by the kernel alone (without cap_dac_override)")
             .part(Instrument::Probe, "in process, your own processes only")
-            .fix(match grant.root {
+            .fix(match grant.is_root {
                 true => "start the container with --cap-add=DAC_OVERRIDE",
                 false => "sudo tiptoe",
             });
@@ -361,8 +375,11 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
 
 fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "BPF programs";
-    let kinds = |wanted: bool| {
-        let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == wanted);
+    let kinds = |is_wanted: bool| {
+        let of_state = can
+            .bpf
+            .iter()
+            .filter(|(_, check)| check.is_ok() == is_wanted);
         of_state
             .map(|(kind, _)| kind.to_string())
             .collect::<Vec<_>>()
@@ -435,8 +452,8 @@ fn cgroups(can: &Capabilities) -> CheckResult {
     }
 }
 
-/// Returns the row of a system call that only newer kernels have: never `NO`, because nothing
-/// depends on the call.
+/// Returns the row of a system call that only newer kernels have. Its state is never `No`, because nothing depends on
+/// the call.
 fn system_call(name: &'static str, check: Check) -> CheckResult {
     match check {
         Ok(()) => CheckResult::ok(name, "known to this kernel"),
@@ -491,10 +508,14 @@ mod tests {
             call: "bpf",
             errno: 38,
         };
-        let granted = Grant { root: false }.or(denied, "x");
+        let granted = Grant { is_root: false }.or(denied, "x");
         assert!(granted.contains("setcap") && granted.contains("chmod 0750"));
         assert!(granted.ends_with(SETCAP_GRANTS), "{granted}");
-        assert!(Grant { root: true }.or(denied, "x").contains("--cap-add"));
-        assert_eq!(Grant { root: true }.or(absent, "x"), "x");
+        assert!(
+            Grant { is_root: true }
+                .or(denied, "x")
+                .contains("--cap-add")
+        );
+        assert_eq!(Grant { is_root: true }.or(absent, "x"), "x");
     }
 }

@@ -9,6 +9,7 @@ use super::rows::{CheckResult, Instrument, State};
 
 /// What this user can do on this machine.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// Instruments that work in at least one way.
     pub can: Vec<Instrument>,
@@ -30,7 +31,7 @@ const FEATURES: [(&str, &[&str]); 6] = [
 ];
 
 impl Verdict {
-    /// Returns the verdict. `rows` must be all checks.
+    /// Returns the verdict. `rows` must contain all checks, because a check without a row would count as passed.
     pub fn new(can: &Capabilities, rows: &[CheckResult]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);
@@ -62,7 +63,7 @@ impl Verdict {
     }
 }
 
-/// Returns whether an instrument has any way to work, for this user's own programs.
+/// Returns whether an instrument works in at least one way, for this user's own programs.
 fn works(can: &Capabilities, instrument: Instrument) -> bool {
     let for_agent = [
         can.membarrier_sync_core,

@@ -77,17 +77,6 @@ fn an_impossible_head_is_read_in_bounded_time() {
 }
 
 #[test]
-fn threads_are_met_once_until_they_end() {
-    let words = words();
-    let hits = Hits::new(Words::new(&words)).unwrap();
-    for tid in 1..=THREADS as u32 / 32 {
-        assert!(hits.meet(tid) && !hits.meet(tid), "{tid}");
-    }
-    hits.part(|tid| tid == 5);
-    assert!(hits.meet(5) && !hits.meet(6));
-}
-
-#[test]
 fn a_window_is_used_up_by_its_last_hit() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();

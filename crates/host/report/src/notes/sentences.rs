@@ -1,4 +1,4 @@
-//! The sentence of each note that a session has. Nothing else has these words.
+//! The sentence of each kind of note. These words must be nowhere else.
 //!
 //! Names of processes, functions, files and cgroups come from the traced program or its user, so [`sentence`] escapes
 //! them.
@@ -8,22 +8,23 @@ use tiptoe_session::{
     EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, Process, ProcessNote, ScopeNote,
 };
 
-use crate::number::plural;
+use super::signals::signal_name;
+use crate::number::counted;
 use crate::{cost, printable};
 
 mod stat;
 mod watch;
 
-/// The most items of a list to name.
+/// The most items of a list that a sentence names.
 const FEW: usize = 8;
-/// The most events to name that the kernel counts instead of the agent.
+/// The most events that a sentence names if the kernel counts them instead of the agent.
 const FEW_EVENTS: usize = 3;
 /// How programs get scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
-/// Returns the note in words. Remarks beside events are a few words each, others one sentence.
+/// Returns the note in words: one sentence, or a few words for a remark beside an event.
 pub(crate) fn sentence(note: &Note) -> String {
-    // Escapes the names in it: the words themselves have nothing to escape.
+    // The whole sentence is escaped, because the names in it may contain escape sequences. Its own words contain none.
     printable(&match note {
         Note::Process(note) => of_process(note),
         Note::Function(note) => of_function(note),
@@ -113,7 +114,7 @@ fn of_process(note: &ProcessNote) -> String {
     }
 }
 
-/// Returns what the program did, and what followed.
+/// Returns what the program did, and what happened then.
 fn end(cause: EndCause) -> (&'static str, &'static str) {
     let what = match cause {
         EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
@@ -208,9 +209,7 @@ fn of_kernel(note: &KernelNote) -> String {
         KernelNote::Counts { events, why } => {
             format!("the kernel counts {}: {why}", few(events, FEW_EVENTS))
         }
-        KernelNote::TakesNoProbe { why } => {
-            format!("the kernel takes no probe: {why}")
-        }
+        KernelNote::TakesNoProbe { why } => format!("the kernel takes no probe: {why}"),
         KernelNote::CountsInThreads { threads } => format!(
             "the kernel counts in the {} that ran when tracing began, not in later ones",
             counted(*threads, "thread")
@@ -276,6 +275,10 @@ fn of_lock(note: &LockNote) -> String {
             });
             format!("{} is seen through the kernel's futex tracepoints, {why}{each}", whose(process))
         }
+        LockNote::NoBudget => {
+            "`--budget` does not limit the kernel's futex tracepoints: each call that they see is timed"
+                .to_owned()
+        }
         LockNote::Go => {
             "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
              lock of the runtime; waits of goroutines for a sync.Mutex are not seen: use \
@@ -325,7 +328,7 @@ fn named(process: &Process) -> String {
     words.trim_end().to_owned()
 }
 
-/// Names the first items of a list, and the number of the others.
+/// Returns the first items of a list, and the number of the others.
 fn few(all: &[String], most: usize) -> String {
     let first = all[..all.len().min(most)].join(", ");
     match all.len().saturating_sub(most) {
@@ -334,32 +337,6 @@ fn few(all: &[String], most: usize) -> String {
     }
 }
 
-/// Returns a number and its noun, without separators.
-fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {}", plural(count, noun))
-}
-
 fn seconds(ns: u64, decimals: usize) -> String {
     format!("{:.decimals$} s", ns as f64 / 1e9)
-}
-
-/// Returns the name of a signal that ends programs, by its number on Linux.
-fn signal_name(signal: i32) -> Option<&'static str> {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        31 => "SIGSYS",
-        _ => return None,
-    };
-    Some(name)
 }

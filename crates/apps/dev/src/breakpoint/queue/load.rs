@@ -1,5 +1,4 @@
-//! The load of each CPU: pairs of reserve and release, as in `stress`. Most are for a task, some
-//! for a CPU.
+//! The load of each CPU: pairs of reserve and release, as in `stress`. A pair is for a task or for a CPU.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -12,6 +11,8 @@ struct Times {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
+    /// The time to read a shard that another CPU had last.
+    seen_moved: Ps,
 }
 
 /// The load for one form of accounting.
@@ -23,20 +24,20 @@ pub(super) struct Pairs {
     cpu_targets: u32,
     of_task: Times,
     of_cpu: Times,
-    /// The shard of each CPU's task, and the number of shards.
+    /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs, if there are several.
     shards: Vec<usize>,
     count: usize,
-    cpus: Vec<At>,
+    cpus: Vec<CpuState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
+struct CpuState {
     pair: u32,
     is_reserved: bool,
 }
 
 impl Pairs {
-    /// Returns the load with the shards of `geometry`; one shard means the form with one mutex.
+    /// Returns the load for these shards. If `geometry` has one shard, the form is that with one mutex.
     pub(super) fn new(
         prices: &Prices,
         geometry: &Geometry,
@@ -51,19 +52,22 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // After another CPU's request, the header's line must be transferred, too.
+        // Besides the shard's line, the line of the header must be transferred after a request for a CPU.
         let of_task = Times {
             hold: form.task.hold,
             exchange: form.task.exchange,
             moved: if is_one { moved } else { 2 * moved },
+            seen_moved: 0,
         };
         let held = form.of_cpu(cpus);
+        // The lines of the lock, of the header and of the CPU's slots.
         let of_cpu = Times {
             hold: held.hold,
             exchange: held.exchange,
-            moved,
+            moved: if is_one { moved } else { 3 * moved },
+            seen_moved: prices.moved,
         };
-        let start = |_| At {
+        let start = |_| CpuState {
             pair: random.between(0, 100) as u32,
             is_reserved: false,
         };
@@ -79,6 +83,11 @@ impl Pairs {
             count: geometry.shards(),
             cpus: (0..cpus).map(start).collect(),
         }
+    }
+
+    /// Returns the number of locks.
+    pub(super) fn locks(&self) -> usize {
+        self.count + 1
     }
 }
 
@@ -96,16 +105,25 @@ impl Load for Pairs {
             false => random.between(self.work / 2, self.work / 2 + self.work + 1),
             true => 0,
         };
-        let (times, locks) = match is_for_cpu {
-            true => (self.of_cpu, 0..self.count),
-            false => (self.of_task, self.shards[cpu]..self.shards[cpu] + 1),
+        let is_one = self.count == 1;
+        let lock = match is_for_cpu {
+            true if !is_one => self.count,
+            _ => self.shards[cpu],
+        };
+        // A reservation for a CPU reads all shards. It and its release change the header, which tasks then read again.
+        let (times, seen) = match is_for_cpu {
+            true if !is_one => (self.of_cpu, 0..self.count),
+            true => (self.of_cpu, 0..0),
+            false => (self.of_task, 0..0),
         };
         Call {
             outside: self.outside,
             work,
-            locks,
+            locks: lock..lock + 1,
             exchange: times.exchange,
             moved: times.moved,
+            seen,
+            seen_moved: if is_last { 0 } else { times.seen_moved },
             hold: times.hold,
             is_last,
         }

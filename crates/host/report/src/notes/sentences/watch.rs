@@ -3,6 +3,7 @@
 use tiptoe_session::{VariableEnd, WatchNote};
 
 use super::{seconds, whose};
+use crate::number::counted;
 
 pub(super) fn sentence(note: &WatchNote) -> String {
     match note {
@@ -84,6 +85,13 @@ pub(super) fn sentence(note: &WatchNote) -> String {
         WatchNote::RestedForOthers { windows, why } => format!(
             "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
             why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
+        ),
+        WatchNote::SourcesUnread { file } => format!(
+            "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
+        ),
+        WatchNote::NotAccounted { threads } => format!(
+            "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
+            counted(*threads, "thread")
         ),
     }
 }

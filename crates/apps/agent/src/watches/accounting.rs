@@ -1,0 +1,125 @@
+//! Accounts for the debug registers of the program's threads, in memory shared with tiptoe: when a thread's events are
+//! opened or, if a thread inherits its events, by the thread itself before its own code ([`born`]). A thread that libc did
+//! not create is found at its first hit.
+//!
+//! A birth must not wait, and a signal handler must not either, because it may have interrupted a reservation. So what
+//! cannot be reserved at once is reserved by the agent's thread at its next look.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use tiptoe_breakpoint::{Accounting, Error, Geometry, Kind, Request, Target, Wait};
+use tiptoe_sys::raw::{self, gettid};
+use tiptoe_wire::hits::{AsyncRequest, Hits, Meeting};
+
+use super::events::EXECUTE;
+use super::{COUNT, CPUS, REGISTERS, hits, watched};
+use crate::shared::{self, Shared};
+
+/// Waits for a lock of the accounting, as tiptoe does.
+struct Futex;
+
+impl Wait for Futex {
+    const LOOKS: u32 = 100;
+
+    fn park(&self, word: &AtomicU64, seen: u64) {
+        let _ = raw::futex::wait_low(word, seen as u32, None);
+    }
+
+    fn unpark(&self, word: &AtomicU64) {
+        raw::futex::wake_low(word, 1);
+    }
+
+    fn now_ns(&self) -> u64 {
+        raw::monotonic_ns()
+    }
+}
+
+/// Releases the registers of ended threads, and reserves those that threads could not reserve without waiting.
+pub fn look(shared: &Shared, hits: &Hits) {
+    let pid = shared.pid.load(Relaxed); // constant within a session
+    hits.part(|tid, reserved| {
+        let is_gone = !raw::thread_alive(pid, tid);
+        if is_gone {
+            account(hits, tid, reserved, |accounts, request| {
+                accounts.release(request)
+            });
+        }
+        is_gone
+    });
+    let all = registers();
+    hits.make_up(all, |tid, reserved| {
+        reserved
+            | account(hits, tid, all & !reserved, |accounts, request| {
+                accounts.reserve(request)
+            })
+    });
+}
+
+/// Accounts for the calling thread, which is new, and inherited its registers.
+pub fn born() {
+    if let Some(shared) = shared::at_home()
+        && let Some(data) = shared.data()
+        && let Some(hits) = hits(&data)
+        && let Meeting::Full = meet(&hits, gettid())
+    {
+        hits.refuse();
+    }
+}
+
+/// Accounts for a thread's registers, unless that was done before. Returns whether it was not.
+pub fn is_new(hits: &Hits, tid: u32) -> bool {
+    matches!(meet(hits, tid), Meeting::New(()))
+}
+
+/// Accounts for a thread's registers without waiting, unless that was done before. A refusal needs no undo, because the
+/// kernel has given the thread its registers already.
+pub fn meet(hits: &Hits, tid: u32) -> Meeting<()> {
+    let all = registers();
+    hits.meet(tid).map(|thread| {
+        let reserved = account(hits, tid, all, |accounts, request| {
+            accounts.try_reserve(request)
+        });
+        thread.set_reserved(reserved);
+        if reserved != all {
+            hits.ask(AsyncRequest::Look);
+        }
+    })
+}
+
+/// Returns a bit for each register of a thread.
+fn registers() -> u8 {
+    (0..COUNT.load(Relaxed)).fold(0, |bits, number| bits | 1 << number)
+}
+
+type Accounts<'a> = Accounting<'a, Futex>;
+
+/// Reserves or releases these registers of a thread. Returns those for which that succeeded.
+fn account(
+    hits: &Hits,
+    tid: u32,
+    registers: u8,
+    act: impl Fn(&Accounts, &Request) -> Result<(), Error>,
+) -> u8 {
+    let words = hits.accounting();
+    let accounts = words.and_then(|words| {
+        let geometry = Geometry::of_process(CPUS.load(Relaxed))?;
+        Accounting::new(geometry, words.atomics(), &Futex)
+    });
+    let Some(accounts) = accounts else { return 0 };
+    let target = Target::Task {
+        task: tid.into(),
+        cpu: None,
+    };
+    let numbers = (0..REGISTERS).filter(|number| registers >> number & 1 != 0);
+    numbers.fold(0, |done, number| {
+        let is_code = watched(number).is_some_and(|watched| watched.access == EXECUTE);
+        let kind = if is_code {
+            Kind::Instruction
+        } else {
+            Kind::Data
+        };
+        let outcome = act(&accounts, &Request::new(target, kind, number as u64));
+        done | u8::from(outcome.is_ok()) << number
+    })
+}

@@ -51,7 +51,9 @@ const WRONG: &[&str] = &[
     "probe main --via kernel-task -- HOT",
     "probe main --budget 0 -- HOT",
     "probe main --budget 200% -- HOT",
-    "probe main --latency --count -- HOT",
+    "probe main --count -- HOT",
+    "lock --kernel sleep 1",
+    "lock -a sleep 1",
     "probe main --latency --slower 1 -- HOT",
     "probe main --slower 1ms -- HOT",
     "probe main --histograms -- HOT",
@@ -273,6 +275,16 @@ fn no_such_command() {
     refused(
         &["probe", "main", "--", "/nonexistent/program"],
         &["/nonexistent/program"],
+    );
+}
+
+/// Regression: only a whole name was looked for in the program's libraries.
+#[test]
+fn the_error_for_a_glob_names_the_libraries_that_match_it() {
+    let hot = target("hot");
+    refused(
+        &["probe", "*mallopt*", "--", hot.to_str().expect("text")],
+        &["no function matches", "there is `'libc.so.6:*mallopt*'`"],
     );
 }
 

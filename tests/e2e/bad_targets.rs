@@ -79,6 +79,22 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
+/// Regression: root of a user namespace, who holds cap_sys_ptrace there, was told to become root.
+#[test]
+fn the_capability_holds_in_a_user_namespace_only() {
+    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let mut inside = Command::new("unshare");
+    inside.args(["--user", "--map-root-user"]);
+    inside.arg(command().get_program()).args(["probe", "add"]);
+    let output = process::output(inside.args(["-p", &waiting.pid.to_string()]));
+    if String::from_utf8_lossy(&output.stderr).starts_with("unshare: ") {
+        return skipped("a user namespace", "this user may not create one");
+    }
+    let hint = "hint: cap_sys_ptrace is held in this user namespace only: run tiptoe outside of it (of the container)\n";
+    sentence(&output, &["no permission", hint]);
+    waiting.end();
+}
+
 /// A setuid program ignores LD_PRELOAD. It must not be started at all if the kernel may not count
 /// either; otherwise the kernel counts.
 #[test]

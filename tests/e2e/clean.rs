@@ -96,6 +96,29 @@ fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     all
 }
 
+/// Returns how long each step of the session took, a line each, and all of them.
+fn times(screen: &str) -> String {
+    let steps = screen.lines().filter_map(|line| line.strip_prefix("== "));
+    let steps = steps.map(|step| step.split_once(' ').expect("a time, and a step"));
+    let steps: Vec<(f64, &str)> = steps
+        .map(|(at, step)| (at.parse().expect("a time"), step))
+        .collect();
+    let mut text = String::new();
+    for pair in steps.windows(2) {
+        writeln!(text, "{:8.3} s  {}", pair[1].0 - pair[0].0, pair[0].1).expect("a string");
+    }
+    let (first, last) = (steps[0].0, steps[steps.len() - 1].0);
+    writeln!(text, "{:8.3} s  all", last - first).expect("a string");
+    text
+}
+
+#[test]
+fn the_times_of_steps_are_kept() {
+    let screen = "a\n== 10.5 install\nb\n== 12.0 doctor\n== 12.25 end\n";
+    let kept = "   1.500 s  install\n   0.250 s  doctor\n   1.750 s  all\n";
+    assert_eq!(times(screen), kept);
+}
+
 #[test]
 #[ignore = "nightly: needs what `make dist` makes, and installs a machine"]
 fn the_three_commands_work_on_a_new_machine_and_nothing_remains() {
@@ -122,7 +145,8 @@ fn the_three_commands_work_on_a_new_machine_and_nothing_remains() {
     session.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c"]);
     session.args([ENTER, "sh"]).arg(&lower).arg(&place);
     let screen = said(&mut session);
-    println!("{screen}");
+    let kept = root().join("target/new-machine-times");
+    fs::write(&kept, times(&screen)).expect("target is writable");
     for part in [
         "\nyou can: probe watch lock stat",
         "dictFind\n",

@@ -257,3 +257,39 @@ fn all_released_files_have_checksums() {
         assert!(name == "SHA256SUMS" || text.contains(&name), "{name}");
     }
 }
+
+/// The archive's folder has what the package installs, and works where it was unpacked.
+#[test]
+#[ignore = "nightly: needs what `make dist` makes"]
+fn the_tarball_is_unpacked_and_runs() {
+    let place = folder("tarball");
+    let mut tar = Command::new("tar");
+    said(
+        tar.arg("-xzf")
+            .arg(released(".tar.gz"))
+            .arg("-C")
+            .arg(&place),
+    );
+    let trees: Vec<_> = fs::read_dir(&place).expect("a folder").collect();
+    let [Ok(tree)] = &trees[..] else {
+        panic!("not one folder: {trees:?}");
+    };
+    let tree = tree.path();
+    for file in [
+        "LICENSE-MIT",
+        "LICENSE-APACHE",
+        "install.md",
+        "usr/share/man/man1/tiptoe-probe.1.gz",
+        "usr/share/bash-completion/completions/tiptoe",
+    ] {
+        assert!(tree.join(file).is_file(), "{file}");
+    }
+    let tiptoe = tree.join("usr/bin/tiptoe");
+    let mut probe = Command::new(&tiptoe);
+    probe.args(["probe", "add", "--budget", "off", "--json", "-o", "-", "--"]);
+    let text = said(probe.arg(target("hot")).args(["1", "1000"]));
+    let report = text.lines().rfind(|line| line.starts_with('{'));
+    let session = Report::parse(report.expect("a report")).value;
+    assert_eq!(session["events"][0]["via"], "agent", "{session:#}");
+    assert_eq!(session["events"][0]["count"], 1000, "{session:#}");
+}

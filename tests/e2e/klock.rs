@@ -303,6 +303,22 @@ fn the_whole_system_with_intervals() {
     assert_eq!(report.value["targets"], Value::Array(Vec::new()));
 }
 
+/// Regression: `-a sleep 5`, as perf's users type it, was refused.
+#[test]
+fn the_whole_system_while_a_command_runs() {
+    if !is_possible() {
+        return;
+    }
+    for (command, status) in [(&["false"][..], 1), (&["--", "sh", "-c", "exit 7"], 7)] {
+        let done = output(&[&["--kernel", "-a", "--json", "-o", "-"], command].concat());
+        assert_eq!(done.status.code(), Some(status), "{done:?}");
+        let text = String::from_utf8_lossy(&done.stdout);
+        let report = Report::parse(text.trim_end());
+        assert!(number(&report.value["cpus"]) > 0);
+        assert_eq!(report.value["targets"], Value::Array(Vec::new()));
+    }
+}
+
 #[test]
 fn impossible_requests_end_with_one_error_and_status_2() {
     for (options, said) in [

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{ExpectedCounts, Probe, Process, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, command, is_root, skipped, target};
 
 use crate::counts::check;
 
@@ -198,6 +198,24 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("thread-local storage"), "{notes}");
+}
+
+/// Regression: a count of 0 had no word of the calls in children that had ended before the first look at them.
+#[test]
+fn nothing_said_why_a_function_was_never_hit() {
+    let report = |options: &[&str]| {
+        let mut tiptoe = command();
+        tiptoe.args(["probe", "work"]).args(options);
+        let output = tiptoe.arg("--").arg(target("workers")).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let why = "note: workers:work was never hit: no such call was made in this time";
+    let said = report(&["--via", "agent"]);
+    let children = "; not traced: the 3 children that were started meanwhile";
+    assert!(said.contains(&(why.to_owned() + children)), "{said}");
 }
 
 /// Regression: a report that lacks the calls of a server's forked workers did not say so.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Probe, Run, go_target, skipped, target};
+use tiptoe_tests::{Probe, Run, command, go_target, skipped, target};
 
 #[test]
 fn overloads_are_counted_separately() {
@@ -103,6 +103,19 @@ fn names_of_go_with_a_single_colon_are_found() {
     }
 }
 
+/// Regression: a function without code of its own was said not to exist, without a reason.
+#[test]
+fn a_function_that_is_inlined_everywhere_is_said() {
+    let mut tiptoe = command();
+    tiptoe.args(["probe", "body", "--"]).arg(target("inlined"));
+    let output = tiptoe.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no function `body`"), "{said}");
+    let hint = "hint: the compiler inlined all calls of `body`, into `all`, `hot`\n";
+    assert!(said.contains(hint), "{said}");
+}
+
 /// Regression: 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
 #[test]
 fn places_where_a_function_is_inlined_are_noted() {
@@ -113,7 +126,7 @@ fn places_where_a_function_is_inlined_are_noted() {
         run.good().assert_exact(&run.expected());
         let event = run.good().event("hot").expect("the event");
         assert_eq!(
-            event["notes"][0], "1 inlined place is not counted",
+            event["notes"][0], "1 inlined place is not counted: in all",
             "{event:#}"
         );
         let other = run.good().event("all").expect("the event");

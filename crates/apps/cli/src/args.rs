@@ -10,11 +10,11 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
-use crate::bug::BugArgs;
+use crate::bug::{BUG_EXAMPLES, BugArgs};
 use crate::doctor::{DOCTOR_EXAMPLES, DoctorArgs};
-use crate::generate::GenerateArgs;
+use crate::generate::{GENERATE_EXAMPLES, GenerateArgs};
 use crate::latency::LatencyArgs;
-use crate::lock::{LOCK_BUDGET, LOCK_EXAMPLES, LOCK_HELP, LockArgs};
+use crate::lock::{LOCK_BUDGET, LOCK_EXAMPLES, LOCK_HELP, LOCK_VIA, LockArgs};
 use crate::stat::{STAT_EXAMPLES, STAT_HELP, StatArgs};
 use crate::values;
 use crate::version::VersionArgs;
@@ -38,7 +38,8 @@ const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n
 /// Low-overhead tracing that reports its own cost
 #[derive(Debug, Parser)]
 #[command(name = "tiptoe", version, disable_version_flag = true)]
-#[command(max_term_width = 100, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(max_term_width = 100, arg_required_else_help = true)]
+#[command(help_template = ORDER, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(flatten)]
     pub version: VersionArgs,
@@ -64,6 +65,7 @@ pub enum Command {
     #[command(mut_arg("all", |all| all.help("With --kernel: trace the whole system")))]
     #[command(mut_arg("interval", |interval| interval.help("With --kernel: print rates at this interval")))]
     #[command(mut_arg("budget", |budget| budget.long_help(LOCK_BUDGET)))]
+    #[command(mut_arg("via", |via| via.help(LOCK_VIA)))]
     Lock(Box<LockArgs>),
     /// Show which code and thread accesses a variable, and the values
     #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
@@ -72,6 +74,9 @@ pub enum Command {
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
         "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
+        // Addresses differ between processes.
+        "pids" => arg.help("Watch in this running process"),
+        "comm" => arg.help("Watch in the running process of this name"),
         _ => arg,
     }))]
     Watch(Box<WatchArgs>),
@@ -82,8 +87,10 @@ pub enum Command {
     #[command(help_template = ORDER, after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Write what a bug report needs into a folder, and nothing secret
+    #[command(help_template = ORDER, after_help = BUG_EXAMPLES)]
     Bug(BugArgs),
     /// Write man pages and shell completions, for packages
+    #[command(help_template = ORDER, after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
 }
 
@@ -163,12 +170,8 @@ pub struct ProbeArgs {
     #[arg(value_name = "SPEC", required = true)]
     pub specs: Vec<String>,
 
-    /// Count hits (the default)
-    #[arg(long)]
-    pub count: bool,
-
     /// Print each call: time, thread, two arguments
-    #[arg(long, conflicts_with_all = ["count", "latency"])]
+    #[arg(long, conflicts_with = "latency")]
     pub record: bool,
 
     /// Count only hits whose arguments match
@@ -295,7 +298,7 @@ pub struct Common {
     pub budget: Option<Budget>,
 
     /// Trace the whole system
-    #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
+    #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm"])]
     pub all: bool,
 
     /// Start this command and trace it
@@ -328,6 +331,24 @@ mod tests {
     fn clap_accepts_the_definition() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Regression: a row of a table of help was broken at the terminal's edge.
+    #[test]
+    fn rows_of_tables_fit_eighty_columns() {
+        use clap::CommandFactory;
+        let cli = Cli::command();
+        for command in cli.get_subcommands().chain([&cli]) {
+            let texts = [command.get_after_help(), command.get_after_long_help()];
+            for text in texts.into_iter().flatten().map(ToString::to_string) {
+                let is_row = |line: &&str| line.starts_with(' ');
+                let wide = text
+                    .lines()
+                    .filter(is_row)
+                    .find(|row| row.chars().count() > 80);
+                assert_eq!(wide, None, "{}", command.get_name());
+            }
+        }
     }
 
     #[test]
@@ -386,7 +407,7 @@ mod tests {
             "f -p 1 --via magic",
             "f -p 1 --budget 0",
             "f -p 1 --by colour",
-            "f -p 1 --latency --count",
+            "f -p 1 --count",
             "f -p 1 --latency --slower 1",
             "f -p 1 --latency --slower 0ms",
             "f -p 1 --interval 0",

@@ -18,6 +18,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::{doctor, terminal, version};
 
+pub const BUG_EXAMPLES: &str = "\
+Examples:
+  tiptoe bug                    write into the new folder tiptoe-bug
+  tiptoe bug /tmp/report        write into another new folder
+  tar czf bug.tgz tiptoe-bug    pack what was written, to send it";
+
 /// `tiptoe bug`.
 #[derive(Debug, Args)]
 pub struct BugArgs {

@@ -36,10 +36,10 @@ Examples:
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Instruments that must work here
+    /// Instruments that must work here: probe, watch, lock, stat
     ///
     /// The exit status is 1 if one of them does not work.
-    #[arg(value_name = "INSTRUMENT", value_enum)]
+    #[arg(value_name = "INSTRUMENT", value_enum, hide_possible_values = true)]
     pub needed: Vec<Instrument>,
 
     /// Enable what root can enable

@@ -88,6 +88,8 @@ fn two_lines(message: &str) -> (String, String) {
     let mut paragraphs = message.split("\n\n").map(words);
     let what = paragraphs.next().unwrap_or_default();
     let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
+    // Of several tips, which are in one paragraph, the first is the best.
+    let tip = tip.map(|tips| tips.split(" tip: ").next().unwrap_or_default().to_owned());
     let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
     let what = what.strip_prefix("error: ").unwrap_or(&what);
     // Replaces the standard library's message for a number that does not parse.

@@ -10,6 +10,12 @@ use clap_complete::Shell;
 use crate::args::Cli;
 use crate::failure::Failure;
 
+pub const GENERATE_EXAMPLES: &str = "\
+Examples:
+  tiptoe generate out                 write man pages and completions into out
+  man -l out/man/tiptoe-probe.1       read one of the man pages
+  source out/bash/tiptoe.bash         complete words in this bash";
+
 /// `tiptoe generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {

@@ -16,7 +16,7 @@ pub struct LatencyArgs {
     /// Time calls from entry to return
     ///
     /// The report has percentiles, and a line of blocks from short to long.
-    #[arg(long, conflicts_with = "count")]
+    #[arg(long)]
     pub latency: bool,
 
     /// Draw each event's histogram above the tables

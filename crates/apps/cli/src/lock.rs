@@ -2,6 +2,7 @@
 //!
 //! [`user`] traces the locks of programs, [`kernel`] those of the kernel.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -10,6 +11,7 @@ use tiptoe_event::Via;
 
 use crate::args::Common;
 use crate::failure::Failure;
+use crate::processes;
 
 mod kernel;
 mod user;
@@ -27,6 +29,8 @@ The share of the target's CPU time that tracing may take. Beyond it, some waits 
 chosen by chance, and the others only counted. off: no limit. The kernel times each wait that it \
 reports, so there is no limit for --kernel, --via kernel, and programs that the agent cannot enter.";
 
+pub const LOCK_VIA: &str = "What traces: agent, kernel or auto";
+
 pub const LOCK_HELP: &str = "\
 Examples:
   tiptoe lock -p 42                     which locks process 42 waits for
@@ -36,6 +40,7 @@ Examples:
   tiptoe lock --kernel -p 42            where process 42 waits in the kernel
   tiptoe lock --kernel --mmap -- CMD    only mmap_lock: page faults beside mmap
   tiptoe lock --kernel -a --by type     the whole system in a few rows
+  tiptoe lock --kernel -a sleep 5       the whole system while a command runs
   tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock
 
 Locks of programs: in the running program, libc is patched where a thread is about to wait for \
@@ -117,6 +122,10 @@ the cost in all processes); Linux 5.19, and BTF.";
 /// `tiptoe lock`.
 #[derive(Debug, Args)]
 pub struct LockArgs {
+    /// With -a: trace the system while this command runs, as `-- CMD` does
+    #[arg(value_name = "CMD", hide = true)]
+    pub meanwhile: Vec<OsString>,
+
     /// Time waits for the kernel's own locks
     #[arg(long)]
     pub kernel: bool,
@@ -135,11 +144,11 @@ pub struct LockArgs {
     #[arg(long)]
     pub every: bool,
 
-    /// Split by lock, callsite, thread, type or scope
+    /// Split by lock, callsite, thread, type, scope, …
     ///
     /// lock: each lock, the default. callsite: the code that takes the lock, with its callers; the default with
     /// --kernel. thread: each thread. type: type and mode only. scope: each scope that the program enters
-    /// (tiptoe-scope, tiptoe.h). Only with --kernel: process, and cgroup, by its path.
+    /// (tiptoe-scope, tiptoe.h). With --kernel also process: each process, and cgroup: each cgroup, by its path.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<LockByWord>,
 
@@ -222,6 +231,12 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
 /// Fails if an option would do nothing: an option that needs `--kernel`, without it, or an option of the agent, with
 /// it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
+    if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
+        let word = word.to_string_lossy();
+        processes::refuse_pid(&word, "option", &args.common.pids)?;
+        let what = format!("unexpected argument '{word}'");
+        return Err(Failure::new(what).hint("tiptoe lock --help"));
+    }
     refuse_budget(args)?;
     if args.kernel && args.force {
         let what = "--force does not go with --kernel: nothing enters the process";
@@ -263,11 +278,9 @@ mod tests {
             "--by colour",
             "-a -p 1",
             "-a --comm x",
-            "-a -- ls",
             "--now -p 1 --interval 1",
             "--now -p 1 --via kernel",
             "--now -p 1 --force",
-            "nonsense",
         ] {
             assert!(parse(line).is_err(), "{line:?}");
         }
@@ -284,6 +297,10 @@ mod tests {
                 "--force does not go with --via kernel",
             ),
             ("-a", "-a"),
+            ("-a -- ls", "-a"),
+            ("-a sleep 1", "-a"),
+            ("nonsense", "unexpected argument 'nonsense'"),
+            ("--kernel sleep 1", "unexpected argument 'sleep'"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
             ("--now -p 1 --budget 1%", "--budget does not go with --now"),
             (

@@ -30,7 +30,7 @@ pub const WATCH_VIA_LONG: &str = "\
 What watches: agent, kernel, kernel-task or auto
 
 agent: code in the target. kernel: breakpoints of all CPUs. kernel-task: breakpoints of each \
-thread. auto: the kernel where this user may, else the agent.";
+thread. auto, the default: the kernel where this user may, else the agent.";
 
 pub const WATCH_HELP: &str = "\
 Examples:
@@ -42,10 +42,11 @@ Examples:
                                              a always, the others in turn
 
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
-  stats.hits                 a member, by the program's debug information; if that is not
-                             here, the servers of $DEBUGINFOD_URLS are asked
-  table[3]->next             through a pointer, followed when that changes; watched
-                             from when it is set
+  stats.hits                 a member, by the program's debug information; if
+                             that is not here, the servers of $DEBUGINFOD_URLS
+                             are asked
+  table[3]->next             through a pointer, followed when that changes;
+                             watched from when it is set
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library

@@ -124,6 +124,7 @@ impl Tracing {
     /// Starts to watch the kernel's locks in the whole system, and returns at once.
     pub(crate) fn kernel_locks(watched: WaitSelection) -> Tracing {
         let request = LockRequest {
+            meanwhile: None,
             watched,
             target: None,
             by: None,

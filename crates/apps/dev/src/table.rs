@@ -84,30 +84,10 @@ const HEADS: [&str; 12] = [
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let cells: Vec<[String; HEADS.len()]> = self.rows.iter().map(TableRow::cells).collect();
-        let shown: Vec<usize> = (0..HEADS.len())
-            .filter(|&c| cells.iter().any(|row| !row[c].is_empty()))
-            .collect();
-        let width = |c: usize| {
-            cells
-                .iter()
-                .map(|row| row[c].chars().count())
-                .chain([HEADS[c].len()])
-                .max()
-        };
-        self.lines
-            .iter()
-            .try_for_each(|line| writeln!(f, "{line}"))?;
-        let mut line = |text: &dyn Fn(usize) -> String| {
-            let columns = shown
-                .iter()
-                .map(|&c| format!("{:<1$}", text(c), width(c).unwrap_or(0)));
-            writeln!(f, "{}", columns.collect::<Vec<_>>().join("  ").trim_end())
-        };
-        line(&|c| HEADS[c].to_owned())?;
-        for row in &cells {
-            line(&|c| row[c].clone())?;
-        }
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.cells().to_vec()).collect();
+        let table = tiptoe_report::table_lines(&HEADS, &rows);
+        let mut lines = self.lines.iter().chain(&table);
+        lines.try_for_each(|line| writeln!(f, "{line}"))?;
         self.notes
             .iter()
             .try_for_each(|note| writeln!(f, "note: {note}"))
@@ -353,7 +333,7 @@ mod tests {
         };
         assert_eq!(
             table.to_string(),
-            "case   depth  value\ncount  5      0.50 ns\nnote: x\n"
+            "case   depth    value\ncount      5  0.50 ns\nnote: x\n"
         );
     }
 

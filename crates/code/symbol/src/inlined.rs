@@ -1,17 +1,18 @@
-//! Counts how often each function was inlined: places that its probe misses.
+//! Finds where each function was inlined: places that its probe misses.
 
 use std::collections::HashMap;
 
 use gimli::constants as dw;
 use gimli::{
     Attribute, AttributeValue, DebugAddrBase, DebugLocListsBase, DebugRngListsBase,
-    DebugStrOffsetsBase, Dwarf, Unit, UnitHeader,
+    DebugStrOffsetsBase, Dwarf, Reader, Unit, UnitHeader,
 };
 use object::read::{Object as _, ObjectSection as _};
 
 use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
+use crate::demangle::demangle;
 use crate::elf;
 use crate::image::Image;
 use crate::inline::dwarf;
@@ -26,18 +27,41 @@ const MOST: u64 = 32 << 20;
 /// overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
+/// The most functions that are kept of those into which one was inlined.
+const MOST_NAMED: usize = 8;
+
+/// Where the compiler inlined a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InlinedPlaces {
+    /// The number of places.
+    pub count: u32,
+    /// The link-time addresses of the first functions that contain the places.
+    pub within: Vec<u64>,
+}
+
 /// The entry to which a function's copies refer: whether it is in the shared file, and its offset.
 type AbstractOrigin = (bool, usize);
 
 impl Image {
-    /// Returns in how many places each function was inlined, by its link-time address. Empty without debug
+    /// Returns the places where each function was inlined, by the function's link-time address. Empty without debug
     /// information, or with too much.
-    pub fn inlined_places(&self, bytes: &Content, source: &dyn DebugSource) -> HashMap<u64, u32> {
-        let mut found = InlineCounts::default();
-        each_unit(bytes, source, |dwarf, unit, budget| {
-            found.look_through(dwarf, unit, budget)
-        });
-        found.places()
+    pub fn inlined_places(
+        &self,
+        bytes: &Content,
+        source: &dyn DebugSource,
+    ) -> HashMap<u64, InlinedPlaces> {
+        InlineSearch::run(bytes, source, None).of_functions()
+    }
+
+    /// Returns the places where functions of this name, which have no code of their own, were inlined. `None` if there is
+    /// no such place, without debug information, or with too much.
+    pub fn inlined_everywhere(
+        &self,
+        name: &str,
+        bytes: &Content,
+        source: &dyn DebugSource,
+    ) -> Option<InlinedPlaces> {
+        InlineSearch::run(bytes, source, Some(name)).of_named()
     }
 }
 
@@ -115,6 +139,7 @@ pub(crate) fn open<'d>(
             (dw::DW_AT_low_pc, value) => low = Some(value),
             (_, AttributeValue::DebugAddrBase(base)) => unit.addr_base = base,
             (_, AttributeValue::DebugRngListsBase(base)) => unit.rnglists_base = base,
+            (_, AttributeValue::DebugStrOffsetsBase(base)) => unit.str_offsets_base = base,
             _ => {}
         }
     }
@@ -126,12 +151,30 @@ pub(crate) fn open<'d>(
 }
 
 #[derive(Default)]
-struct InlineCounts {
+struct InlineSearch<'n> {
     own: HashMap<AbstractOrigin, u64>,
-    inlined: HashMap<AbstractOrigin, u32>,
+    inlined: HashMap<AbstractOrigin, InlinedPlaces>,
+    /// The name to look for, and the entries that have it.
+    name: Option<&'n str>,
+    named: Vec<AbstractOrigin>,
 }
 
-impl InlineCounts {
+impl InlineSearch<'_> {
+    fn run<'n>(
+        bytes: &Content,
+        source: &dyn DebugSource,
+        name: Option<&'n str>,
+    ) -> InlineSearch<'n> {
+        let mut search = InlineSearch {
+            name,
+            ..InlineSearch::default()
+        };
+        each_unit(bytes, source, |dwarf, unit, budget| {
+            search.look_through(dwarf, unit, budget)
+        });
+        search
+    }
+
     fn look_through<'d>(
         &mut self,
         dwarf: &Dwarf<SectionPart<'d>>,
@@ -140,6 +183,7 @@ impl InlineCounts {
     ) -> Result<(), gimli::Error> {
         let mut entries = unit.entries_raw(None)?;
         let mut attributes: Vec<Attribute<SectionPart<'d>>> = Vec::new();
+        let mut enclosing = None;
         while !entries.is_empty() {
             let offset = entries.next_offset();
             let Some(abbreviation) = entries.read_abbreviation()? else {
@@ -161,23 +205,71 @@ impl InlineCounts {
             let origin = value(dw::DW_AT_abstract_origin).and_then(|at| referred(unit, &at));
             if tag == dw::DW_TAG_inlined_subroutine {
                 if let Some(origin) = origin {
-                    *self.inlined.entry(origin).or_default() += 1;
+                    self.inlined.entry(origin).or_default().add(enclosing);
                 }
                 continue;
             }
             let itself = || Some((false, offset.to_debug_info_offset(&unit.header)?.0));
-            if let (Some(origin), Some(start)) =
-                (origin.or_else(itself), start(dwarf, unit, budget, value)?)
-            {
-                self.own.insert(origin, start);
+            enclosing = start(dwarf, unit, budget, value)?;
+            let Some(origin) = origin.or_else(itself) else {
+                continue;
+            };
+            match enclosing {
+                Some(start) => drop(self.own.insert(origin, start)),
+                None if self.is_named(dwarf, unit, budget, value) => self.named.push(origin),
+                None => {}
             }
         }
         Ok(())
     }
 
-    fn places(self) -> HashMap<u64, u32> {
-        let count = |(origin, start)| Some((start, *self.inlined.get(&origin)?));
-        self.own.into_iter().filter_map(count).collect()
+    /// Returns whether a function's entry has the name: as the source has it, or its linker name, demangled or not.
+    fn is_named<'d>(
+        &self,
+        dwarf: &Dwarf<SectionPart<'d>>,
+        unit: &Unit<SectionPart<'d>>,
+        budget: &ReadBudget,
+        value: impl Fn(gimli::DwAt) -> Option<AttributeValue<SectionPart<'d>>>,
+    ) -> bool {
+        let Some(wanted) = self.name else {
+            return false;
+        };
+        let names = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
+        let mut names = names.filter_map(|name| {
+            let text = dwarf.attr_string(unit, value(name)?).ok()?;
+            budget.pay_bytes(text.len())?;
+            Some(text.to_string_lossy().ok()?.into_owned())
+        });
+        names.any(|name| name == wanted || demangle(&name).is_some_and(|it| it.bare == wanted))
+    }
+
+    fn of_functions(mut self) -> HashMap<u64, InlinedPlaces> {
+        let places = |(origin, start)| Some((start, self.inlined.remove(&origin)?));
+        self.own.into_iter().filter_map(places).collect()
+    }
+
+    fn of_named(mut self) -> Option<InlinedPlaces> {
+        let named = self.named.iter();
+        let without_code = named.filter(|origin| !self.own.contains_key(origin));
+        let places = without_code.filter_map(|origin| self.inlined.remove(origin));
+        places.reduce(|mut all, more| {
+            all.count = all.count.saturating_add(more.count);
+            let within = more.within.into_iter();
+            let new: Vec<u64> = within.filter(|start| !all.within.contains(start)).collect();
+            all.within.extend(new);
+            all.within.truncate(MOST_NAMED);
+            all
+        })
+    }
+}
+
+impl InlinedPlaces {
+    /// Adds a place inside the function that starts there.
+    fn add(&mut self, function: Option<u64>) {
+        self.count = self.count.saturating_add(1);
+        let new = function.filter(|start| !self.within.contains(start));
+        let has_room = self.within.len() < MOST_NAMED;
+        self.within.extend(new.filter(|_| has_room));
     }
 }
 

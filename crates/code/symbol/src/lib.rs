@@ -53,6 +53,7 @@ pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};
 pub use image::Image;
 pub use inline::{BudgetExceeded, Origin, Origins};
+pub use inlined::InlinedPlaces;
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 

@@ -259,7 +259,7 @@ fn found(sections: &[(&str, &[u8])]) -> [Option<u32>; 2] {
     let places = image.inlined_places(&file, &NoDebugFiles);
     [
         parameters.get(&START).map(|count| u32::from(*count)),
-        places.get(&START).copied(),
+        places.get(&START).map(|places| places.count),
     ]
 }
 

@@ -214,6 +214,23 @@ int main(int n, char **) {
         let image = Image::parse(&content, &source).expect("ELF");
         let places = image.inlined_places(&content, &source);
         let of = |name: &str| places.get(&image.find(name).expect(name)[0].address);
-        assert_eq!((of("partly"), of("never")), (Some(&2), None), "{places:?}");
+        let partly = of("partly").expect("places");
+        let mut within: Vec<_> = partly
+            .within
+            .iter()
+            .filter_map(|at| Some(image.function_containing(*at)?.display_name()))
+            .collect();
+        within.sort();
+        assert_eq!(
+            (partly.count, &within[..]),
+            (2, &["one".into(), "two".into()][..])
+        );
+        assert_eq!(of("never"), None, "{places:?}");
+        let everywhere = |name| image.inlined_everywhere(name, &content, &source);
+        let body = everywhere("body").expect("places");
+        assert_eq!(body.count, 3, "{body:?}");
+        for name in ["partly", "never", "absent"] {
+            assert_eq!(everywhere(name), None, "{name}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! tracepoints, and the BPF programs filter by process. Rows are read only at the end; an interval
 //! has only its number of waits.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use tiptoe_attach::Attached;
@@ -34,6 +35,8 @@ pub struct LockRequest {
     pub watched: WaitSelection,
     /// The processes that wait; `None` for the whole system.
     pub target: Option<RequestTarget>,
+    /// A command during which the whole system waits.
+    pub meanwhile: Option<Vec<OsString>>,
     /// The grouping of rows, besides the lock's type and mode. `None` is the call site without its
     /// callers.
     pub by: Option<LockBy>,
@@ -84,7 +87,13 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
 /// Returns the processes whose waits count. A command among them is held.
 fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
     match &request.target {
-        None => Ok(Targets::system()),
+        None => {
+            let command = request.meanwhile.as_deref().map(Attached::start_alone);
+            Ok(Targets {
+                meanwhile: command.transpose()?,
+                ..Targets::system()
+            })
+        }
         Some(RequestTarget::Pids(pids)) => Targets::running(pids).map_err(by_thread),
         Some(RequestTarget::Command(command)) => {
             let started = Attached::start_alone(command)?;

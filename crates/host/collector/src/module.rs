@@ -16,7 +16,8 @@ use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_price::own;
 use tiptoe_symbol::variable::Variables;
 use tiptoe_symbol::{
-    Content, DebugSource, Function, Image, NoDebugFiles, Origins, Table, section, unwind_table,
+    Content, DebugSource, Function, Image, InlinedPlaces, NoDebugFiles, Origins, Table, section,
+    unwind_table,
 };
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
@@ -49,7 +50,7 @@ pub struct Object {
 /// What debug information says of functions, by their link-time addresses, each read when it is first used.
 #[derive(Default)]
 struct DescribedFunctions {
-    inlined: OnceCell<HashMap<u64, u32>>,
+    inlined: OnceCell<HashMap<u64, InlinedPlaces>>,
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
@@ -221,20 +222,31 @@ impl Object {
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// Returns in how many places a function was inlined, according to debug information. A
+    /// Returns the places where a function was inlined, according to debug information; `None` if there is none. A
     /// library's separate debug file is not read, because the user waits, and to read a C library's
     /// takes longer than many programs run.
-    pub fn inlined_places(&self, function: &Function, is_program: bool) -> u32 {
-        let source: &dyn DebugSource = match is_program {
-            true => &self.source,
-            false => &NoDebugFiles,
-        };
+    pub fn inlined_places(&self, function: &Function, is_program: bool) -> Option<&InlinedPlaces> {
         let look = || {
             let content = self.content().unwrap_or_default();
-            self.image.inlined_places(&content, source)
+            self.image.inlined_places(&content, self.source(is_program))
         };
         let places = self.described.inlined.get_or_init(look);
-        places.get(&function.address).copied().unwrap_or(0)
+        places.get(&function.address)
+    }
+
+    /// Returns the places where functions of this name were inlined that have no code of their own, as
+    /// [`inlined_places`](Object::inlined_places) does.
+    pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
+        let content = self.content().unwrap_or_default();
+        let source = self.source(is_program);
+        self.image.inlined_everywhere(name, &content, source)
+    }
+
+    fn source(&self, is_program: bool) -> &dyn DebugSource {
+        match is_program {
+            true => &self.source,
+            false => &NoDebugFiles,
+        }
     }
 
     /// Returns how many registers for integers hold a function's parameters at its entry, if debug information says so

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use tiptoe_event::ShellWord;
 use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
-use tiptoe_session::{EventNote, FunctionNote, Note};
+use tiptoe_session::{FunctionNote, Note};
 use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
 
@@ -21,6 +21,7 @@ pub use followable::{Limit, Limits};
 mod deferred_specs;
 mod followable;
 mod gate;
+mod inlined;
 mod name;
 mod parameters;
 mod probe_position;
@@ -324,7 +325,7 @@ fn add(
         let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
-            notes: inlined(spec, module, &function).into_iter().collect(),
+            notes: inlined::note(spec, module, &function).into_iter().collect(),
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
@@ -361,16 +362,6 @@ fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bo
         .iter()
         .filter(|other| other.bias != module.bias && other.object.key == module.object.key);
     others.any(has) && !has(module)
-}
-
-/// Returns a remark that some calls were inlined and are not counted, if the function was requested
-/// by its name. A glob matches too many functions for such remarks.
-fn inlined(spec: &Spec, module: &Module, function: &Function) -> Option<Note> {
-    if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
-        return None;
-    }
-    let places = u64::from(module.object.inlined_places(function, module.is_program));
-    (places > 0).then(|| EventNote::Inlined { places }.into())
 }
 
 /// Returns why a function has only one of its two events, given the `kind` of the other.
@@ -416,7 +407,10 @@ fn not_found(
     error: &tiptoe_symbol::Error,
 ) -> Error {
     let error = Error::new(format!("{}: {error}", module.path.display()));
-    match elsewhere(spec, modules).or_else(|| incomplete(module)) {
+    let hint = elsewhere(spec, modules)
+        .or_else(|| inlined::everywhere(spec, module))
+        .or_else(|| incomplete(module));
+    match hint {
         Some(hint) => error.with_hint(hint),
         None => error,
     }
@@ -437,9 +431,11 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns a hint that names the modules with this function, because only the program was searched.
+/// Returns a hint that names the modules with this function, or with functions that match this glob, because only the
+/// program was searched.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
-    let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
+    let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
+    else {
         return None;
     };
     if modules.iter().any(|module| module.name == name) {

@@ -352,131 +352,31 @@ pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
     Some(&name[..=end])
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(width: usize, name: &str, remarks: &str, expected: &str) {
-        let mut grid = Grid::new(&["count", "cost"], "event".to_owned());
-        grid.add(
-            vec!["12".into(), String::new()],
-            name.into(),
-            remarks.into(),
-        );
-        let options = Options {
-            width: Some(width),
-            ..Options::default()
-        };
-        assert_eq!(grid.lines(&options)[1..].join("\n"), expected);
-    }
-
-    /// Remarks were cut, and the whole remark was only in the JSON.
-    #[test]
-    fn remarks_go_below_before_names_are_cut_in_the_middle() {
-        check(
-            40,
-            "shop::Basket::add(int)",
-            "",
-            "   12  shop::Basket::add(int)",
-        );
-        let also = "  (also shop::add)";
-        check(
-            47,
-            "shop::Basket::add(int)",
-            also,
-            "   12  shop::Basket::add(int)  (also shop::add)",
-        );
-        check(
-            40,
-            "shop::Basket::add(int)",
-            also,
-            "   12  shop::Basket::add(int)\n         (also shop::add)",
-        );
-        check(
-            24,
-            "shop::Basket::add(int)",
-            also,
-            "   12  shop::Ba…add(int)\n         (also\n         shop::add)",
-        );
-    }
-
-    /// Returns the lines of a table of locks, whose tails are the call sites.
-    fn two_locks(width: usize) -> Vec<String> {
-        let mut grid = Grid::new(&["total", "p50", "p99"], "lock".to_owned())
-            .with_words(&["type"])
-            .with_tail("mostly from")
-            .with_spare(&["p50"]);
-        for (name, kind) in [("cache_lock", "mutex"), ("lru_locks[3]", "rwlock")] {
-            grid.add_row(Cells {
-                cells: ["1.00s", "1us", "20us", kind].map(str::to_owned).to_vec(),
-                name: name.into(),
-                tail: "item_get+0x12".into(),
-                ..Cells::default()
-            });
-        }
-        let options = Options {
-            width: Some(width),
-            ..Options::default()
-        };
-        grid.lines(&options)
-    }
-
-    /// A table of locks was 110 columns wide, so that 80 columns cut off the locks' names.
-    #[test]
-    fn a_tail_goes_below_and_spare_columns_go_before_a_name_is_cut() {
-        let wide = [
-            "total  p50   p99  type    lock          mostly from",
-            "1.00s  1us  20us  mutex   cache_lock    item_get+0x12",
-            "1.00s  1us  20us  rwlock  lru_locks[3]  item_get+0x12",
-        ];
-        assert_eq!(two_locks(60), wide);
-        let narrow = [
-            "total  p50   p99  type    lock",
-            "1.00s  1us  20us  mutex   cache_lock",
-            "         mostly from item_get+0x12",
-            "1.00s  1us  20us  rwlock  lru_locks[3]",
-            "         mostly from item_get+0x12",
-        ];
-        assert_eq!(two_locks(40), narrow);
-        let narrower = [
-            "total   p99  type    lock",
-            "1.00s  20us  mutex   cache_lock",
-            "         mostly from item_g…+0x12",
-            "1.00s  20us  rwlock  lru_locks[3]",
-            "         mostly from item_g…+0x12",
-            "(p50: on a wider terminal, or",
-            " --json)",
-        ];
-        assert_eq!(two_locks(33), narrower);
-    }
-
-    #[test]
-    fn the_common_prefix_is_kind_and_binary() {
-        let common = |names: &[&'static str]| common_prefix(names.iter().copied());
-        assert_eq!(common(&["uprobe:a:f", "uprobe:a:ns::g"]), "uprobe:a:");
-        assert_eq!(common(&["uprobe:a:ns::f"]), "uprobe:a:");
-        assert_eq!(common(&["uprobe:a:f", "uprobe:b:f"]), "uprobe:");
-        assert_eq!(common(&["uprobe:a:f", "uretprobe:a:f"]), "");
-        assert_eq!(common(&["uprobe:prog:type:.eq.main.T"]), "uprobe:prog:");
-        assert_eq!(common(&[]), "");
-    }
-
-    #[test]
-    fn a_library_with_a_colon_in_its_name_was_cut_there() {
-        let common = |names: &[&'static str]| common_prefix(names.iter().copied());
-        let one = ["uprobe:a:b.so.1:f", "uprobe:a:b.so.1:ns::g"];
-        assert_eq!(common(&one), "uprobe:a:b.so.1:");
-        assert_eq!(common(&["uprobe:a:b.so:f", "uprobe:a:c.so:f"]), "uprobe:");
-        assert_eq!(binary_prefix("a:b.so:lock"), Some("a:b.so:"));
-        assert_eq!(binary_prefix("0x1000"), None);
-    }
-
-    #[test]
-    fn a_colon_inside_brackets_was_taken_for_a_binarys_end() {
-        assert_eq!(binary_prefix("f[abi:cxx11]"), None);
-        assert_eq!(binary_prefix("uprobe:a:f[abi:x]"), Some("uprobe:a:"));
-        assert_eq!(binary_prefix("uprobe:a:::f"), Some("uprobe:a:"));
-        // A function in a namespace that is named as a kind.
-        assert_eq!(common_prefix(["uprobe::f"].into_iter()), "");
-    }
+/// Returns the heading and the rows of a plain table, with two spaces between columns. Columns of numbers are aligned to the
+/// right, and columns without a cell are left out. Cells may be styled.
+pub fn table_lines(heads: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let heads: Vec<String> = heads.iter().map(|&head| head.to_owned()).collect();
+    let cells = |at: usize| rows.iter().map(move |row| row[at].as_str());
+    let is_number = |at: usize| {
+        let mut first = cells(at).map(|cell| cell.chars().next());
+        first.all(|first| first.is_none_or(|first| first.is_ascii_digit() || first == '-'))
+    };
+    let shown = (0..heads.len()).filter(|at| cells(*at).any(|cell| !cell.is_empty()));
+    let shown: Vec<(usize, usize, bool)> = shown
+        .map(|at| {
+            let widths = cells(at).chain([&*heads[at]]).map(columns);
+            (at, widths.max().unwrap_or_default(), is_number(at))
+        })
+        .collect();
+    let line = |row: &Vec<String>| {
+        let cells = shown.iter().map(|&(at, width, is_number)| match is_number {
+            true => right(&row[at], width),
+            false => left(&row[at], width),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    [&heads].into_iter().chain(rows).map(line).collect()
 }
+
+#[cfg(test)]
+mod tests;

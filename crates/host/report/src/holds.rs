@@ -16,7 +16,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let mut grid = Grid::new(&["total", "times", "p50", "p99", "max"], "held from".into())
         .with_words(&[HEAT])
         .with_legend(HEAT, heat.map(HeatScale::legend))
-        .with_spare(&["p50", HEAT]);
+        .with_spare(&["p50", HEAT, "p99", "max"]);
     for hold in shown {
         let total = match hold.is_at_least {
             true => format!(">={}", time(hold.total_ns as f64)),

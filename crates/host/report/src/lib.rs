@@ -40,6 +40,7 @@ use heat::HeatScale;
 pub use calls::{call, call_json};
 pub use columns::message;
 pub use cost::{above_budget, cost_line};
+pub use grid::table_lines;
 pub use interval::{interval, interval_json};
 pub use notes::{LiveNotes, note_sentences};
 pub use scopes::{

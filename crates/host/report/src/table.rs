@@ -28,7 +28,8 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut grid = Grid::new(
         &["count", "rate/s", "share", "cost", "via"],
         shared.heading(),
-    );
+    )
+    .with_spare(&["rate/s", "cost", "share"]);
     for event in &events[..shown] {
         add_event(&mut grid, event, &whole, session, &shared, options);
         add_parts(&mut grid, event, session, options);

@@ -5,10 +5,10 @@ mod made;
 
 use made::{LONG, SECOND, at, check_screen, check_width, event, session};
 use tiptoe_event::Ends;
-use tiptoe_report::{IntervalTable, Options, call, interval, scope_counts, text};
+use tiptoe_report::{IntervalTable, Options, access, call, interval, scope_counts, text};
 use tiptoe_session::{
-    Call, Count, CountPart, Counts, Event, Interval, Now, Records, Scope, ScopeCounts, Scopes,
-    Session, Stat, WaitingThread,
+    Access, Call, Count, CountPart, Counts, Event, Interval, Now, Records, Scope, ScopeCounts,
+    Scopes, Session, Stat, WaitingThread,
 };
 
 fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> WaitingThread {
@@ -276,10 +276,62 @@ fn stat_intervals(options: &Options) -> String {
     table.lines(&first, options) + &table.lines(&second, options) + &text(&stat(Some(2)), options)
 }
 
+/// Returns the lines of `watch --trace`.
+fn trace(options: &Options) -> String {
+    let one = |at_ns, at, old: &str, new: &str| Access {
+        at_ns,
+        tid: 4243,
+        comm: "worker 1",
+        variable: "shopd:shop::stats.orders",
+        at,
+        in_kernel: false,
+        old: old.to_owned(),
+        new: new.to_owned(),
+        racy: false,
+    };
+    let clear = "shopd:clear+0x4";
+    let accesses = [
+        one(24_445_313, clear, "502", "0"),
+        Access {
+            racy: true,
+            ..one(
+                1_024_445_313,
+                "shopd:shop::Basket::call(int)+0x468 (basket.cc:3532)",
+                "?",
+                "1",
+            )
+        },
+        Access {
+            in_kernel: true,
+            ..one(
+                1_924_445_313,
+                "libc.so.6:read+0x12",
+                "0x7fffffff12345678",
+                "2",
+            )
+        },
+    ];
+    accesses.map(|one| access(&one, options) + "\n").concat()
+}
+
+/// Returns the lines of `lock --kernel --interval`.
+fn kernel_intervals(options: &Options) -> String {
+    let one = |second: u64| Interval {
+        at_ns: second * SECOND,
+        duration_ns: SECOND,
+        counts: vec![CountPart::new("klock:*", 1_204 * second)],
+    };
+    [1, 2]
+        .map(|second| interval(&one(second), options) + "\n")
+        .concat()
+}
+
 /// A function that returns the text for a terminal of this width.
 type Screen = fn(&Options) -> String;
 
-const SCREENS: [(&str, Screen); 6] = [
+const SCREENS: [(&str, Screen); 8] = [
+    ("trace", trace),
+    ("kernel-interval", kernel_intervals),
     ("now", now),
     ("scopes", scopes),
     ("record", record),

@@ -283,7 +283,32 @@ fn stat() -> Session {
     }
 }
 
-fn screens() -> [(&'static str, Session); 8] {
+/// Returns the waits for kernel locks by thread.
+fn kernel_locks_by_thread() -> Session {
+    let mut session = kernel_locks();
+    let waits = session.waits.as_mut().expect("waits");
+    waits.by = "thread".into();
+    for (row, key) in waits
+        .rows
+        .iter_mut()
+        .zip(["worker (4243)", "worker (4244)"])
+    {
+        row.key = Some(key.into());
+        row.callers.clear();
+    }
+    session
+}
+
+/// Returns the waits for locks of a program by call site.
+fn locks_by_callsite() -> Session {
+    let mut session = locks();
+    let locks = session.locks.as_mut().expect("locks");
+    locks.by = "callsite".into();
+    locks.deadlocks.clear();
+    session
+}
+
+fn screens() -> [(&'static str, Session); 10] {
     [
         ("probe", probe(false)),
         ("latency", probe(true)),
@@ -291,6 +316,8 @@ fn screens() -> [(&'static str, Session); 8] {
         ("lock", locks()),
         ("hold", holds()),
         ("kernel", kernel_locks()),
+        ("kernel-by-thread", kernel_locks_by_thread()),
+        ("lock-by-callsite", locks_by_callsite()),
         ("watch", watch()),
         ("stat", stat()),
     ]
@@ -304,6 +331,17 @@ fn screens_of_80_columns_look_as_kept() {
             ..at(80)
         };
         check_screen(name, &text(&session, &options));
+    }
+}
+
+/// At 100 columns tables have columns that 80 columns leave out.
+#[test]
+fn screens_of_100_columns_look_as_kept() {
+    let wide = ["probe", "latency", "lock", "hold", "kernel", "watch"];
+    for (name, session) in screens() {
+        if wide.contains(&name) {
+            check_screen(&format!("{name}-100"), &text(&session, &at(100)));
+        }
     }
 }
 

@@ -56,6 +56,7 @@ redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
   500,000  250,000  25.0%  0.075%  kernel  call
         0        0   0.0%   0.00%   agent  never
 
+note: redis-server:never was never hit: no such call was made in this time
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
 ");
 }
@@ -96,6 +97,7 @@ not traced: 5
          0         0    0.0%   0.00%   agent  never
 
 warning: /lib/libc\\n.so.6 or its debug file is too large to be read whole: functions may be missing
+note: redis-server:never was never hit: no such call was made in this time
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
 ");
 }
@@ -144,6 +146,7 @@ redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
   500,000  in 1 more event (--top 0 shows all)
         0  in 1 event never hit
 
+note: redis-server:never was never hit: no such call was made in this time
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated
                  from 2000000 hits x 1.50 ns, calibrated on this machine)
 ",

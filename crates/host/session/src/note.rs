@@ -261,8 +261,8 @@ notes! {
         Plain SameName { functions: u64 };
         /// The function that the resolver of an indirect function (IFUNC) chose.
         Plain Selected { function: String };
-        /// The function's inlined copies are not counted.
-        Warning Inlined { places: u64 };
+        /// The function's inlined copies are not counted. `within` has the first functions that contain such a copy.
+        Warning Inlined { places: u64, within: Vec<String> };
         /// Threads had no room for all values of `--by`.
         Warning ValuesWithoutRoom;
         /// Each hit is a trap, because no jump fits.

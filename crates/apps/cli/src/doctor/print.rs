@@ -13,7 +13,7 @@ use super::{DoctorReport, ScanGaps};
 const WIDTH: usize = 80;
 /// The width of a check's result. Longer results are clipped in the table. If the thing is missing, the whole result is
 /// printed below the table.
-const RESULT_WIDTH: usize = WIDTH - 33;
+const RESULT_WIDTH: usize = WIDTH - 34;
 
 /// Returns the report, coloured with [`Options::color`].
 pub fn text(report: &DoctorReport, options: &Options) -> String {
@@ -67,15 +67,18 @@ fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
 }
 
 fn table(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
-    let heading = format!("{:<24} {:<5} FOUND", "CHECK", "STATE");
-    writeln!(out, "  {}", options.styled(TextRole::Heading, &heading))?;
-    for row in rows {
+    let cells = |row: &CheckResult| {
         let (state, role) = state(row.state);
-        let state = options.styled(role, &format!("{state:<5}"));
-        let (name, found) = (row.name, clip(&row.found, RESULT_WIDTH));
-        writeln!(out, "  {name:<24} {state} {found}")?;
-    }
-    Ok(())
+        let found = clip(&row.found, RESULT_WIDTH);
+        vec![row.name.to_owned(), options.styled(role, state), found]
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let lines = tiptoe_report::table_lines(&["CHECK", "STATE", "FOUND"], &rows);
+    let [heading, rows @ ..] = &lines[..] else {
+        return Ok(());
+    };
+    writeln!(out, "  {}", options.styled(TextRole::Heading, heading))?;
+    rows.iter().try_for_each(|row| writeln!(out, "  {row}"))
 }
 
 fn state(state: State) -> (&'static str, TextRole) {
@@ -206,7 +209,7 @@ mod tests {
             });
         let plain = text(&report, &Options::default());
         assert_eq!(parts.collect::<String>(), plain);
-        assert!(coloured.contains("\x1b[32mok   \x1b[0m"), "{coloured}");
+        assert!(coloured.contains("\x1b[32mok\x1b[0m"), "{coloured}");
     }
 
     fn check(name: &'static str, state: State, found: &str) -> CheckResult {
@@ -258,7 +261,7 @@ mod tests {
                 check(
                     "hardware PMU",
                     State::No,
-                    "this machine has none (perf_event_open: ENOENT)",
+                    "none (perf_event_open: ENOENT)",
                 ),
                 &[(Stat, "no cycles, instructions or cache misses")],
                 &Fix::Advice(pmu.into()),

@@ -18,9 +18,15 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(what).hint("leave out --via"));
     }
     let target = target(&args.common)?;
-    // The whole system has no command, so its output and signals are handled as those of running
-    // processes.
-    let outside = RequestTarget::Pids(Vec::new());
+    let meanwhile = match args.common.all {
+        true => [args.meanwhile, args.common.command.clone()].concat(),
+        false => Vec::new(),
+    };
+    // A command beside the whole system gets signals and the terminal as a traced one.
+    let outside = match meanwhile.is_empty() {
+        true => RequestTarget::Pids(Vec::new()),
+        false => RequestTarget::Command(meanwhile.clone()),
+    };
     let shape = target.as_ref().unwrap_or(&outside);
     let common = args.common;
     let (mut run, options) = InstrumentRun::begin(shape, &common, "wait", false)?;
@@ -31,6 +37,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
             _ => WaitSelection::Contended,
         },
         target,
+        meanwhile: (!meanwhile.is_empty()).then_some(meanwhile),
         by: args.by.map(by).transpose()?,
         options,
     };

@@ -28,7 +28,7 @@ pub fn text(report: &PlanReport) -> String {
         "error",
         "worst",
     ];
-    text += &table(head, events.collect());
+    text += &table(&head, events);
     text.push('\n');
     let policies = report.policies.iter().map(|row| policy_cells(row, report));
     let head = [
@@ -40,7 +40,7 @@ pub fn text(report: &PlanReport) -> String {
         "cost",
         "blind",
     ];
-    text += &table(head, policies.collect());
+    text += &table(&head, policies);
     text.push('\n');
     for row in report.events.iter().filter(|row| row.in_error > 0) {
         let what = match row.of {
@@ -84,6 +84,11 @@ pub fn text(report: &PlanReport) -> String {
     text
 }
 
+fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let rows: Vec<Vec<String>> = rows.collect();
+    tiptoe_report::table_lines(heads, &rows).join("\n") + "\n"
+}
+
 fn heading(report: &PlanReport) -> String {
     let of = match (report.cgroups, report.is_of_system) {
         (0, _) => "the system".to_owned(),
@@ -112,7 +117,7 @@ fn heading(report: &PlanReport) -> String {
     )
 }
 
-fn event_cells(row: &EventRow, how: &str) -> [String; 7] {
+fn event_cells(row: &EventRow, how: &str) -> Vec<String> {
     let of_cgroups = row.of == "cgroups";
     let one = |value| {
         if of_cgroups {
@@ -126,7 +131,7 @@ fn event_cells(row: &EventRow, how: &str) -> [String; 7] {
         (false, 0) => String::new(),
         (false, _) => "all of it".to_owned(),
     };
-    [
+    vec![
         row.event.clone(),
         match of_cgroups {
             true => format!("each cgroup{how}"),
@@ -144,7 +149,7 @@ fn event_cells(row: &EventRow, how: &str) -> [String; 7] {
     ]
 }
 
-fn policy_cells(row: &PolicyRow, report: &PlanReport) -> [String; 7] {
+fn policy_cells(row: &PolicyRow, report: &PlanReport) -> Vec<String> {
     let seconds = report.seconds * report.cpus as f64;
     let rate = |count: u64| format!("{:.0}", count as f64 / seconds);
     let words = match row.policy {
@@ -152,7 +157,7 @@ fn policy_cells(row: &PolicyRow, report: &PlanReport) -> [String; 7] {
         "changed" => "only what changes",
         _ => "nothing, but read",
     };
-    [
+    vec![
         words.to_owned(),
         rate(row.added),
         rate(row.deleted),
@@ -165,45 +170,4 @@ fn policy_cells(row: &PolicyRow, report: &PlanReport) -> [String; 7] {
 
 fn percent(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.digits$}%"))
-}
-
-/// Returns a table. A column is aligned to the right if all its cells are numbers, else to the
-/// left.
-fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
-    let head = head.map(str::to_owned);
-    let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .chain([&head])
-            .map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let is_number = |column: usize| {
-        let mut cells = rows.iter().map(|row| row[column].chars().next());
-        cells.all(|first| first.is_none_or(|first| first.is_ascii_digit() || first == '-'))
-    };
-    let mut text = String::new();
-    for row in [&head].into_iter().chain(&rows) {
-        let cell = |column: usize| match is_number(column) {
-            true => format!("{:>1$}", row[column], widths[column]),
-            false => format!("{:<1$}", row[column], widths[column]),
-        };
-        let cells: Vec<String> = (0..N).map(cell).collect();
-        text += cells.join("  ").trim_end();
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_aligned_left_and_numbers_right() {
-        let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
-        let text = table(["what", "n"], vec![row("a", "5%"), row("bcdefg", "-")]);
-        assert_eq!(text, "what     n\na       5%\nbcdefg   -\n");
-    }
 }

@@ -20,6 +20,7 @@ mod caps;
 mod tries;
 
 pub use caps::{Cap, CapSet, SETCAP, SETCAP_GRANTS};
+pub(super) use tries::in_first_user_namespace;
 pub use tries::{in_first_pid_namespace, is_linux, pid_namespace};
 
 /// The result of a trial.

@@ -5,7 +5,8 @@ use std::prelude::rust_2024::*;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::capabilities::SETCAP;
+use super::capabilities::{Cap, CapSet, SETCAP, in_first_user_namespace};
+use super::procfs::Process;
 
 /// The result of a question to the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -82,9 +83,26 @@ pub enum Error {
     },
 }
 
-/// Reading other processes needs the same user or a capability.
+/// Returns what would help this process to read another one.
 fn ptrace_hint() -> String {
-    format!("run as the user of that process, or `{SETCAP}`")
+    let own = Process::current().status().unwrap_or_default();
+    hint_of_reader(CapSet(own.cap_eff), in_first_user_namespace())
+}
+
+/// Returns what would help a process with these capabilities: to read another process it must be of the same user, or hold
+/// cap_sys_ptrace in that process's user namespace.
+fn hint_of_reader(held: CapSet, is_in_first_user_namespace: bool) -> String {
+    match (held.has(Cap::SysPtrace), is_in_first_user_namespace) {
+        (false, _) => format!("run as the user of that process, or `{SETCAP}`"),
+        (true, false) => {
+            "cap_sys_ptrace is held in this user namespace only: run tiptoe outside of it (of the container)"
+                .to_owned()
+        }
+        (true, true) => {
+            "cap_sys_ptrace is held, so a security module (LSM) or the kernel itself protects that process from all others"
+                .to_owned()
+        }
+    }
 }
 
 impl Error {
@@ -124,5 +142,33 @@ impl Error {
 
     pub(crate) fn malformed(what: impl Into<String>) -> Self {
         Self::Malformed { what: what.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: root, who holds the capability, was told to become root or to get the capability.
+    #[test]
+    fn a_capability_that_is_held_is_not_hinted_at() {
+        let held = CapSet(1 << (Cap::SysPtrace as u32));
+        for (held, is_first, said) in [
+            (CapSet(0), true, "run as the user of that process, or `"),
+            (CapSet(0), false, "run as the user of that process, or `"),
+            (
+                held,
+                false,
+                "cap_sys_ptrace is held in this user namespace only",
+            ),
+            (
+                held,
+                true,
+                "cap_sys_ptrace is held, so a security module (LSM)",
+            ),
+        ] {
+            let hint = hint_of_reader(held, is_first);
+            assert!(hint.starts_with(said), "{hint}");
+        }
     }
 }

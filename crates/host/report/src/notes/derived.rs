@@ -2,7 +2,10 @@
 //! session itself does not contain them.
 
 use tiptoe_session::Severity::{Plain, Warning};
-use tiptoe_session::{Dropped, Event, Locks, Now, Placement, Reservations, Session, Waits, Watch};
+use tiptoe_session::{
+    Dropped, Event, EventNote, FunctionNote, Locks, Note, Now, Placement, ProcessNote,
+    Reservations, Session, Waits, Watch,
+};
 
 use super::NoteLine;
 use crate::columns::joined;
@@ -13,6 +16,7 @@ use crate::{event_name, locks, printable};
 pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
     let mut notes = Vec::new();
     of_restrictions(session, &mut notes);
+    notes.extend(never_hit(session));
     of_calls(session, &mut notes);
     if let Some(waits) = &session.waits {
         of_waits(waits, &mut notes);
@@ -45,6 +49,60 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
             format!("only calls that took longer than {ns} are in the times and the histograms"),
         ));
     }
+}
+
+/// The most events without a hit that a note names beside events that were hit. More of them are a glob's.
+const FEW_IDLE: usize = 3;
+
+/// Returns the note that says why events may have no hit; `None` if all were hit, or another note says why not.
+fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
+    let is_idle = |event: &&Event| event.count == 0 && event.lost == 0;
+    let idle: Vec<&Event> = session.events.iter().filter(is_idle).collect();
+    let is_glob = idle.len() > FEW_IDLE && idle.len() < session.events.len();
+    // Other instruments have tables of their own.
+    let is_probe = session.stat.is_none()
+        && session.scopes.is_none()
+        && session.waits.is_none()
+        && session.watch.is_none()
+        && session.locks.is_none();
+    if !is_probe || idle.is_empty() || is_glob || session.notes.iter().any(explains_no_hit) {
+        return None;
+    }
+    let what = match &idle[..] {
+        [event] => format!("{} was", joined(&event_name(&event.event))),
+        some => format!("{} were", counted(some.len() as u64, "event")),
+    };
+    let is_inlined = |note: &Note| matches!(note, Note::Event(EventNote::Inlined { .. }));
+    let mut notes = idle.iter().flat_map(|event| &event.notes);
+    let inlined = notes.any(is_inlined).then(|| "inlined copies".to_owned());
+    let children = match session.cost.forks.map_or(0, |forks| forks.count) {
+        0 => None,
+        1 => Some("the child that was started meanwhile".to_owned()),
+        some => Some(format!(
+            "the {} children that were started meanwhile",
+            grouped(some)
+        )),
+    };
+    let untraced: Vec<String> = inlined.into_iter().chain(children).collect();
+    let untraced = match untraced[..] {
+        [] => String::new(),
+        _ => format!("; not traced: {}", untraced.join(", ")),
+    };
+    let text = format!("{what} never hit: no such call was made in this time{untraced}");
+    Some(NoteLine::new(Plain, text))
+}
+
+/// Returns whether a note already says why nothing was counted.
+fn explains_no_hit(note: &Note) -> bool {
+    matches!(
+        note,
+        Note::Process(
+            ProcessNote::EndedInDelay
+                | ProcessNote::TraceEnded { .. }
+                | ProcessNote::BrokenOff { .. }
+                | ProcessNote::FunctionsMissing { .. }
+        ) | Note::Function(FunctionNote::NeverCalled { .. })
+    )
 }
 
 /// Adds a note for each way in which calls have no return, or no record.

@@ -5,13 +5,15 @@
 
 use tiptoe_event::ShellWord;
 use tiptoe_session::{
-    CgroupFault, EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, Process,
-    ProcessNote, ScopeNote, StatNote, VariableEnd, WatchNote,
+    EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, Process, ProcessNote, ScopeNote,
 };
 
 use super::signals::signal_name;
 use crate::number::counted;
 use crate::{cost, printable};
+
+mod stat;
+mod watch;
 
 /// The most items of a list that a sentence names.
 const FEW: usize = 8;
@@ -29,8 +31,8 @@ pub(crate) fn sentence(note: &Note) -> String {
         Note::Kernel(note) => of_kernel(note),
         Note::Scope(note) => of_scope(note),
         Note::Lock(note) => of_lock(note),
-        Note::Stat(note) => of_stat(note),
-        Note::Watch(note) => of_watch(note),
+        Note::Stat(note) => stat::sentence(note),
+        Note::Watch(note) => watch::sentence(note),
         Note::Event(note) => of_event(note),
     })
 }
@@ -295,168 +297,24 @@ fn of_lock(note: &LockNote) -> String {
     }
 }
 
-fn of_stat(note: &StatNote) -> String {
-    match note {
-        StatNote::CgroupsByEvents { why } => format!(
-            "{why}: each cgroup has events of its own, and the cost excludes rescheduling them at switches; cgroups \
-             that are created later are not counted"
-        ),
-        StatNote::CgroupsByFiles { why } => format!(
-            "{why}: the counts are from the files of cgroups (cpu.stat, memory.stat); cgroups that are created later \
-             are not counted"
-        ),
-        StatNote::UnmatchedPatterns { patterns } => {
-            let patterns = patterns.iter().map(|pattern| format!("'{pattern}'"));
-            let patterns = patterns.collect::<Vec<_>>().join(" or ");
-            format!("no cgroup ever matched {patterns}")
-        }
-        StatNote::Forgotten { cgroups } => format!(
-            "{cgroups} removed cgroups are not listed any more: their counts are in the cgroups that contained them"
-        ),
-        StatNote::Amiss { what, count } => format!("{count} {}", fault(*what)),
-        StatNote::HitCostUnknown { tracepoint } => format!(
-            "the cost excludes hits of tracepoints: without {tracepoint} the cost of a hit cannot be measured"
-        ),
-        StatNote::SwitchCostUnknown => {
-            "the cost of a switch could not be measured: the reported cost is too low".to_owned()
-        }
-    }
-}
-
-fn fault(what: CgroupFault) -> &'static str {
-    match what {
-        CgroupFault::UnknownTasks => {
-            "switches from unknown tasks: the first counts of these tasks are missing"
-        }
-        CgroupFault::UnreportedSwitches => {
-            "switches that the kernel did not report: counts of events there may be charged to another cgroup"
-        }
-        CgroupFault::UnreportedTasks => {
-            "switches of tasks that the kernel did not report: the counts of these tasks are missing"
-        }
-        CgroupFault::SurplusSwitches => {
-            "reported switches that the system did not make: counts may be too high"
-        }
-        CgroupFault::UnreportedEnds => {
-            "ends of tasks that the kernel did not report: the last counts of these tasks are missing"
-        }
-        CgroupFault::MissedSwitches => {
-            "switches at which the kernel ran no program: the counts until then are charged late"
-        }
-        CgroupFault::MovedTasks => {
-            "switches from tasks that had been moved to another cgroup while they ran: their first counts there are \
-             in the previous cgroup"
-        }
-        CgroupFault::NoRoomForCgroup => {
-            "switches to cgroups for which there was no room: only the system's counts include them"
-        }
-        CgroupFault::UnreadEvents => "events could not be read on a CPU: their counts are too low",
-        CgroupFault::NoRoomForChange => {
-            "reports of created cgroups, moved tasks or removed cgroups found no room: names may be missing"
-        }
-    }
-}
-
-fn of_watch(note: &WatchNote) -> String {
-    match note {
-        WatchNote::Exec { process, after_ns } => format!(
-            "{} called exec after {}: the watch ended",
-            whose(process), seconds(*after_ns, 1)
-        ),
-        WatchNote::PointersSet { variable, after_ns } => format!(
-            "`{variable}` is watched since {}, when its pointers were set: earlier accesses are missing",
-            seconds(*after_ns, 3)
-        ),
-        WatchNote::Moved {
-            variable,
-            from,
-            to,
-            after_ns,
-        } => format!(
-            "`{variable}` is at {to:#x} since {}, and was at {from:#x}: the watch follows its pointers",
-            seconds(*after_ns, 1)
-        ),
-        WatchNote::PointersLost {
-            variable,
-            address,
-            after_ns,
-        } => format!(
-            "the pointers of `{variable}` lead to no memory since {}: the watch stays at {address:#x} until they do",
-            seconds(*after_ns, 1)
-        ),
-        WatchNote::NeverFound { variable } => format!(
-            "nothing was counted of `{variable}`: its pointers led to no memory until the end"
-        ),
-        WatchNote::SameAddress { variable, other } => format!(
-            "the pointers of `{variable}` led to the address of `{other}`: accesses there count only for `{other}`"
-        ),
-        WatchNote::MovedTimes { variable, times } => {
-            let times = match times {
-                1 => "once".to_owned(),
-                times => format!("{times} times"),
-            };
-            format!(
-                "`{variable}` moved {times}, because its pointers changed: accesses before tiptoe saw each change are \
-                 missing"
-            )
-        }
-        WatchNote::Ended {
-            variable,
-            cause,
-            after_ns,
-        } => {
-            let why = match cause {
-                VariableEnd::Thread => "its thread ended",
-                VariableEnd::Unmapped => "it was unmapped",
-            };
-            format!("the watch of `{variable}` ended after {}: {why}", seconds(*after_ns, 1))
-        }
-        WatchNote::StackReused { variable, seen_ns } => format!(
-            "`{variable}` was accessed by other threads after {}, when its thread was last seen: the memory may have \
-             been reused for a variable of another thread",
-            seconds(*seen_ns, 2)
-        ),
-        WatchNote::Freed {
-            variable,
-            function,
-            after_ns,
-        } => format!(
-            "`{variable}` was accessed by `{function}` after {}: an allocator took back or handed out memory there, \
-             so later accesses may be to another object",
-            seconds(*after_ns, 1)
-        ),
-        WatchNote::Shared { variable } => format!(
-            "`{variable}` is in memory that other processes may share: their stores are not seen, and old values are \
-             those that this process left"
-        ),
-        WatchNote::MovedToThreads => {
-            "other processes hit the same addresses: the watch moved from all CPUs to the threads of its process; \
-             accesses during the move were missed"
-                .to_owned()
-        }
-        WatchNote::RestedForOthers { windows, why } => format!(
-            "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
-            why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
-        ),
-        WatchNote::SourcesUnread { file } => format!(
-            "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
-        ),
-        WatchNote::NotAccounted { threads } => format!(
-            "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
-            counted(*threads, "thread")
-        ),
-    }
-}
-
 fn of_event(note: &EventNote) -> String {
     match note {
         EventNote::SameName { functions } => format!("{functions} functions of this name"),
         EventNote::Selected { function } => format!("selected {function}"),
-        EventNote::Inlined { places: 1 } => "1 inlined place is not counted".to_owned(),
-        EventNote::Inlined { places } => format!("{places} inlined places are not counted"),
+        EventNote::Inlined { places, within } => inlined(*places, within),
         EventNote::ValuesWithoutRoom => "more values than threads have room for".to_owned(),
         EventNote::Trap => "trap: no jump fits there".to_owned(),
     }
+}
+
+fn inlined(places: u64, within: &[String]) -> String {
+    let verb = if places == 1 { "is" } else { "are" };
+    let places = counted(places, "inlined place");
+    let within = match within {
+        [] => String::new(),
+        within => format!(": in {}", few(within, FEW_EVENTS)),
+    };
+    format!("{places} {verb} not counted{within}")
 }
 
 /// Returns a process as the subject of a sentence.

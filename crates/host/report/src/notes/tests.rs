@@ -1,5 +1,6 @@
 use tiptoe_session::{
-    CgroupFault, FunctionNote, KernelNote, LockNote, Locks, Process, ProcessNote, StatNote,
+    CgroupFault, Event, EventNote, FunctionNote, KernelNote, LockNote, Locks, Process, ProcessNote,
+    StatNote, Via,
 };
 
 use super::*;
@@ -61,6 +62,45 @@ fn many_notes_of_one_kind_are_folded_and_warnings_are_first() {
         1 + 4,
         "one more is no shorter"
     );
+}
+
+/// Regression: a count of 0 did not say why.
+#[test]
+fn events_without_a_hit_say_why() {
+    let event = |name: &str, count| {
+        let reading = tiptoe_event::Reading {
+            count,
+            ..Default::default()
+        };
+        Event::new(format!("uprobe:a:{name}"), Via::Agent, reading)
+    };
+    let mut session = Session {
+        events: vec![event("f", 0), event("g", 3)],
+        ..Session::default()
+    };
+    let why = "never hit: no such call was made in this time";
+    let of_f = format!("note: a:f was {why}");
+    let options = Options::default();
+    assert_eq!(lines(&session, &options), [of_f.as_str()]);
+    let (places, within) = (2, vec!["main".to_owned()]);
+    session.events[0].notes = vec![EventNote::Inlined { places, within }.into()];
+    let ns = tiptoe_event::Cost::default();
+    session.cost.add_forks(1, ns, 0);
+    let untraced = "; not traced: inlined copies, the child that was started meanwhile";
+    assert_eq!(lines(&session, &options), [of_f.clone() + untraced]);
+    session.events.push(event("h", 0));
+    let both = format!("note: 2 events were {why}{untraced}");
+    assert_eq!(lines(&session, &options), [both]);
+    // A glob's events without a hit are a row of the table.
+    session.events.extend(["i", "j"].map(|name| event(name, 0)));
+    assert!(lines(&session, &options).is_empty());
+    session.events.remove(1);
+    assert_eq!(lines(&session, &options).len(), 1);
+    session.stat = Some(tiptoe_session::Stat::default());
+    assert!(lines(&session, &options).is_empty(), "counts are no calls");
+    session.stat = None;
+    session.notes.push(ProcessNote::EndedInDelay.into());
+    assert_eq!(lines(&session, &options).len(), 1, "it says why itself");
 }
 
 #[test]

@@ -26,7 +26,7 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Returns whether our capabilities apply to all processes, not only in a user namespace.
-pub(super) fn in_first_user_namespace() -> bool {
+pub(in crate::host) fn in_first_user_namespace() -> bool {
     fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == FIRST_USER_NAMESPACE)
 }
 

@@ -1,0 +1,43 @@
+//! What the user must know of functions that the compiler inlined: a probe misses these places.
+
+use tiptoe_event::spec::{Function as FunctionSpec, Spec};
+use tiptoe_session::{EventNote, Note};
+use tiptoe_symbol::{Function, InlinedPlaces};
+
+use super::spec_word;
+use crate::module::Module;
+
+/// Returns a remark that some calls were inlined and are not counted, if the function was requested
+/// by its name. A glob matches too many functions for such remarks.
+pub(super) fn note(spec: &Spec, module: &Module, function: &Function) -> Option<Note> {
+    if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
+        return None;
+    }
+    let found = module.object.inlined_places(function, module.is_program)?;
+    let (places, within) = (u64::from(found.count), names(module, found));
+    Some(EventNote::Inlined { places, within }.into())
+}
+
+/// Returns a hint for a function without code of its own: its calls are inlined into these functions.
+pub(super) fn everywhere(spec: &Spec, module: &Module) -> Option<String> {
+    let FunctionSpec::Name(name) = spec.function else {
+        return None;
+    };
+    let found = module.object.inlined_everywhere(name, module.is_program)?;
+    let word = |name: &String| match module.is_program {
+        true => format!("`{name}`"),
+        false => spec_word(&module.name, name),
+    };
+    let within: Vec<String> = names(module, &found).iter().map(word).collect();
+    let what = format!("the compiler inlined all calls of `{name}`");
+    Some(match within[..] {
+        [] => what,
+        _ => format!("{what}, into {}", within.join(", ")),
+    })
+}
+
+fn names(module: &Module, places: &InlinedPlaces) -> Vec<String> {
+    let functions = places.within.iter();
+    let functions = functions.filter_map(|at| module.object.image.function_containing(*at));
+    functions.map(|it| it.display_name().into_owned()).collect()
+}

@@ -117,3 +117,152 @@ impl Turns {
         self.rotation.ran_ns(variable, until.as_nanos() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use tiptoe_attach::Attached;
+    use tiptoe_event::{Cost, Via};
+    use tiptoe_kernel::watchpoints::{Access, Hits, Watchpoint, Window};
+    use tiptoe_session::{Call, EndCause, Interval, Note, Reservations};
+
+    use super::super::breakpoints::BreakpointReport;
+    use super::super::{Run, WatchRequest, variables};
+    use super::*;
+    use crate::drive::{Instrument, RunClock, RunOptions, Turn};
+    use crate::module::Cache;
+    use crate::request::{Budget, Observer, RequestTarget};
+
+    /// Breakpoints whose reads take time.
+    struct Slow {
+        clock: RunClock,
+        read_until: Rc<Cell<Duration>>,
+    }
+
+    impl Breakpoints for Slow {
+        fn allowance(&mut self) -> Option<u64> {
+            None
+        }
+
+        fn supply_initial_rules(&mut self, _: &Target, _: &[WatchedVariable]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn start(&mut self, _: &Targets, _: &Target) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn poll(&mut self, _: &Targets, _: &mut Target, now: Duration) -> Result<Duration, Error> {
+            while self.clock.elapsed() <= now {}
+            self.read_until.set(self.clock.elapsed());
+            Ok(Duration::MAX)
+        }
+
+        fn refresh(&mut self, at: &Targets) -> Result<Window, Error> {
+            self.window(at)
+        }
+
+        fn window(&mut self, _: &Targets) -> Result<Window, Error> {
+            Ok(Window::default())
+        }
+
+        fn serve(
+            &mut self,
+            _: usize,
+            _: usize,
+            _: &Watchpoint,
+            at: &Targets,
+            _: &Target,
+        ) -> Result<Window, Error> {
+            self.window(at)
+        }
+
+        fn take_accesses(&mut self) -> Vec<Access> {
+            Vec::new()
+        }
+
+        fn hits(&mut self, _: u32) -> Result<Hits, Error> {
+            Ok(Hits::default())
+        }
+
+        fn hit_cost(&mut self) -> Result<Cost, Error> {
+            Ok(Cost::default())
+        }
+
+        fn ended_by(&mut self, _: &Targets) -> Option<EndCause> {
+            None
+        }
+
+        fn stop(&mut self, _: &Targets, _: &mut Target) {}
+
+        fn reservations(&mut self, _: &Targets) -> Result<Vec<Reservations>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn report(&mut self, _: &Targets) -> Result<BreakpointReport, Error> {
+            unreachable!("the run does not end")
+        }
+    }
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn interval(&mut self, _: &Interval) {}
+        fn calls(&mut self, _: &[Call<'_>]) {}
+        fn note(&mut self, _: &Note) {}
+    }
+
+    /// A turn's time was read before the hits of the former variable were, so the next variable was credited with the
+    /// time of these reads.
+    #[test]
+    fn a_variable_is_credited_only_since_it_has_a_register() {
+        static WATCHED: [u64; 2] = [0; 2];
+        let attached = Attached::to(std::process::id()).expect("this process");
+        let target = Target::of(&attached, Cache::default()).expect("its memory");
+        let texts = WATCHED
+            .each_ref()
+            .map(|word| format!("{:p}:8:w", &raw const *word));
+        let parsed = variables::parse_all(&texts).expect("addresses");
+        let variables = target.find(&parsed, None).expect("mapped");
+        let request = WatchRequest {
+            agent: &[],
+            variables: texts.to_vec(),
+            target: RequestTarget::Pids(vec![attached.process.pid()]),
+            thread: None,
+            by_thread: false,
+            only_changed: false,
+            trace: false,
+            when: None,
+            all_slots: false,
+            rotate: None,
+            via: Via::Kernel,
+            stats: false,
+            budget: Budget::Off,
+            options: RunOptions::default(),
+        };
+        let turns = Turns {
+            rotation: Rotation::new(&[false; 2], 1, 0).expect("none is pinned"),
+            each: Some(Duration::ZERO),
+            next: None,
+        };
+        let (clock, read_until) = (RunClock::start(), Rc::new(Cell::default()));
+        let form = Slow {
+            clock,
+            read_until: Rc::clone(&read_until),
+        };
+        let mut run = Run::new(&request, target, variables, Box::new(form), None, turns);
+        let mut at = Targets::of(vec![attached]);
+        run.start(&mut at).expect("started");
+        let observer = &mut Silent;
+        run.poll(Turn {
+            at: &mut at,
+            clock,
+            observer,
+        })
+        .expect("a turn");
+        assert_eq!(run.turns.serving(), [1]);
+        assert_eq!(run.turns.watched_ns(1, read_until.get()), 0);
+    }
+}

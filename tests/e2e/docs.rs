@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
@@ -58,21 +59,33 @@ const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 /// The options that end an endless command in this test.
 const END: &str = "--duration 0.1";
 
-struct PageCommand {
-    page: String,
-    line: String,
+struct Page {
+    name: String,
+    text: String,
 }
 
-/// Returns the pages: README and those of the book.
-fn pages() -> Vec<PathBuf> {
+/// README and the pages of the book.
+static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
     let book = fs::read_dir(root().join("docs/src")).expect("the book");
     let book = book.map(|entry| entry.expect("an entry").path());
-    let mut pages: Vec<PathBuf> = book
-        .filter(|path| path.extension().is_some_and(|end| end == "md"))
-        .collect();
-    pages.push(root().join("README.md"));
-    pages.sort();
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
+    let paths = book.filter(is_page).chain([root().join("README.md")]);
+    let page = |path: PathBuf| Page {
+        name: path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned(),
+        text: fs::read_to_string(&path).expect("a page"),
+    };
+    let mut pages: Vec<Page> = paths.map(page).collect();
+    pages.sort_by(|one, other| one.name.cmp(&other.name));
     pages
+});
+
+struct PageCommand {
+    page: &'static str,
+    line: String,
 }
 
 /// Returns each line in a block of a page, with the block's language.
@@ -104,16 +117,11 @@ fn command_in(language: &str, line: &str) -> Option<String> {
 /// Returns all commands, each once.
 fn documented() -> Vec<PageCommand> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
-    for path in pages() {
-        let text = fs::read_to_string(&path).expect("a page");
-        let lines = lines_in_blocks(&text).into_iter();
+    for page in &*PAGES {
+        let lines = lines_in_blocks(&page.text).into_iter();
         for line in lines.filter_map(|(language, line)| command_in(language, line)) {
             if seen.insert(line.clone()) {
-                let page = path
-                    .file_name()
-                    .expect("a name")
-                    .to_string_lossy()
-                    .into_owned();
+                let page = &page.name;
                 all.push(PageCommand { page, line });
             }
         }
@@ -122,19 +130,16 @@ fn documented() -> Vec<PageCommand> {
 }
 
 /// Returns the outputs of a command that pages show, each with its page.
-fn shown(command: &str) -> Vec<(PathBuf, String)> {
-    let of_page = |path: PathBuf| {
-        let text = fs::read_to_string(&path).expect("a page");
-        let blocks = text.split("```console\n").skip(1);
+fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_page = move |page: &'static Page| {
+        let blocks = page.text.split("```console\n").skip(1);
         let blocks = blocks.filter_map(|rest| rest.split("\n```").next()?.split_once('\n'));
-        let ours =
-            blocks.filter(|(line, _)| command_in("console", line).as_deref() == Some(command));
-        let outputs: Vec<_> = ours
-            .map(|(_, shown)| (path.clone(), shown.to_owned()))
-            .collect();
-        outputs
+        let ours = move |(line, _): &(&str, &str)| {
+            command_in("console", line).is_some_and(|line| line == command)
+        };
+        blocks.filter(ours).map(|(_, shown)| (&*page.name, shown))
     };
-    pages().into_iter().flat_map(of_page).collect()
+    PAGES.iter().flat_map(of_page)
 }
 
 /// The line at which pages leave out lines of an output.
@@ -165,13 +170,13 @@ fn stale(command: &str, printed: &Output) -> Vec<String> {
         .iter()
         .filter(|text| text.contains("cost of tracing"));
     let today = closing(reports.next().expect("a report"));
-    let is_stale = |(_, report): &(PathBuf, String)| match report.contains(CUT) {
+    let is_stale = |(_, report): &(&str, &str)| match report.contains(CUT) {
         true => !closing(report).is_subset(&today),
         false => closing(report) != today,
     };
-    let stale = shown(command).into_iter().filter(is_stale);
-    let line = |(page, report): (PathBuf, String)| {
-        let (page, closing) = (page.display(), closing(&report));
+    let stale = shown(command).filter(is_stale);
+    let line = |(page, report): (&str, &str)| {
+        let closing = closing(report);
         format!("{page}: {command}\n  ends with {closing:?}, not {today:?}")
     };
     stale.map(line).collect()
@@ -193,22 +198,13 @@ fn runnable(line: &str) -> String {
 /// typed.
 #[test]
 fn every_command_is_in_a_block_that_is_run() {
-    for path in pages() {
-        let text = fs::read_to_string(&path).expect("a page");
-        for (language, line) in lines_in_blocks(&text) {
+    for Page { name, text } in &*PAGES {
+        for (language, line) in lines_in_blocks(text) {
             let typed = line.strip_prefix("$ ").unwrap_or(line);
             let is_run = ["sh", "console"].contains(&language);
             let is_command = typed.starts_with("tiptoe ") || line.starts_with("$ ");
-            assert!(
-                is_run || !is_command,
-                "{}: `{language}`: {line}",
-                path.display()
-            );
-            assert!(
-                !language.is_empty(),
-                "{}: no language: {line}",
-                path.display()
-            );
+            assert!(is_run || !is_command, "{name}: `{language}`: {line}");
+            assert!(!language.is_empty(), "{name}: no language: {line}");
         }
     }
 }

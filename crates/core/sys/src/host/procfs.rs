@@ -173,7 +173,6 @@ mod tests {
         let code = maps.iter().find(|m| m.contains(here)).unwrap();
         assert!(code.perms.exec && !code.perms.write);
         assert_eq!(code.file().unwrap(), me.exe().unwrap());
-        assert!(me.start_time().unwrap() > Duration::ZERO);
     }
 
     #[test]

@@ -36,18 +36,12 @@ pub struct Status {
     pub no_new_privs: bool,
     /// Effective capabilities, bit by number.
     pub cap_eff: u64,
-    /// Signals waiting for this thread.
-    pub sig_pnd: SignalSet,
-    /// Signals waiting for the whole process.
-    pub shd_pnd: SignalSet,
     /// Blocked signals.
     pub sig_blk: SignalSet,
     /// Ignored signals.
     pub sig_ign: SignalSet,
     /// Signals with a handler.
     pub sig_cgt: SignalSet,
-    /// Private writable memory in bytes; 0 for a zombie or kernel thread.
-    pub vm_data: u64,
 }
 
 impl Status {
@@ -77,14 +71,9 @@ impl Status {
             "Seccomp" => self.seccomp = value.parse().ok()?,
             "NoNewPrivs" => self.no_new_privs = value == "1",
             "CapEff" => self.cap_eff = mask(value)?,
-            "SigPnd" => self.sig_pnd = SignalSet(mask(value)?),
-            "ShdPnd" => self.shd_pnd = SignalSet(mask(value)?),
             "SigBlk" => self.sig_blk = SignalSet(mask(value)?),
             "SigIgn" => self.sig_ign = SignalSet(mask(value)?),
             "SigCgt" => self.sig_cgt = SignalSet(mask(value)?),
-            "VmData" => {
-                self.vm_data = value.strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024
-            }
             _ => {}
         }
         Some(())
@@ -109,17 +98,14 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "Name:\tred\nState:\tS (sleeping)\nTgid:\t42\nTracerPid:\t0\n\
-        Uid:\t1\t2\t3\t4\nNSpid:\t42\t7\nVmData:\t     360 kB\nThreads:\t5\nSigPnd:\t0000000000000000\n\
+        Uid:\t1\t2\t3\t4\nNSpid:\t42\t7\nThreads:\t5\n\
         SigBlk:\t0000000000000010\nSigCgt:\t00000000000004c8\nCapEff:\t000001ffffffffff\nSeccomp:\t2\n";
 
     #[test]
     fn fields() {
         let s = Status::parse(TEXT.as_bytes()).unwrap();
         assert_eq!((s.state, s.tgid, s.threads, s.seccomp), ('S', 42, 5, 2));
-        assert_eq!(
-            (s.uids, s.own_pid(), s.vm_data),
-            ([1, 2, 3, 4], Some(7), 360 * 1024)
-        );
+        assert_eq!((s.uids, s.own_pid()), ([1, 2, 3, 4], Some(7)));
         assert!(s.sig_blk.contains(5) && !s.sig_blk.contains(4));
         assert!(s.sig_cgt.contains(11) && !s.sig_cgt.contains(0) && !s.sig_cgt.contains(65));
         assert_eq!(s.cap_eff, 0x1ff_ffff_ffff);

@@ -43,8 +43,7 @@ pub struct Function {
     pub size: u64,
     /// The function's linker names without versions, the best to show first.
     pub names: Vec<Box<str>>,
-    /// Whether the function is a resolver, which selects the real function once (see
-    /// [`Image::ifunc_slots`](crate::Image::ifunc_slots)).
+    /// Whether the function is a resolver, which selects the real function once.
     pub is_ifunc: bool,
     /// Whether the function is a rarely run part (`f.cold`). Such a part is reached by a jump,
     /// never by a call, so globs exclude it.

@@ -173,11 +173,6 @@ impl Image {
         all.filter(is_it).map(Variable::start).collect()
     }
 
-    /// Returns the link-time addresses of the words in which the loader stored this IFUNC resolver's choice.
-    pub fn ifunc_slots(&self, resolver: &Function) -> Vec<u64> {
-        self.slots.of_resolver(resolver.address).collect()
-    }
-
     /// Returns the imported functions, each with the link-time address of the word through which it is called.
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()

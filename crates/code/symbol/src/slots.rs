@@ -1,9 +1,5 @@
-//! Slots: words that the loader fills by relocations with a function chosen at run time, or a number that leads to
-//! thread-local variables.
-//!
-//! An IFUNC symbol names a resolver. The loader stores its choice in the callers' slots: in other images one per
-//! imported name, in the same image one per resolver. So any of these gives the choice to a reader of the process's
-//! memory.
+//! Slots: words that the loader fills by relocations with an imported function, or a number that leads to thread-local
+//! variables.
 
 use object::elf;
 use object::read::elf::{Rela, SectionHeader as _, Sym};
@@ -19,8 +15,6 @@ const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// (resolver, slot), ascending.
-    resolved: Vec<(u64, u64)>,
     /// (imported name, slot), ascending.
     imported: Vec<(Box<str>, u64)>,
     /// Words with the image's number among images with thread-local variables.
@@ -31,17 +25,6 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn of_resolver(&self, resolver: u64) -> impl Iterator<Item = u64> + '_ {
-        let start = self
-            .resolved
-            .partition_point(|&(address, _)| address < resolver);
-        let same = move |&&(address, _): &&(u64, u64)| address == resolver;
-        self.resolved[start..]
-            .iter()
-            .take_while(same)
-            .map(|&(_, slot)| slot)
-    }
-
     /// Returns a word in which the loader stores the image's number among images with thread-local variables.
     pub(crate) fn module_number(&self) -> Option<u64> {
         self.modules.first().copied()
@@ -89,7 +72,6 @@ pub(crate) fn read<'d, E: Elf>(
         }
         left = left.saturating_sub(relocations.len());
     }
-    slots.resolved.sort_unstable();
     slots.imported.sort_unstable();
     slots
 }
@@ -113,7 +95,6 @@ impl Slots {
         let slot = relocation.r_offset(endian).into();
         let addend: i64 = relocation.r_addend(endian).into();
         match relocation.r_type(endian, false) {
-            elf::R_X86_64_IRELATIVE => self.resolved.push((addend.cast_unsigned(), slot)),
             elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
                 let Some(symbol) = names.symbol(relocation) else {
                     return;

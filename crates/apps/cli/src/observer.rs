@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::Serialize;
 use tiptoe_collector::{Observer, Progress};
 use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Access, Call, Interval, Note};
@@ -94,28 +95,22 @@ impl Terminal {
     }
 
     fn line(&self, interval: &Interval) -> io::Result<String> {
-        let line = match self.is_json {
-            true => tiptoe_report::interval_json(interval)?,
-            false => tiptoe_report::interval(interval, &self.options),
-        };
-        Ok(line + "\n")
+        Ok(match self.is_json {
+            true => tiptoe_report::json_line(interval)?,
+            false => tiptoe_report::interval(interval, &self.options) + "\n",
+        })
     }
 
-    fn lines<T>(
+    fn lines<T: Serialize>(
         &self,
         all: &[T],
-        json: impl Fn(&T) -> serde_json::Result<String>,
         text: impl Fn(&T, &Options) -> String,
     ) -> io::Result<String> {
-        let mut lines = String::new();
-        for one in all {
-            lines += &match self.is_json {
-                true => json(one)?,
-                false => text(one, &self.calls_options),
-            };
-            lines.push('\n');
-        }
-        Ok(lines)
+        let line = |one| match self.is_json {
+            true => Ok(tiptoe_report::json_line(one)?),
+            false => Ok(text(one, &self.calls_options) + "\n"),
+        };
+        all.iter().map(line).collect()
     }
 }
 
@@ -129,12 +124,12 @@ impl Observer for Terminal {
     }
 
     fn calls(&mut self, calls: &[Call<'_>]) {
-        let lines = self.lines(calls, tiptoe_report::call_json, tiptoe_report::call);
+        let lines = self.lines(calls, tiptoe_report::call);
         self.calls.write(lines);
     }
 
     fn accesses(&mut self, accesses: &[Access<'_>]) {
-        let lines = self.lines(accesses, tiptoe_report::access_json, tiptoe_report::access);
+        let lines = self.lines(accesses, tiptoe_report::access);
         self.calls.write(lines);
     }
 

@@ -384,7 +384,7 @@ impl Printer {
     fn lines_of(&mut self, counts: &Counts) -> io::Result<String> {
         let mut text = String::new();
         match &self.form {
-            Form::Json => text = tiptoe_report::counts_json(counts)?,
+            Form::Json => text = tiptoe_report::json_line(counts)?,
             Form::Fields(separator) => text = tiptoe_report::counts_fields(counts, separator),
             Form::Csv => {
                 if !std::mem::replace(&mut self.has_heading, true) {

@@ -4,12 +4,7 @@ use tiptoe_session::Call;
 
 use crate::columns::{joined, left};
 use crate::number::since_start;
-use crate::{Options, event_name, printable, printable_json, printable_lines};
-
-/// Returns one call as JSON without a line end. Its keys are the fields of [`Call`].
-pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
-    printable_json(serde_json::to_string(call))
-}
+use crate::{Options, event_name, printable, printable_lines};
 
 /// The registers of the first two integer arguments.
 const REGISTERS: [&str; 2] = ["rdi", "rsi"];
@@ -69,6 +64,7 @@ fn argument(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json_line;
 
     /// On 80 columns the arguments of each call were on a line of their own.
     #[test]
@@ -129,12 +125,12 @@ mod tests {
             line,
             "     1.002003004  a\\nb/42                  redis-server:dictFind  -1 0x7fff12345678"
         );
-        let json = call_json(&one).expect("plain");
+        let json = json_line(&one).expect("plain");
         assert!(
             json.starts_with("{\"at_ns\":1002003004,\"tid\":42,"),
             "{json}"
         );
-        assert!(json.ends_with("\"arg0\":18446744073709551615,\"arg1\":140733498807928}"));
+        assert!(json.ends_with("\"arg0\":18446744073709551615,\"arg1\":140733498807928}\n"));
         let registers = Call {
             are_registers: true,
             ..one
@@ -148,7 +144,7 @@ mod tests {
         };
         let line = call(&none, &Options::default());
         assert!(line.ends_with("  redis-server:dictFind"), "{line}");
-        let json = call_json(&none).expect("plain");
+        let json = json_line(&none).expect("plain");
         assert!(!json.contains("arg"), "{json}");
     }
 }

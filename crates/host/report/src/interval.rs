@@ -5,15 +5,10 @@ use tiptoe_session::{CountPart, Interval};
 use crate::columns::joined;
 use crate::grid::common_prefix;
 use crate::number::{rate, seconds};
-use crate::{Options, event_name, printable_json, printable_lines};
+use crate::{Options, event_name, printable_lines};
 
 /// The number of events that one line names.
 const NAMED: usize = 4;
-
-/// Returns one interval as JSON without a line end, as it is in the session's `intervals`.
-pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
-    printable_json(serde_json::to_string(interval))
-}
 
 /// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events together, and
 /// the rates of the busiest events. On a terminal a binary that all these events share is named only once.

@@ -32,28 +32,27 @@ mod text;
 mod waits;
 mod watch;
 
+use serde::Serialize;
 use tiptoe_event::{Printable, PrintableJson, is_unseen};
 use tiptoe_session::{Histogram, Session};
 
 use heat::HeatScale;
 
-pub use calls::{call, call_json};
+pub use calls::call;
 pub use columns::message;
 pub use cost::{above_budget, cost_line};
 pub use grid::table_lines;
-pub use interval::{interval, interval_json};
+pub use interval::interval;
 pub use notes::{LiveNotes, note_sentences};
-pub use scopes::{
-    scope_counts, scope_counts_csv, scope_counts_json, scopes_csv, scopes_csv_heading,
-};
+pub use scopes::{scope_counts, scope_counts_csv, scopes_csv, scopes_csv_heading};
 pub use stat::{
-    IntervalTable, counts_csv, counts_fields, counts_json, counts_so_far, csv_heading, stat_cost,
-    stat_csv, stat_fields,
+    IntervalTable, counts_csv, counts_fields, counts_so_far, csv_heading, stat_cost, stat_csv,
+    stat_fields,
 };
 pub use status::{RunState, RunStatus, status_line};
 pub use style::TextRole;
 pub use text::text;
-pub use watch::{access, access_json};
+pub use watch::access;
 
 /// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
@@ -136,12 +135,14 @@ pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     for event in &mut session.events {
         event.sentences = notes::in_words(&event.notes, &event.sentences);
     }
-    printable_json(serde_json::to_string(&session)).map(|line| line + "\n")
+    json_line(&session)
 }
 
-/// Returns JSON of the same value, in which all characters that a terminal would obey are escaped.
-pub(crate) fn printable_json(json: serde_json::Result<String>) -> serde_json::Result<String> {
-    json.map(|json| PrintableJson(&json).to_string())
+/// Returns a part of a session, such as an interval or a call, as one line of JSON, in which all characters that a terminal
+/// would obey are escaped.
+pub fn json_line(part: &impl Serialize) -> Result<String, serde_json::Error> {
+    let json = serde_json::to_string(part)?;
+    Ok(PrintableJson(&json).to_string() + "\n")
 }
 
 /// Returns an event's name for a row: its resolved spec, without `uprobe:`, the most common kind.

@@ -6,7 +6,7 @@ use tiptoe_session::{Scope, ScopeCounts, Session};
 use crate::grid::{self, Grid};
 use crate::number::{grouped, seconds, time};
 use crate::stat::quoted;
-use crate::{Options, printable, printable_json, printable_lines};
+use crate::{Options, printable, printable_lines};
 
 /// The noun of [`grid::sum_name`].
 const SCOPE: &str = "scope";
@@ -81,11 +81,6 @@ pub fn scope_counts(counts: &ScopeCounts, options: &Options) -> String {
     let mut lines = vec![format!("{}:", seconds(counts.at_ns))];
     lines.extend(rows(&counts.rows, &counts.events, options));
     printable_lines(&(lines.join("\n") + "\n\n"))
-}
-
-/// Returns an interval as a JSON object on one line.
-pub fn scope_counts_json(counts: &ScopeCounts) -> Result<String, serde_json::Error> {
-    printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
 /// Returns the heading of the CSV: the columns' names.

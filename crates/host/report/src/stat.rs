@@ -5,7 +5,7 @@ use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 use crate::columns::{columns, joined, left, right, whole};
 use crate::number::{grouped, percent, plural, unit_ns};
 use crate::style::TextRole;
-use crate::{Options, cost, grid, notes, printable, printable_json};
+use crate::{Options, cost, grid, notes, printable};
 
 mod csv;
 mod intervals;
@@ -145,11 +145,6 @@ impl Layout<'_> {
             options,
         }
     }
-}
-
-/// Returns one interval as a JSON object on one line.
-pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
-    printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
 /// Returns the rows of the whole target, then those of each cgroup, with `between` before each.

@@ -6,7 +6,7 @@ use crate::calls::moment;
 use crate::columns::{joined, whole};
 use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::number::{counted, grouped, plural, time};
-use crate::{Options, printable, printable_json, printable_lines};
+use crate::{Options, printable, printable_lines};
 
 /// The most callers that are shown for a stack.
 const CALLERS: usize = 5;
@@ -14,11 +14,6 @@ const CALLERS: usize = 5;
 const STACKS: usize = 3;
 /// The most values that are shown for a row.
 const VALUES: usize = 5;
-
-/// Returns one access as JSON without a line end. Its keys are the fields of [`Access`].
-pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
-    printable_json(serde_json::to_string(access))
-}
 
 /// Returns one access as a line, or as several on a narrow terminal: seconds since the start, the thread, the variable,
 /// its old and new value, and the instruction.
@@ -320,7 +315,8 @@ count  changed   first   last  thread    at
             access(&one, &Options::default()),
             "     1.002003004  wor\\nker/7               prog:state  1 -> 2  system call of libc.so.6:read+0xd; racy"
         );
-        assert!(access_json(&one).expect("JSON").contains("\"new\":\"2\""));
+        let json = crate::json_line(&one).expect("JSON");
+        assert!(json.contains("\"new\":\"2\""));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whole reports must have exactly this text.
 
 use tiptoe_event::{Cost as UnitCost, Reading};
-use tiptoe_report::{Options, interval, interval_json, json, text};
+use tiptoe_report::{Options, interval, json, json_line, text};
 use tiptoe_session::{
     Cost, CountPart, Event, EventNote, FunctionNote, Interval, Process, Programs, Refusal, Session,
     Via, Wait, Waits,
@@ -187,8 +187,8 @@ fn interval_lines() {
         interval(&taken, &Options::default()),
         "    3.00 s       2,000,000/s  redis-server:dictFind 1,500,000/s  redis-server:call 500,000/s"
     );
-    let line = interval_json(&taken).unwrap();
-    assert!(line.starts_with("{\"at_ns\":3000000000,") && !line.contains('\n'));
+    let line = json_line(&taken).unwrap();
+    assert!(line.starts_with("{\"at_ns\":3000000000,") && line.ends_with("}\n"));
     assert_eq!(serde_json::from_str::<Interval>(&line).unwrap(), taken);
 }
 

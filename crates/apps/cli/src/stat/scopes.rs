@@ -129,7 +129,7 @@ struct ScopePrinter {
 impl ScopePrinter {
     fn lines_of(&mut self, counts: &ScopeCounts) -> io::Result<String> {
         Ok(match self.form {
-            Form::Json => tiptoe_report::scope_counts_json(counts)?,
+            Form::Json => tiptoe_report::json_line(counts)?,
             Form::Csv => {
                 let heading = match std::mem::replace(&mut self.has_heading, true) {
                     true => "",

@@ -233,12 +233,10 @@ impl Tracee {
                 Err(Error::new(format!("cannot probe {event}: {}", why(probe))))
             }
             _ => {
-                let refused = |Candidate {
-                                   probe, why: own, ..
-                               }: Candidate| {
-                    let reason = why(&probe);
-                    let reason = own.map_or(reason.clone(), |own| format!("{own}; {reason}"));
-                    (probe.event, reason)
+                let refused = |bad: Candidate| {
+                    let reason = why(&bad.probe);
+                    let own = bad.why.map(|own| format!("{own}; {reason}"));
+                    (bad.probe.event, own.unwrap_or(reason))
                 };
                 self.refused.extend(bad.into_iter().map(refused));
                 Ok(good)
@@ -315,11 +313,9 @@ pub(super) fn step_at(probe: &Probe) -> Step {
 
 /// Returns each event with its own reason, or `why`.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
-    let refusal = |Candidate {
-                       probe, why: own, ..
-                   }: &Candidate| {
-        let why = own.clone().unwrap_or_else(|| why.to_owned());
-        (probe.event.clone(), why)
+    let refusal = |candidate: &Candidate| {
+        let why = candidate.why.clone().unwrap_or_else(|| why.to_owned());
+        (candidate.probe.event.clone(), why)
     };
     probes.iter().map(refusal).collect()
 }

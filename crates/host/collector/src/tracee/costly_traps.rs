@@ -33,12 +33,8 @@ impl Tracee {
             Ok(site) => site.has_room(lost) && is_plain_trap(probe, site),
             Err(_) => false,
         };
-        if !probes
-            .iter()
-            .zip(&planned.probes)
-            .any(|pair| is_trap(&pair))
-            || !may_count_processes()
-        {
+        let mut pairs = probes.iter().zip(&planned.probes);
+        if !pairs.any(|pair| is_trap(&pair)) || !may_count_processes() {
             return Vec::new();
         }
         let Some(costs) = plan.fetch_trap_alternatives() else {

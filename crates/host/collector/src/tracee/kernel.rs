@@ -320,11 +320,9 @@ pub(super) fn step_at(probe: &Probe) -> Step {
 
 /// Returns each event with its own reason, or `why`.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
-    let refusal = |Candidate {
-                       probe, why: own, ..
-                   }: &Candidate| {
-        let why = own.clone().unwrap_or_else(|| why.to_owned());
-        (probe.event.clone(), why)
+    let refusal = |candidate: &Candidate| {
+        let why = candidate.why.clone().unwrap_or_else(|| why.to_owned());
+        (candidate.probe.event.clone(), why)
     };
     probes.iter().map(refusal).collect()
 }

@@ -357,11 +357,8 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
 
 fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "BPF programs";
-    let kinds = |is_wanted: bool| {
-        let of_state = can
-            .bpf
-            .iter()
-            .filter(|(_, check)| check.is_ok() == is_wanted);
+    let kinds = |works: bool| {
+        let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == works);
         of_state
             .map(|(kind, _)| kind.to_string())
             .collect::<Vec<_>>()
@@ -493,11 +490,8 @@ mod tests {
         let granted = Grant { is_root: false }.or(denied, "x");
         assert!(granted.contains("setcap") && granted.contains("chmod 0750"));
         assert!(granted.ends_with(SETCAP_GRANTS), "{granted}");
-        assert!(
-            Grant { is_root: true }
-                .or(denied, "x")
-                .contains("--cap-add")
-        );
-        assert_eq!(Grant { is_root: true }.or(absent, "x"), "x");
+        let root = Grant { is_root: true };
+        assert!(root.or(denied, "x").contains("--cap-add"));
+        assert_eq!(root.or(absent, "x"), "x");
     }
 }

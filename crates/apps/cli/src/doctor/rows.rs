@@ -263,11 +263,8 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
 
 fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "BPF programs";
-    let kinds = |is_wanted: bool| {
-        let of_state = can
-            .bpf
-            .iter()
-            .filter(|(_, check)| check.is_ok() == is_wanted);
+    let kinds = |works: bool| {
+        let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == works);
         of_state
             .map(|(kind, _)| kind.to_string())
             .collect::<Vec<_>>()

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The collector's unit tests with AddressSanitizer: it reads memory that the traced program owns.
+# Runs the collector's unit tests with AddressSanitizer, because the collector reads memory that the traced program
+# writes.
 . "$(dirname "$0")/common.sh"
 
 if ! cargo +nightly --version >/dev/null 2>&1; then

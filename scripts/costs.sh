@@ -22,8 +22,8 @@ cpu=$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -1)
     comma=
     for bench in "${benches[@]}"; do
         echo "bench $bench" >&2
-        # One that cannot run here has no tables of this machine.
-        # shellcheck disable=SC2086 # options are words
+        # A bench that cannot run on this machine is left out, so that the page has no table for it. shellcheck
+        # disable=SC2086 # options are words
         table=$(timeout -s INT -k 10 "${LIMIT:-600}" "$dev" bench $bench --json) || continue
         options=${bench%% -*}
         printf '%s\n"%s": {"command": "bench %s", "table": %s}' "$comma" "$options" "$bench" "$table"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A redis-server with I/O threads under redis-benchmark, traced for three seconds; then the report and its cost.
+# Starts a redis-server with I/O threads under redis-benchmark, and traces it for three seconds. The report ends with
+# the cost.
 . "$(dirname "$0")/common.sh"
 . scripts/redis.sh
 

@@ -5,9 +5,9 @@
 
 target=x86_64-unknown-linux-gnu
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-# Without git, such as in a source tarball, the time is that of the sources.
+# Without git, as in a source tarball, the time is that of Cargo.toml.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
-# The largest size. A larger binary has linked something that the command does not need.
+# The largest allowed size in bytes. A larger binary has linked something that the command does not need.
 most_bytes=$((15 << 20))
 dist=target/dist
 rm -rf "$dist"
@@ -19,7 +19,7 @@ archive() {
 }
 
 binary() {
-    # A static glibc: no library of the machine is needed, and none of its versions can be wrong.
+    # glibc is linked statically, so that the command needs no library of the machine and no version can be wrong.
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
         cargo build --quiet --locked --release --target "$target" -p tiptoe
     install -m 755 "target/$target/release/tiptoe" "$dist/tiptoe"
@@ -40,7 +40,7 @@ binary() {
     fi
 }
 
-# Puts the files below a folder as they are installed.
+# Puts the files below a folder, at the places at which they are installed.
 tree() {
     local share=$1/usr/share page
     install -D -m 755 "$dist/tiptoe" "$1/usr/bin/tiptoe"

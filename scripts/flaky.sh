@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Each test that a gate called flaky (tests/flaky.txt, and target/test-flaky of this checkout), 20 times, without a second try.
+# Runs each test that a gate reported as flaky (tests/flaky.txt, and target/test-flaky of this checkout) 20 times,
+# without a second try.
 . "$(dirname "$0")/common.sh"
 
 mapfile -t names < <(cat tests/flaky.txt target/test-flaky 2>/dev/null | cut -d' ' -f1 | grep -v '^#' | sort -u)

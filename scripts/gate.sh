@@ -6,7 +6,7 @@
 
 commit=$(git rev-parse --verify "${1:-HEAD}^{commit}")
 folder=$(mktemp -d /tmp/tiptoe-gate-XXXXXX)
-# Other users must be able to read the clone, because tests run programs in it as other users.
+# All users must be able to read the clone, because tests run programs in it as other users.
 chmod 755 "$folder"
 
 # Prints the processes whose program or working folder is in the clone.
@@ -23,7 +23,7 @@ cleanup() {
     local pids
     mapfile -t pids < <(left)
     if [[ ${#pids[@]} -gt 0 ]]; then
-        echo "gate: left behind, killed: ${pids[*]}"
+        echo "gate: left running, killed: ${pids[*]}"
         kill -KILL "${pids[@]}" 2>/dev/null || true
     fi
     rm -rf "$folder"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/miri.sh CRATE…: the unit tests of the pure crates under miri.
+# scripts/miri.sh CRATE…: runs the tests of these crates under miri.
 . "$(dirname "$0")/common.sh"
 
 if ! nightly miri; then

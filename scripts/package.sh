@@ -14,7 +14,7 @@ package=(cargo package --allow-dirty -p tiptoe-event -p tiptoe-port -p tiptoe-sy
 "${package[@]}" --offline || "${package[@]}"
 cargo test -p tiptoe-lock -p tiptoe-scope --all-features
 
-# From what `cargo build` has made, because a release build takes minutes and `make dist` makes one.
+# The debug build is installed, because a release build takes minutes, and `make dist` makes one.
 installed=$(mktemp -d)
 trap 'rm -rf "$installed"' EXIT
 read -ra install < <(sed -n 's/^\(cargo install [^#]*\).*/\1/p' README.md)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the pictures of README and the book in docs/src/pictures, from real runs on this machine: a session on a terminal of 80
-# columns, and the commands a second of a redis-server while 54 of its functions are traced by each tracer.
+# Makes the pictures of README and the book in docs/src/pictures, from real runs on this machine. One shows a session on
+# a terminal of 80 columns. The other shows how many commands a second a redis-server handles while each tracer traces
+# 54 of its functions.
 . "$(dirname "$0")/common.sh"
 . scripts/redis.sh
 
@@ -23,11 +24,12 @@ command=("$tiptoe" probe --latency dictFind lookupKey processCommand call -p "$s
 kill "${pids[-1]}"
 unset 'pids[-1]'
 
-# The bars. All cases alternate, and the median of the rounds is shown.
+# The picture of bars. All cases alternate, and the median of the rounds is shown.
 functions=$(nm -D "$(command -v redis-server)" | sed -n 's/.* T \(dict.*\)/\1/p')
 number=$(wc -l <<<"$functions")
 rate() { load -n "$1" --csv 2>/dev/null | tail -1 | cut -d, -f2 | tr -d '"'; }
-# traced CASE REQUESTS READY COMMAND…: the rate while a command traces the server, from the moment at which READY succeeds.
+# traced CASE REQUESTS READY COMMAND…: runs COMMAND, which traces the server, waits until READY succeeds, and records
+# the rate.
 traced() {
     local name=$1 requests=$2 ready=$3
     shift 3
@@ -39,7 +41,7 @@ traced() {
         sleep 0.1
     done
     rate "$requests" >>"$work/rate.$name"
-    # A background command of a script ignores SIGINT.
+    # SIGTERM, because a background command of a script ignores SIGINT.
     kill -TERM "$tracer"
     wait "$tracer" || true
     unset 'pids[-1]'

@@ -1,4 +1,5 @@
-# Starts a redis-server of its own; sourced after common.sh, not run. `pids` are ended with the script.
+# Starts a redis-server for a script. Sourced after common.sh, not run. The processes in `pids` are ended when the
+# script ends.
 work=$(mktemp -d)
 socket=$work/redis.sock
 pids=()
@@ -9,7 +10,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# start_redis OPTION…: sets `server`, whose socket exists then.
+# start_redis OPTION…: starts the server, waits until its socket exists, and sets `server` to its process id.
 start_redis() {
     redis-server --port 0 --unixsocket "$socket" --save '' --dir "$work" "$@" >"$work/log" 2>&1 &
     server=$!

@@ -11,7 +11,8 @@ sessions=$PWD/target/sessions
 rm -rf "$sessions"
 mkdir -p "$sessions"
 
-# report COMMAND…: prints the report of a tiptoe command, without its talk and the output of the command that it starts.
+# report COMMAND…: prints only the report of a tiptoe command, without its messages and without the output of the
+# command that it starts.
 report() {
     local words=() word
     for word; do
@@ -23,7 +24,8 @@ report() {
     cat "$work/stdout"
 }
 
-# session NAME AS COMMAND…: records the report of a command, which pages show as AS, with the process id that AS has.
+# session NAME AS COMMAND…: records the report of COMMAND. Pages show the command as AS, so the process id in the report
+# is replaced by that in AS.
 session() {
     local pid shown
     [[ $wanted == "  " || $wanted == *" $1 "* ]] || return 0
@@ -32,7 +34,7 @@ session() {
     { echo "\$ $2"; report "${@:3}"; } | sed "${shown:+s/\b$pid\b/$shown/g}" >"$sessions/$1"
 }
 
-# A redis-server as in `make demo`.
+# Starts a redis-server as in `make demo`.
 start_redis --io-threads 2
 redis-benchmark -s "$socket" -t set,get -n 100000000 -r 100000 -c 50 --threads 2 -q >/dev/null 2>&1 &
 load=$!
@@ -45,7 +47,7 @@ session record 'tiptoe probe --record dictFind call -p $(pidof redis-server)' \
     timeout -s INT 1 tiptoe probe --record dictFind call -p "$server"
 kill "$load"
 
-# A memcached whose clients send many requests at once.
+# Starts a memcached whose clients send many requests at once.
 cat >"$work/client.py" <<'PYTHON'
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
@@ -68,7 +70,7 @@ sleep 2
 session lock "tiptoe lock -p 1278 --duration 3 --top 2" tiptoe lock -p "$memcached" --duration 3 --top 2
 kill "${pids[@]:3}"
 
-# The redis in one cgroup with its clients, the idle memcached in another.
+# Puts redis and its clients into one cgroup, and the idle memcached into another.
 counts=task-clock,cs,page-faults,syscalls:sys_enter_read
 cgroup_session() {
     local cgroups

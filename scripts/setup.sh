@@ -9,14 +9,14 @@ what=${1:-test}
 demo=(redis-server redis-tools)
 tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils codespell strace debuginfod clang "clang-$(clang_major)" "llvm-$(clang_major)")
 
-# Any installed Go suffices, because Debian's package is large.
+# Any installed Go is enough, so that Debian's package, which is large, need not be installed.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 
-# Any installed Java suffices.
+# Any installed Java is enough.
 command -v javac >/dev/null || tests+=(default-jdk-headless)
 
-# The real programs of tests/e2e/campaign.rs; lintian, which checks the Debian package; what makes whole machines and
-# starts other kernels.
+# The real programs of tests/e2e/campaign.rs, lintian, which checks the Debian package, and what makes whole machines
+# and starts other kernels.
 nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql mariadb-server-core mariadb-client nodejs lintian debootstrap qemu-system-x86)
 
 case $what in
@@ -34,7 +34,7 @@ missing_packages() {
     done
 }
 
-# A policy forbids starting services, and must be removed once the packages are installed.
+# This policy forbids starting services. It must be removed when the packages are installed.
 install_packages() {
     local policy=/usr/sbin/policy-rc.d
     if [[ ! -e $policy ]]; then
@@ -67,13 +67,14 @@ system() {
     install_packages "${missing[@]}"
 }
 
-# try SECONDS COMMAND…: installs an extra and may fail, because its step reports what is missing. Output only on request.
+# try SECONDS COMMAND…: runs a command that installs an extra. It may fail, because the step that needs the extra
+# reports what is missing. Its output goes to target/setup.log.
 try() {
     timeout "$1" "${@:2}" >>target/setup.log 2>&1 || true
 }
 
 extras() {
-    # Unoptimized: they are built longer than they run.
+    # Built without optimisation, because building these tools takes longer than running them.
     cargo deny --version >/dev/null 2>&1 || try 900 cargo install --debug --locked cargo-deny
     [[ $what == nightly ]] || return 0
     if have rustup && ! nightly miri; then
@@ -83,7 +84,7 @@ extras() {
     nightly fuzz || try 600 cargo install --debug --locked cargo-fuzz
 }
 
-# Mounts the kernel's list of tracepoints, if the system did not.
+# Mounts tracefs, the kernel's list of tracepoints, if the system has not.
 tracefs() {
     [[ $(id -u) -ne 0 || -e /sys/kernel/tracing/set_event ]] && return
     mount -t tracefs tracefs /sys/kernel/tracing || echo "note: tracefs cannot be mounted: tests that need it are skipped"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The last lines of `make test`: what was skipped, how many steps ran. With TIPTOE_MUST_RUN=1 a skip that
+# Prints the last lines of `make test`: what was skipped, and how many steps passed. With TIPTOE_MUST_RUN=1 a skip that
 # scripts/may-skip.txt does not list is a failure.
 . "$(dirname "$0")/common.sh"
 
-# may_skip LINE: does a line of the list, up to its reason, begin this one?
+# may_skip LINE: succeeds if LINE begins with a line of the list, without that line's reason.
 may_skip() {
     local listed
     while IFS= read -r listed; do

@@ -23,9 +23,9 @@ use names::Tree;
 fuzz_target!(|input: &[u8]| {
     let (mut tree, mut list) = (Tree::default(), PathList::default());
     let mut rest = input;
-    while let Some((&[head, kind, id], behind)) = rest.split_first_chunk::<3>() {
-        let (piece, behind) = behind.split_at(usize::from(head & 0x7f).min(behind.len()));
-        rest = behind;
+    while let Some((&[head, kind, id], after)) = rest.split_first_chunk::<3>() {
+        let (piece, after) = after.split_at(usize::from(head & 0x7f).min(after.len()));
+        rest = after;
         if head & 0x80 != 0 {
             read(piece, &mut tree, &mut list);
         } else if kind % 8 == 4 {

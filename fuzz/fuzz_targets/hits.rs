@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libfuzzer_sys::fuzz_target;
 use tiptoe_wire::Words;
-use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, STACK, WORDS};
+use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, Meeting, STACK, WORDS};
 
 /// Words before the cells; the first two are the head and the tail.
 const FRONT: usize = 16;
@@ -185,9 +185,10 @@ impl Ring<'_> {
             5 => drop((hits.lost(), hits.gaps(), hits.execs())),
             6 => {
                 let tid = u32::from(third);
-                let (first, second) = (hits.meet(tid), hits.meet(tid));
+                let is_new = || matches!(hits.meet(tid), Meeting::New(_));
+                let (first, second) = (is_new(), is_new());
                 assert!(tid == 0 || !second || first, "known after it was met");
-                hits.part(|other| other == tid);
+                hits.part(|other, _| other == tid);
             }
             _ => drop(hits.wait().zip(hits.waited_for())),
         }

@@ -13,11 +13,11 @@ use tiptoe_uprobe::lookup::{FileOffset, Mapping, Shape, Space, SpaceError};
 mod cells;
 use cells::{Cells, Change};
 
-/// The size of an address of the model.
+/// The bytes of memory that one address of the model represents.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// All tables for that many pages, and as many again for a move.
+/// The tables that [`ADDRESSES`] pages need, and as many again, which a move may need.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -59,7 +59,7 @@ fn probes(space: &Space) {
     let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
         let at = file_offset(0, u64::from(probe) * 16 * PAGE);
-        writer.add_probe(at, probe).expect("room");
+        writer.add_probe(at, probe, |_| false).expect("room");
     }
 }
 
@@ -104,7 +104,7 @@ fn compare(space: &Space, cells: &Cells) {
         );
         let probe = cell.filter(|(file, offset)| *file == 0 && offset % 16 == 0 && *offset < 1024);
         let probe = probe.map(|(_, offset)| (offset / 16) as u32);
-        assert_eq!(space.find(address * PAGE).value(), probe);
+        assert_eq!(space.find(address * PAGE, 1, |_| true).value(), probe);
     }
     let writer = space.write(1).expect("no writer holds the space");
     let all = writer.mappings().map(|mapping| {
@@ -125,7 +125,7 @@ fn replace(input: &[u8], cells: &Cells) {
     let space = Space::new(&words, SHAPE).expect("long enough");
     probes(&space);
     for change in input.chunks_exact(5).take(CHANGES / 2).map(change) {
-        let _ = apply(&space, &change); // it is an overlapping move
+        let _ = apply(&space, &change); // refused: the ranges of the move overlap
     }
     let list = cells
         .runs()

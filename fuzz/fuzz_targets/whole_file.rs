@@ -36,7 +36,10 @@ fuzz_target!(|input: &[u8]| {
     }
     image.origins(content, &debug, |origins| {
         for function in image.functions().iter().take(INSTRUCTIONS) {
-            assert!(origins.of(function.address).inlined.len() <= 32);
+            // Debug information that takes too long to read is an error, not a wrong answer.
+            if let Ok(origin) = origins.of(function.address) {
+                assert!(origin.inlined.len() <= 32);
+            }
         }
     });
     let Ok(plan) = image.variables(content, &debug, |variables| variables.plan(&watch)) else {

@@ -1,7 +1,7 @@
-//! Attaches to running programs: counts are exact once the probe is in place, and nothing stays
-//! afterwards.
+//! Attaches to running programs: counts must be exact from the moment at which the probe is in place, and nothing may
+//! remain after the detach.
 
-use tiptoe_tests::{Expected, Probe, Process, Report, Site, command, scaled, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
 /// Attaches to a waiting target, lets it run to its end, and compares every count.
 fn check(name: &str, arguments: &[&str], functions: &[&str]) {
@@ -16,13 +16,15 @@ fn check(name: &str, arguments: &[&str], functions: &[&str]) {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}");
-    attached.finish().assert_exact(&Expected::parse(&output));
+    attached
+        .finish()
+        .assert_exact(&ExpectedCounts::parse(&output));
 }
 
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
 #[test]
-fn counts_are_exact_from_then_on() {
+fn counts_are_exact_from_the_attach_on() {
     check("hot", &["8", "20000"], HOT);
 }
 
@@ -69,7 +71,7 @@ fn system_calls_end_as_they_would() {
 }
 
 #[test]
-fn detach_puts_the_original_bytes_back() {
+fn detach_restores_the_original_bytes() {
     let program = target("hot");
     let mut process = Process::waiting(&program, &["4", "0"]);
     let site = Site::new(process.pid(), &program, "add");

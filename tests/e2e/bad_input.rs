@@ -1,11 +1,11 @@
-//! Requests that are refused, with one error and status 2.
+//! Requests that must be refused, with one error and status 2.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Probe, command, target};
+use tiptoe_tests::{Probe, Process, command, target};
 
 fn refused(arguments: &[&str], words: &[&str]) {
     let output: Output = command().args(arguments).output().expect("tiptoe runs");
@@ -39,6 +39,7 @@ const WRONG: &[&str] = &[
     "probe main -- /nonexistent/program",
     "probe chose -- HOT",
     "probe zzz* -- HOT",
+    "probe ad[d] -- HOT",
     "probe choices -- HOT",
     "probe libc.so.6 -- HOT",
     "probe mem:x -- HOT",
@@ -82,6 +83,9 @@ const WRONG: &[&str] = &[
     "lock --kernel --hold x -- HOT",
     "lock --kernel --via agent -- HOT",
     "lock --kernel --force -- HOT",
+    "lock --kernel --budget 1% -- HOT",
+    "lock --via kernel --budget 1% -- HOT",
+    "lock --now -p 1 --budget 1%",
     "lock --via kernel --force -- HOT",
     "lock --now -p 1 --interval 1",
     "lock --now -p 1 --force",
@@ -94,6 +98,9 @@ const WRONG: &[&str] = &[
     "watch counts[0] --delay 1 -- HOT",
     "watch counts[0] --when value -- HOT",
     "watch 0xzz -- HOT",
+    "watch 0xfffffffffffffff8:8 -- HOT",
+    "watch add:x --changed -- HOT",
+    "watch add:x --when new==0 -- HOT",
     "stat",
     "stat -e no-such-event -- HOT",
     "stat -e cylces -- HOT",
@@ -113,8 +120,8 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the commands in a hint (all of it, or text in backquotes with arguments), and the hint's
-/// other text.
+/// Returns the commands in a hint, and the hint's other text. A command is the whole hint, or a text in backquotes that
+/// has arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -122,7 +129,7 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` without arguments is a name.
+        // `tiptoe lock` without arguments is a name, and not a command to type.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
@@ -149,8 +156,8 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each answer is one error line and at most one hint. The hint's commands work as printed, and
-/// `--help` lists the hint's options.
+/// Each answer must be one error line and at most one hint. The hint's commands must work as printed, and `--help` must
+/// list the hint's options.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);
@@ -190,7 +197,30 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// `pidof` separates process ids by spaces.
+/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` left it out.
+#[test]
+fn the_words_of_via_were_another_commands() {
+    let hot = target("hot").display().to_string();
+    for (command, has_threads) in [("probe", false), ("lock", false), ("watch", true)] {
+        let line = match command {
+            "lock" => "lock --via magic --".to_owned(),
+            _ => format!("{command} main --via magic --"),
+        };
+        let talk = type_in(&format!("tiptoe {line} {hot}")).stderr;
+        let help = type_in(&format!("tiptoe {command} -h")).stdout;
+        for text in [talk, help] {
+            let text = String::from_utf8_lossy(&text);
+            assert!(text.contains("agent, kernel"), "{command}: {text}");
+            assert_eq!(
+                text.contains("kernel-task"),
+                has_threads,
+                "{command}: {text}"
+            );
+        }
+    }
+}
+
+/// A list from `pidof`, which separates process ids by spaces, must be refused with a hint.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
     for line in [
@@ -288,6 +318,32 @@ fn a_probe_on_data() {
         ],
         &["choices"],
     );
+}
+
+/// Regression: `--thread` was ignored if all threads share the variable. `--changed` and `--when` compared code with 0.
+#[test]
+fn options_of_watch_that_do_nothing_were_ignored() {
+    let mut program = Process::waiting(&target("hot"), &["1", "1"]);
+    let pid = program.pid().to_string();
+    let watch = ["watch", "add:x", "-p", &pid];
+    for (options, said) in [
+        (
+            &["--thread", &pid][..],
+            "--thread is for a variable that each thread has",
+        ),
+        (
+            &["--changed"],
+            "--changed compares values, and `hot:add:x` is code",
+        ),
+        (
+            &["--when", "new == 0"],
+            "--when compares values, and `hot:add:x` is code",
+        ),
+    ] {
+        refused(&[&watch[..], options].concat(), &[said]);
+    }
+    program.go();
+    assert!(program.finish().1.success());
 }
 
 #[test]

@@ -1,13 +1,15 @@
-//! Programs that cannot be traced or that die during a trace, and users who interrupt it: one clear
-//! error, exit status 2, and surviving programs are unharmed.
+//! Programs that cannot be traced or that die during a trace, and users who interrupt it. There must be one clear error
+//! and exit status 2, and surviving programs must be unharmed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tiptoe_tests::{Process, Site, Waiting, command, is_root, process, scaled, skipped, target};
+use tiptoe_tests::{
+    Process, Site, WaitingTarget, command, is_root, process, scaled, skipped, target,
+};
 
-/// Asserts the form that every refusal has.
+/// Asserts that a refusal has the form of every refusal.
 fn sentence(output: &Output, words: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -28,7 +30,7 @@ fn sentence(output: &Output, words: &[&str]) {
     assert!(output.stdout.is_empty(), "{said}");
 }
 
-/// A folder that every user may read, removed with the test.
+/// A folder that every user may read. It is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -50,7 +52,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A leftover folder is harmless.
+        // An error is ignored, because a folder that remains is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -62,7 +64,7 @@ fn roots_process_and_a_user_without_rights() {
     }
     let folder = Folder::new("user");
     let tiptoe = folder.copy(Path::new(command().get_program()), "tiptoe");
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let pid = waiting.pid.to_string();
     for via in ["auto", "agent", "kernel"] {
         let mut user = Command::new("setpriv");
@@ -97,7 +99,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // The setuid bit gives root no rights.
+    // The agent may enter if root starts the program, because the setuid bit gives root no more rights.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -176,7 +178,7 @@ fn a_thread_and_tiptoe_itself() {
     thread.join().expect("tiptoe said so");
 }
 
-/// Must be called in a thread that is not the first.
+/// Returns the calling thread's id. Must be called in a thread that is not the first.
 fn look_at_own_thread() {
     // SAFETY: gettid takes nothing and cannot fail.
     let (thread, own) = (unsafe { libc::gettid() }, std::process::id());
@@ -186,10 +188,9 @@ fn look_at_own_thread() {
     sentence(&process::output(&mut run), &["is a thread of", &hint]);
 }
 
-/// A 32-bit or static program with `--via agent`: the error has the reason and the option that
-/// works.
+/// A 32-bit or static program with `--via agent`: the error must have the reason and the option that works.
 #[test]
-fn the_agent_alone_where_it_cannot_go() {
+fn via_agent_is_refused_for_programs_it_cannot_enter() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
         let Ok(program) = tiptoe_tests::target_with("hot", &[flag]) else {
             skipped(flag, "no such compiler");
@@ -199,7 +200,7 @@ fn the_agent_alone_where_it_cannot_go() {
         run.args(["probe", "add", "--via", "agent", "--"])
             .arg(&program);
         sentence(&process::output(&mut run), &[word, "--via kernel"]);
-        let waiting = Waiting::through(&["env"], &program, &["2", "1000"]);
+        let waiting = WaitingTarget::through(&["env"], &program, &["2", "1000"]);
         let mut attach = command();
         attach.args([
             "probe",
@@ -229,13 +230,13 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Killed at moments spread over attach, trace and detach: tiptoe prints a report or one error.
+/// The target is killed at moments spread over attach, trace and detach. tiptoe must print a report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
     let rounds = scaled(500).max(25);
     for round in 0..rounds {
-        let waiting = Waiting::through(&["env"], &target("hot"), &["4", "0"]);
+        let waiting = WaitingTarget::through(&["env"], &target("hot"), &["4", "0"]);
         let tiptoe = attach(waiting.pid)
             .stdout(Stdio::piped())
             .spawn()
@@ -250,8 +251,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Ctrl-C at moments spread over attach, trace and detach: the probes are removed and the program
-/// continues.
+/// Ctrl-C at moments spread over attach, trace and detach: the probes must be removed and the program must continue.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
@@ -278,8 +278,8 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// A terminal sends Ctrl-C to the command, too. The status is that of the command's death, or
-/// tiptoe's own if the command had not begun.
+/// A terminal sends Ctrl-C to the command, too. The status must be that of the command's death, or tiptoe's own if the
+/// command had not begun.
 #[test]
 fn ctrl_c_of_a_command() {
     for round in 0..scaled(200).max(10) {

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench`: each row that this machine can measure is present, and each missing one is
-//! named. The sizes of the numbers are not tested.
+//! `tiptoe-dev bench`: each row that this machine can measure must be present, and a note must name each missing one.
+//! The sizes of the numbers are not tested.
 
 use serde_json::Value;
 use tiptoe_tests::dev_command;

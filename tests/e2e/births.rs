@@ -1,6 +1,6 @@
-//! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a
-//! process in which a thread raises a blocked fault. Such a thread is being created, sleeps under a
-//! mask, runs a handler, blocks signals by inline system calls, or is a child of vfork.
+//! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a process in which a
+//! thread raises a blocked fault. A thread may block them because it is being created, sleeps under a mask, runs a
+//! handler, made an inline system call, or is a child of vfork.
 
 use std::path::Path;
 use std::process::Command;

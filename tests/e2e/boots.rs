@@ -1,7 +1,7 @@
 //! Starts Debian's own kernels in an emulated machine, with the released command, musl, busybox and
 //! three programs as the whole system, and runs each instrument there.
 //!
-//! What doctor promises there must work, and nothing else.
+//! Exactly what doctor promises there must work.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,11 +15,11 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// How long the machine may run, in seconds: an emulated CPU is slow.
+/// How long the machine may run, in seconds. It is long because an emulated CPU is slow.
 const LIMIT: &str = "400";
 
-/// What is run in the machine: a name, and the command. Each command's report is one line of JSON,
-/// in `/report`.
+/// Pairs of a name and a command that is run in the machine. Each command writes its report to `/report`, as one line
+/// of JSON.
 const COMMANDS: [(&str, &str); 11] = [
     ("doctor", "tiptoe doctor --json >/report"),
     ("musl", "tiptoe probe add --json -o /report -- hot 2 1000"),
@@ -112,9 +112,9 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // Emulated, because a hypervisor's bugs are not Debian's. One thread emulates all CPUs: with a
-    // thread for each, a CPU may run an int3 by which the kernel patched itself and which it has
-    // already removed (`Oops: int3` in __schedule).
+    // The machine is emulated, because bugs of a hypervisor are not those of Debian's kernel. One thread must emulate
+    // all CPUs: with a thread for each, a CPU may run an int3 that the kernel used to patch itself and has already
+    // removed (`Oops: int3` in __schedule).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -138,8 +138,8 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that on the kernel of a release exactly that works which doctor promises, and that of
-/// what needs a newer kernel exactly `newer` works.
+/// Asserts that exactly what doctor promises works on the kernel of a release. Of the features that older kernels lack,
+/// exactly those in `newer` must work on it.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -190,7 +190,7 @@ fn works_on(release: &str, newer: &[&str]) {
         let variable = &session["watch"]["variables"][0];
         assert_eq!(variable["count"], 5, "{release}: {session:#}");
     }
-    // BPF programs count for cgroups on the kernels on which they watch.
+    // BPF programs must count for cgroups on all kernels on which they watch variables.
     for name in ["cgroups", "switches"] {
         assert_eq!(of("status", name), "0", "{release}, {name}: {printed}");
         let falls_back = report(name)["notes"].to_string().contains("rejects");

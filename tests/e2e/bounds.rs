@@ -12,7 +12,7 @@ use tiptoe_tests::{Process, command, is_root, skipped, target};
 
 const MOST_MEMORY: i64 = 1_000_000_000;
 
-/// A folder for one test's program, removed at the end.
+/// A folder for one test's program. It is removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -27,8 +27,8 @@ impl Folder {
         &self.0
     }
 
-    /// Returns `hot` without symbols, and its debug file `hot.debug` in the same folder, which is
-    /// that many zeros.
+    /// Returns `hot` without symbols, and its debug file `hot.debug` in the same folder, which consists of `zeros`
+    /// zeros.
     fn stripped(&self, zeros: u64) -> (PathBuf, PathBuf) {
         let (program, debug) = (self.0.join("hot"), self.0.join("hot.debug"));
         fs::write(&debug, "none\n").expect("a file");
@@ -93,7 +93,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
 
 /// Regression: a checksum over the file took hours, during which no signal ended tiptoe.
 #[test]
-fn a_debug_file_of_terabytes_is_not_summed_up() {
+fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");
     let (program, _) = folder.stripped(3 << 40);
     let program = Process::waiting(&program, &["1", "1000"]);
@@ -173,7 +173,7 @@ fn reads(pid: u32, file: &Path) -> bool {
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // Just below the size from which no checksum is computed.
+    // The largest size for which a checksum is computed.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {

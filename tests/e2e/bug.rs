@@ -6,11 +6,12 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::{Process, command, is_root, skipped, target};
 
-use crate::doctor::{Unprivileged, cgroup};
+use crate::doctor::{UnprivilegedTiptoe, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
-/// A host, a user, a home, a variable, an argument of a traced process, and that process.
+/// What must not be in the files: names of a host, a user and a home, a variable, an argument of a traced process, and
+/// the name of that process.
 const SECRETS: [&str; 6] = [
     "secret-host",
     "secret-user",
@@ -55,7 +56,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn it_writes_what_its_output_lists() {
+fn it_writes_the_files_that_it_prints() {
     let place = public_folder("bug");
     let run = |words: &[&str]| {
         let mut tiptoe = command();
@@ -92,9 +93,9 @@ fn it_writes_what_its_output_lists() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// Files that are already in the folder would be sent with the report.
+/// An existing folder must be refused, because the files in it would be sent with the report.
 #[test]
-fn an_existing_folder_is_refused_and_stays_as_it_is() {
+fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");
     std::fs::write(place.join("mine"), "").expect("a file");
     let refused = |folder: &Path, why: &str| {
@@ -143,12 +144,12 @@ fn nothing_secret_is_written() {
     let place = public_folder("bug-secrets");
     let program = place.join("secret-program");
     std::fs::copy(target("tracer"), &program).expect("a copy");
-    // This is another tracer, which doctor lists.
+    // This process is another tracer, which doctor lists.
     let tracer = Process::waiting(
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],
     );
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     for (who, tiptoe) in [("root", command()), ("a-user", user.with(&[]))] {
         let folder = place.join(who);
         let output = with_secrets(&tiptoe, &folder);

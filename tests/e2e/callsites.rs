@@ -1,4 +1,4 @@
-//! Waits are reported at the user's own functions, not at those of the runtime in between.
+//! Waits must be reported at the user's own functions, not at the runtime's functions that they call.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of the C and C++ runtimes are skipped. Code of any other library is a user's.
+/// Only frames of the C and C++ runtimes may be skipped. Code of any other library counts as the user's.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");
@@ -54,7 +54,7 @@ fn a_librarys_waits_are_its_own() {
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");
 }
 
-/// The call is made in a function that addresses its frame by %rbp.
+/// The function that makes the call addresses its frame by %rbp.
 #[test]
 fn frame_pointers_are_followed_where_there_are_any() {
     let run = Probe::lock().run(&target("framed_waits"), &[]);
@@ -85,7 +85,7 @@ for thread in threads: thread.join()";
 fn current_waits_are_at_the_users_functions() {
     let plugin = target("waits_plugin");
     let code = format!(
-        "import ctypes; ctypes.CDLL('{}').wait_until_told()",
+        "import ctypes; ctypes.CDLL('{}').wait_for_line()",
         plugin.to_str().expect("text")
     );
     let mut program = Process::start(std::process::Command::new(PYTHON).args(["-c", &code]));

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tiptoe_tests::process::{Fed, output};
+use tiptoe_tests::process::{FedProcess, output};
 use tiptoe_tests::tiptoe::take_report;
 use tiptoe_tests::{Probe, go_target, installed, java_target, scaled, skipped, target};
 
@@ -24,7 +24,7 @@ struct Program {
 
 /// The result of a program: its stdout and exit status, 128 + N for signal N.
 #[derive(PartialEq, Eq)]
-struct Ended(Vec<u8>, i32);
+struct ProgramResult(Vec<u8>, i32);
 
 impl Program {
     fn new(name: &str, arguments: &[&str], input: impl Into<Vec<u8>>) -> Result<Program, String> {
@@ -40,19 +40,19 @@ impl Program {
         }
     }
 
-    fn run(&self, command: &mut Command, while_it_waits: impl FnOnce(u32)) -> Ended {
+    fn run(&self, command: &mut Command, while_it_waits: impl FnOnce(u32)) -> ProgramResult {
         steady(command);
-        let program = Fed::start(command);
+        let program = FedProcess::start(command);
         while_it_waits(program.pid());
         let (stdout, status) = program.finish(&self.input);
-        Ended(stdout, status)
+        ProgramResult(stdout, status)
     }
 
-    fn alone(&self) -> Ended {
+    fn alone(&self) -> ProgramResult {
         self.run(Command::new(&self.path).args(&self.arguments), |_| {})
     }
 
-    fn launched(&self, probe: &Probe) -> Ended {
+    fn launched(&self, probe: &Probe) -> ProgramResult {
         let (mut command, report) = probe.launch(&self.path);
         let ended = self.run(command.args(&self.arguments), |_| {});
         assert!(
@@ -63,7 +63,7 @@ impl Program {
         ended
     }
 
-    fn attached(&self, probe: &Probe) -> Ended {
+    fn attached(&self, probe: &Probe) -> ProgramResult {
         let mut attached = None;
         let ended = self.run(Command::new(&self.path).args(&self.arguments), |pid| {
             let probing = probe.attach(&[pid]);
@@ -74,8 +74,8 @@ impl Program {
         ended
     }
 
-    /// Asserts that the program ends as without tiptoe when tiptoe launches it and when tiptoe
-    /// attaches to it.
+    /// Asserts that the program ends as it does without tiptoe, both when tiptoe launches it and when tiptoe attaches
+    /// to it.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// Fixes hash seeds and the language of messages, because the output must be the same each time.
+/// Fixes hash seeds and the language of messages, so that the output is the same each time.
 fn steady(command: &mut Command) -> &mut Command {
     command.envs([
         ("PYTHONHASHSEED", "0"),
@@ -103,8 +103,8 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first programs of a list, by the scale, at least `least`. Reports the failures after
-/// all have run.
+/// Runs the first programs of a list: their number depends on the scale, and is at least `least`. Reports the failures
+/// after all have run.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {

@@ -1,8 +1,8 @@
 //! `tiptoe stat --for-each-cgroup`: compares the count of each cgroup with the kernel's files and
 //! with the tasks' own numbers.
 //!
-//! Fields of the tasks are read if they hold all requested events. Otherwise counting is done at
-//! task switches, as for `cgroup-switches`. Events that both ways can count are tested in both.
+//! If the kernel counts all requested events for each task, tiptoe reads the tasks' fields. Otherwise it counts at task
+//! switches, as for `cgroup-switches`. Events that both ways can count are tested in both.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -15,10 +15,10 @@ use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skip
 mod change;
 mod without;
 
-/// An event that is counted at switches, so that all events of the same run are counted there.
+/// An event that can only be counted at switches, so that all events of the same run are counted there.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// An additional event that selects each way of counting.
+/// For each way of counting, the additional event that selects it.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
@@ -85,7 +85,7 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
     let session = Report::parse(line.unwrap_or_else(|| panic!("no session: {text}"))).value;
-    // Some machines hide tasks from tracing; the note about them is allowed.
+    // The note on hidden tasks is allowed, because some machines hide tasks from tracing.
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
         let note = note.to_string();
@@ -148,7 +148,7 @@ fn cpu_time_is_that_of_the_kernel() {
 
 fn cpu_time(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
-    // These tasks share both CPUs with one that yields all the time and one that sleeps and wakes.
+    // These tasks share both CPUs with a task that yields all the time and one that sleeps and wakes.
     let all = [
         "a,burn=400",
         "a,burn=300",
@@ -220,7 +220,7 @@ fn page_faults(more: Option<&str>) {
 }
 
 #[test]
-fn sums_are_whole() {
+fn sums_over_all_cgroups_are_complete() {
     let Some(within) = cgroup() else { return };
     let events = format!("task-clock,page-faults,context-switches,cpu-clock,{CALLS}");
     let all = [
@@ -251,7 +251,7 @@ fn sums_are_whole() {
     }
 }
 
-/// The clock of a CPU must run on when the cgroup on that CPU changes, however often.
+/// The clock of a CPU must continue when the cgroup on that CPU changes, however often it does.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_clock_of_a_cpu_never_stops() {
@@ -352,9 +352,9 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     let each: Vec<(u64, u64)> = each.filter_map(|one| both(&one["counts"])).collect();
     assert!(each.len() > 1, "{intervals:?}");
     assert!(each.iter().all(|(own, whole)| own <= whole), "{each:?}");
-    let told: u64 = each.iter().map(|(own, _)| own).sum();
+    let reported: u64 = each.iter().map(|(own, _)| own).sum();
     let (all, whole) = both(&session["stat"]["counts"]).expect("it is in the sums");
-    assert!(told <= all, "{told} of {all}");
+    assert!(reported <= all, "{reported} of {all}");
     Some((all, whole))
 }
 
@@ -378,7 +378,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     assert_eq!(value(&session, Some(&name), CALLS), 100.0);
 }
 
-/// Programs read these keys.
+/// The keys must stay, because programs read them.
 #[test]
 fn the_json_of_cgroups_keeps_its_form() {
     let Some(within) = cgroup() else { return };

@@ -1,5 +1,5 @@
-//! A new machine with nothing but the Debian package: install, doctor, README's three commands as
-//! printed, removal, and nothing is left.
+//! A new machine that has nothing but the Debian package: install, doctor, README's three commands as printed, removal.
+//! Nothing may remain.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,11 +12,10 @@ use tiptoe_tests::{root, target};
 
 use crate::install::{folder, released, said};
 
-/// What the three commands trace, and what loads it.
+/// The packages of the programs that the three commands trace, and of those that put them under load.
 const PACKAGES: [&str; 3] = ["redis-server", "redis-tools", "memcached"];
 
-/// Starts a machine from its files, whose changes go to a folder of their own, with its own
-/// processes and mounts.
+/// Starts a machine from its files, with its own processes and mounts. Changes of files go to another folder.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"
@@ -25,7 +24,7 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 exec chroot . bash /root/session.sh"#;
 
-/// The session of a new user, who is root here, so that README's `sudo` is left out.
+/// The beginning of a new user's session. The user is root, so README's `sudo` is left out.
 const BEGIN: &str = r#"set -e
 unset XDG_CACHE_HOME
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive
@@ -41,7 +40,7 @@ step doctor
 tiptoe doctor
 "#;
 
-/// The end: what the page about installing says of removal.
+/// The end of the session: removal, as the page about installing describes it.
 const END: &str = "step remove
 apt purge -y tiptoe 2>&1
 rm -r /var/cache/tiptoe
@@ -49,7 +48,7 @@ step end
 kill %1 %2 %3
 ";
 
-/// What apt, dpkg and the servers keep for themselves.
+/// The folders in which apt, dpkg and the servers leave files of their own.
 const OTHERS: [&str; 8] = [
     "root",
     "tmp",
@@ -99,7 +98,7 @@ fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes, and installs a machine"]
-fn a_new_machine_has_its_answers_and_keeps_nothing() {
+fn the_three_commands_work_on_a_new_machine_and_nothing_remains() {
     let lower = machine("bookworm", &PACKAGES).expect("its packages can be reached");
     let place = folder("new");
     for name in ["changed/root", "work", "root"] {

@@ -1,33 +1,32 @@
-//! Programs that give up rights while they are traced. The agent's thread must never hold a right
-//! that the program lacks. If it cannot give up the same right, it must end, also while tiptoe is
-//! stopped.
+//! Programs that give up rights while they are traced. The agent's thread must never hold a right that the program
+//! lacks. If the thread cannot give up the same right, it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use tiptoe_tests::memory::patched_bytes;
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{Probe, Process, Report, Site, is_root, sampled, skipped, target};
 
 const CALLS: &str = "1000";
 
 /// The target `confined` under a probe, after it has given up the rights that its argument names.
-struct Confined {
+struct ConfinedTarget {
     process: Process,
     site: Site,
-    attached: Attached,
+    attached: AttachedTiptoe,
 }
 
-/// Whether tiptoe can react, or the agent has to do so alone.
+/// Whether tiptoe runs. If it is stopped, the agent must react alone.
 #[derive(Clone, Copy, PartialEq)]
 enum Tiptoe {
     Runs,
     IsStopped,
 }
 
-impl Confined {
-    fn after(ways: &str, tiptoe: Tiptoe) -> Confined {
+impl ConfinedTarget {
+    fn after(ways: &str, tiptoe: Tiptoe) -> ConfinedTarget {
         let program: PathBuf = target("confined");
         let mut process = Process::waiting(&program, &[ways, CALLS]);
         let site = Site::new(process.pid(), &program, "called");
@@ -39,7 +38,7 @@ impl Confined {
         }
         process.go();
         assert_eq!(process.line(), "done", "{ways}");
-        Confined {
+        ConfinedTarget {
             process,
             site,
             attached,
@@ -92,12 +91,12 @@ const RIGHTS: &str = "gave up rights or a namespace";
 /// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the
 /// code, and the program stayed patched.
 #[test]
-fn a_program_in_which_no_thread_can_begin_is_put_back() {
+fn a_program_that_cannot_start_threads_is_restored() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
     for way in ["pid", "join-pid", "user-pid"] {
-        let confined = Confined::after(way, Tiptoe::Runs);
+        let confined = ConfinedTarget::after(way, Tiptoe::Runs);
         assert!(!confined.site.is_probed(), "{way}: seen beforehand");
         confined.has_been_left(way, RIGHTS);
     }
@@ -106,23 +105,23 @@ fn a_program_in_which_no_thread_can_begin_is_put_back() {
 /// An unshare by an inline system call does not end the agent's thread, and a time namespace still
 /// allows threads. The trace must continue, and the program must be restored at its end.
 #[test]
-fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
+fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
     for way in ["inline-pid", "inline-join-pid", "time"] {
-        Confined::after(way, Tiptoe::Runs).goes_on(way);
+        ConfinedTarget::after(way, Tiptoe::Runs).goes_on(way);
     }
 }
 
-/// If tiptoe is stopped, the calling thread must restore the program.
+/// If tiptoe is stopped, the thread that gives up a right must restore the program.
 #[test]
 fn a_stopped_tiptoe_leaves_no_program_patched() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
     for way in sampled(&["user-pid", "pid", "join-pid"]) {
-        Confined::after(way, Tiptoe::IsStopped).has_been_left(way, RIGHTS);
+        ConfinedTarget::after(way, Tiptoe::IsStopped).has_been_left(way, RIGHTS);
     }
 }
 
@@ -139,24 +138,24 @@ fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
         ("inline-mnt", RIGHTS),
         ("inline-filter", "under seccomp"),
     ] {
-        Confined::after(way, Tiptoe::Runs).has_been_left(way, because);
+        ConfinedTarget::after(way, Tiptoe::Runs).has_been_left(way, because);
     }
 }
 
 /// Regression: only tiptoe noticed such a call, so a stopped tiptoe left the agent's thread where
 /// it was.
 #[test]
-fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
+fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
     if !is_root() {
         return skipped("namespaces", "needs root");
     }
     for (way, because) in [("inline-net", RIGHTS), ("inline-filter", "under seccomp")] {
-        Confined::after(way, Tiptoe::IsStopped).has_been_left(way, because);
+        ConfinedTarget::after(way, Tiptoe::IsStopped).has_been_left(way, because);
     }
 }
 
-/// A seccomp filter for all threads (TSYNC) must succeed, through libc and inline, also while
-/// tiptoe is stopped. The call would fail if the agent's thread had its own filter.
+/// Installing a seccomp filter for all threads (TSYNC) must succeed, through libc and inline, even while tiptoe is
+/// stopped. The call would fail if the agent's thread had a filter of its own.
 #[test]
 fn all_threads_can_be_put_under_a_filter() {
     for (way, tiptoe) in [
@@ -164,7 +163,7 @@ fn all_threads_can_be_put_under_a_filter() {
         ("tsync", Tiptoe::IsStopped),
         ("inline-tsync", Tiptoe::IsStopped),
     ] {
-        Confined::after(way, tiptoe).has_been_left(way, "under seccomp");
+        ConfinedTarget::after(way, tiptoe).has_been_left(way, "under seccomp");
     }
 }
 
@@ -173,7 +172,7 @@ fn all_threads_can_be_put_under_a_filter() {
 #[test]
 fn a_filter_that_kills_finds_no_call_of_the_agents() {
     for way in ["inline-strict", "inline-tsync"] {
-        let mut confined = Confined::after(way, Tiptoe::Runs);
+        let mut confined = ConfinedTarget::after(way, Tiptoe::Runs);
         confined.site.wait_original();
         assert!(confined.process.lives());
         assert_eq!(patched_bytes(confined.process.pid()), 0, "{way}");
@@ -184,8 +183,7 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// The agent's thread has no rights, so there is none to give up: it continues, also while tiptoe is
-/// stopped.
+/// The agent's thread has no rights that it could give up, so it must continue, even while tiptoe is stopped.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {
@@ -198,7 +196,7 @@ fn the_agents_thread_has_no_right_that_a_program_gives_up() {
         "root:caps",
     ];
     for ways in ways {
-        let mut confined = Confined::after(ways, Tiptoe::IsStopped);
+        let mut confined = ConfinedTarget::after(ways, Tiptoe::IsStopped);
         let results = hijacked(confined.process.pid());
         let refused = [-libc::EPERM, -libc::EACCES, -libc::ENOENT];
         assert!(
@@ -228,6 +226,6 @@ fn hijacked(pid: u32) -> Vec<i32> {
 /// The flag is the program's and must stay.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
-    let confined = Confined::after("undumpable", Tiptoe::Runs);
+    let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);
     confined.goes_on("undumpable");
 }

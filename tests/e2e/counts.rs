@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::{
-    Expected, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
+    ExpectedCounts, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
 };
 
 /// Runs the program alone and traced, and compares its output and every count.
@@ -19,7 +19,7 @@ pub fn check(program: &Path, arguments: &[&str]) -> Report {
         "alone: {}",
         String::from_utf8_lossy(&alone.stderr)
     );
-    let expected = Expected::parse(&String::from_utf8_lossy(&alone.stdout));
+    let expected = ExpectedCounts::parse(&String::from_utf8_lossy(&alone.stdout));
     let run = Probe::new(&expected.names()).run(program, arguments);
     let report = run.good().clone();
     assert_eq!(
@@ -69,7 +69,7 @@ fn system_calls_that_signals_interrupt() {
     }
 }
 
-/// System calls that wait while probes are written and removed.
+/// System calls wait while probes are written and removed.
 #[test]
 fn system_calls_that_are_patched_while_they_wait() {
     let mut process = Process::waiting(&target("plain_calls"), &["20000"]);
@@ -101,7 +101,7 @@ fn calling_conventions() {
 }
 
 #[test]
-fn twenty_thousand_threads_come_and_go() {
+fn twenty_thousand_threads_start_and_end() {
     check(
         &target("churn"),
         &[&scaled(1_000_000).max(20_000).to_string()],
@@ -121,8 +121,7 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// libc runs functions in the child of posix_spawn before exec. These calls must not be counted for
-/// the parent.
+/// In the child of posix_spawn, libc calls functions before exec. These calls must not be counted for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];
@@ -143,7 +142,7 @@ fn exec_ends_the_trace_of_the_old_image() {
 }
 
 #[test]
-fn libraries_come_and_go() {
+fn libraries_are_loaded_and_unloaded() {
     let plugin = target("plugin");
     check(
         &target("dlopens"),

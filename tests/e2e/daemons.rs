@@ -1,11 +1,11 @@
-//! Daemons that start as root and give it up. Their /proc/self then belongs to root, so that they
-//! may not open files in it.
+//! Daemons that start as root and give up root. Their /proc/self then belongs to root, so they may not open files in
+//! it.
 
 use std::time::Duration;
 
 use tiptoe_tests::memory::{patched_bytes, patched_bytes_in};
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Expected, Probe, Process, Site, Waiting, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, WaitingTarget, is_root, skipped, target};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -43,10 +43,10 @@ fn comes_and_goes(pid: u32) {
     assert_eq!(patched_bytes(pid), 0);
 }
 
-fn ends_well(process: Process) -> Expected {
+fn ends_well(process: Process) -> ExpectedCounts {
     let (output, status) = process.finish();
     assert!(status.success(), "{status}");
-    Expected::parse(&output)
+    ExpectedCounts::parse(&output)
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_daemon_is_counted_exactly() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The daemon is attached to repeatedly, also after a tiptoe was killed.
+/// tiptoe attaches to the daemon repeatedly, once after another tiptoe was killed.
 #[test]
-fn a_daemon_has_its_code_back() {
+fn a_daemons_code_is_restored() {
     let Some((mut process, site)) = daemon("drops") else {
         return;
     };
@@ -83,7 +83,7 @@ fn a_daemon_has_its_code_back() {
 
 /// The daemon gives up root while it is traced. tiptoe ends or is killed, and another one attaches.
 #[test]
-fn a_daemon_that_tiptoe_started_has_its_code_back() {
+fn the_code_of_a_daemon_that_tiptoe_started_is_restored() {
     if !is_root() {
         return skipped("a daemon", "only root can give root up");
     }
@@ -91,7 +91,7 @@ fn a_daemon_that_tiptoe_started_has_its_code_back() {
     for end in [libc::SIGINT, libc::SIGKILL] {
         let mut probe = tiptoe_tests::command();
         probe.args(["probe", "work", "--budget", "off", "--"]);
-        let mut waiting = Waiting::start(probe.arg(&program).arg("drops"), &program);
+        let mut waiting = WaitingTarget::start(probe.arg(&program).arg("drops"), &program);
         assert!(patched_bytes(waiting.pid) > 0, "it is probed");
         waiting.process.go();
         waiting.process.signal(end);

@@ -7,7 +7,7 @@ use tiptoe_tests::{Probe, Process, installed, skipped, target};
 /// Regression: gdb resolved the agent's name under /proc/self to one of gdb's own descriptors, a
 /// pipe, and read from it for ever, with the program stopped.
 #[test]
-fn the_agents_name_leads_nowhere() {
+fn the_agents_name_leads_to_no_file() {
     let mut process = attached_twice();
     process.go();
     process.close();
@@ -17,7 +17,7 @@ fn the_agents_name_leads_nowhere() {
 }
 
 #[test]
-fn the_agents_name_leads_nowhere_in_a_command() {
+fn the_agents_name_leads_to_no_file_in_a_command() {
     let run = Probe::new(&["called"]).run(&target("objects"), &[]);
     assert_eq!(run.good().count("called"), 1);
     leads_nowhere(&String::from_utf8_lossy(&run.stdout));

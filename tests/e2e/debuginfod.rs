@@ -11,14 +11,14 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Process, command, installed, skipped, target};
 
-/// A folder with a stripped program, its debug information, and its build-id.
-struct Stripped {
+/// A folder with a stripped program and its debug information, and the program's build-id.
+struct StrippedProgram {
     folder: PathBuf,
     build_id: String,
 }
 
-impl Stripped {
-    fn new() -> Stripped {
+impl StrippedProgram {
+    fn new() -> StrippedProgram {
         let folder = std::env::temp_dir().join(format!("tiptoe-debuginfod-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let objcopy = |options: &[&str], to: &str| {
@@ -39,10 +39,10 @@ impl Stripped {
         let notes = String::from_utf8(notes.stdout).expect("text");
         let (_, id) = notes.split_once("Build ID: ").expect("a build-id");
         let build_id = id.split_whitespace().next().expect("digits").to_owned();
-        Stripped { folder, build_id }
+        StrippedProgram { folder, build_id }
     }
 
-    /// Returns a command that watches a member of a variable, which needs its type.
+    /// Returns a command that watches a member of a variable. That needs the variable's type.
     fn watch(&self, urls: &str, cache: &str) -> Command {
         let mut tiptoe = command();
         tiptoe.args(["watch", "stats.state", "--via", "agent", "--changed", "--"]);
@@ -55,7 +55,7 @@ impl Stripped {
     }
 }
 
-/// Starts a server on localhost that has one file. Returns its address, and what is requested.
+/// Starts a server on localhost that has one file. Returns its address, and a list of the requests.
 fn serve(file: &Path, build_id: &str) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -78,7 +78,7 @@ fn serve(file: &Path, build_id: &str) -> (String, Receiver<String>) {
                 "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 body.len()
             );
-            // The client may end early.
+            // The write may fail, because the client may end early.
             let _ = (&stream)
                 .write_all(head.as_bytes())
                 .and_then(|()| (&stream).write_all(body));
@@ -92,7 +92,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     if installed("debuginfod-find").is_none() {
         return skipped("debuginfod", "`debuginfod-find` is not installed");
     }
-    let program = Stripped::new();
+    let program = StrippedProgram::new();
     let (url, requests) = serve(&program.folder.join("debug"), &program.build_id);
     // Without a server the member has no type.
     let said = output(&mut program.watch("", "none"));
@@ -107,7 +107,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     );
     let asked: Vec<String> = requests.try_iter().collect();
     assert_eq!(asked, [format!("/buildid/{}/debuginfo", program.build_id)]);
-    // The client's cache is read without a server or DEBUGINFOD_URLS.
+    // The client's cache must be read even without a server and DEBUGINFOD_URLS.
     let said = output(program.watch("", "cache").env_remove("DEBUGINFOD_URLS"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(
@@ -121,7 +121,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
 /// kill it, and it began when tiptoe ended.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
-    let program = Stripped::new();
+    let program = StrippedProgram::new();
     let [client, asked] = ["debuginfod-find", "asked"].map(|name| program.folder.join(name));
     let script = format!("#!/bin/sh\n: > {}\nexec sleep 1000\n", asked.display());
     std::fs::write(&client, script).expect("a temporary folder");

@@ -11,16 +11,16 @@ use std::process::{Command, Output};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// Texts of documented commands, and what this test puts in their place, in this order. Words in
-/// capitals on the right are programs and cgroups of the test.
+/// Pairs of a text in documented commands and its replacement in this test, in this order. Words in capitals on the
+/// right are programs and cgroups of the test.
 const REPLACED: &[(&str, &str)] = &[
-    // Servers of the pages' authors.
+    // Servers that the authors of the pages traced.
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
     ("-p 1278", "-p REDIS"),
     ("-p 31779", "-p REDIS"),
     ("server.stat_numcommands -p REDIS", "head -p WATCHED"),
-    // Programs of the tests, and shorter runs.
+    // Programs of the tests replace others, and runs are shorter.
     ("-- turns 1000000 4 200", "-- TURNS 1000 4 20"),
     ("./watched", "WATCHES"),
     ("./scoped", "SCOPES"),
@@ -47,7 +47,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("0x7ffd1000:4:rw -p PID", "head:8:rw -p WATCHED"),
     ("--hold cache_lock -p PID", "--hold hot_mutex -p CONTENDED"),
     ("--by scope -p PID", "--by scope -p SCOPED"),
-    // redis has its own allocator, so `malloc` is the name of two functions there.
+    // redis is not used here, because it has its own allocator, so that two functions are named `malloc`.
     ("> 4096' -p PID", "> 4096' -p WATCHED"),
     ("-p PID", "-p REDIS"),
 ];
@@ -55,7 +55,7 @@ const REPLACED: &[(&str, &str)] = &[
 /// Commands that trace until Ctrl-C unless something else ends them.
 const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 
-/// The end of an endless command in this test.
+/// The options that end an endless command in this test.
 const END: &str = "--duration 0.1";
 
 struct PageCommand {
@@ -121,7 +121,7 @@ fn documented() -> Vec<PageCommand> {
     all
 }
 
-/// Returns what pages show as the output of a command, with the page of each.
+/// Returns the outputs of a command that pages show, each with its page.
 fn shown(command: &str) -> Vec<(PathBuf, String)> {
     let of_page = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a page");
@@ -140,7 +140,8 @@ fn shown(command: &str) -> Vec<(PathBuf, String)> {
 /// The line at which pages leave out lines of an output.
 const CUT: &str = "[…]";
 
-/// Returns how the last lines of a report, after a cut, begin, without notes.
+/// Returns the beginnings of a report's last lines, without notes. If the page left out lines, these are lines after
+/// the last cut.
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -151,8 +152,8 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose output of a command ends with other lines than the command's. Lines of calls and of fields are
-/// no reports.
+/// Returns the pages whose output of a command ends with other lines than the command prints. Commands that print calls
+/// or fields are left out, because those are no reports.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");
@@ -188,7 +189,8 @@ fn runnable(line: &str) -> String {
     }
 }
 
-/// A command in another block would not be run, and a reader would not see that it can be typed.
+/// Commands must not be in other blocks. There they would not be run, and a reader would not see that they can be
+/// typed.
 #[test]
 fn every_command_is_in_a_block_that_is_run() {
     for path in pages() {
@@ -211,7 +213,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// A rule for a removed command might change another command.
+/// No replacement may remain for a command that was removed, because it might change another command.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();

@@ -1,11 +1,10 @@
-//! `tiptoe doctor`: what the machine and the user can do, what would change that, and which other
-//! tracers run.
+//! `tiptoe doctor`: what works for this user on this machine, what would enable more, and which other tracers run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Process, Waiting, command, is_root, skipped, target};
+use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, is_root, skipped, target};
 
 const ROWS: &[&str] = &[
     "perf_event_paranoid",
@@ -30,7 +29,7 @@ fn doctor(command: &mut Command) -> Value {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    Report::parse(&String::from_utf8_lossy(&output.stdout)).value
 }
 
 fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -59,15 +58,15 @@ fn is_whole(report: &Value) {
     }
 }
 
-/// A copy of tiptoe that every user may run, started as a user without rights.
-pub(crate) struct Unprivileged(PathBuf);
+/// A copy of tiptoe that every user may run. It is started as a user without rights.
+pub(crate) struct UnprivilegedTiptoe(PathBuf);
 
-impl Unprivileged {
-    pub(crate) fn new() -> Unprivileged {
+impl UnprivilegedTiptoe {
+    pub(crate) fn new() -> UnprivilegedTiptoe {
         let folder = std::env::temp_dir().join(format!("tiptoe-doctor-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         std::fs::copy(command().get_program(), folder.join("tiptoe")).expect("a copy");
-        Unprivileged(folder)
+        UnprivilegedTiptoe(folder)
     }
 
     pub(crate) fn with(&self, rights: &[&str]) -> Command {
@@ -80,7 +79,7 @@ impl Unprivileged {
     }
 }
 
-impl Drop for Unprivileged {
+impl Drop for UnprivilegedTiptoe {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -88,7 +87,7 @@ impl Drop for Unprivileged {
 }
 
 #[test]
-fn every_row_is_there() {
+fn doctor_prints_every_row() {
     is_whole(&doctor(&mut command()));
     let output = command().arg("doctor").output().expect("doctor runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -101,71 +100,165 @@ fn every_row_is_there() {
     assert!(!text.contains("to come"), "all instruments exist: {text}");
 }
 
-/// Regression: the verdict promised things that then did not work.
-#[test]
-fn the_verdict_is_what_then_works() {
-    if !is_root() {
-        return skipped("another user", "needs root");
-    }
-    let user = Unprivileged::new();
-    let hot = target("hot");
-    let watched = target("watched");
+/// Returns the command, run by another one.
+fn through(words: &[&str], inner: &Command) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command
+}
+
+/// Asserts that each instrument and feature works exactly if the verdict has it, and that `doctor INSTRUMENT` exits with 1
+/// if it does not. `pid` is a process of the same user. Returns what does not work.
+fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
+    let (hot, watched) = (target("hot"), target("watched"));
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
-    let commands: [(&str, &[&str]); 4] = [
+    let stat = ["stat", "-e", "task-clock"];
+    let instruments: [(&str, &[&str]); 4] = [
         ("probe", &["probe", "add", "--", hot, "1", "100"]),
         ("lock", &["lock", "--", hot, "1", "100"]),
         (
             "watch",
-            &[
-                "watch",
-                "counts[0]",
-                "--via",
-                "agent",
-                "--",
-                watched,
-                "counting",
-                "5",
-            ],
+            &["watch", "counts[0]", "--", watched, "counting", "5"],
         ),
-        ("stat", &["stat", "-e", "task-clock", "--", hot, "1", "100"]),
+        ("stat", &[&stat[..], &["--", hot, "1", "100"]].concat()),
     ];
-    for (who, tiptoe) in [
-        ("root", &command as &dyn Fn() -> Command),
-        ("a user", &|| user.with(&[])),
-    ] {
-        let report = doctor(&mut tiptoe());
-        let can = report["can"].as_array().expect("a list");
-        for (name, words) in commands {
-            let works = tiptoe().args(words).output().expect("it runs");
-            assert_eq!(
-                can.contains(&Value::from(name)),
-                works.status.success(),
-                "{who}, {name}: {:#} {works:?}",
-                report["can"]
-            );
+    let attach = ["probe", "add", "--via", "agent", "--duration", "10ms", "-p"];
+    let features: [(&str, &[&str]); 5] = [
+        ("attaching in process", &[&attach[..], &[pid]].concat()),
+        ("system-wide counts", &[&stat[..], &["-a", "true"]].concat()),
+        (
+            "counts by cgroup",
+            &[&stat[..], &["--for-each-cgroup", "*", "true"]].concat(),
+        ),
+        ("kernel locks", &["lock", "--kernel", "--", "true"]),
+        ("hardware counters", &["stat", "-e", "cycles", "true"]),
+    ];
+    let report = doctor(&mut tiptoe());
+    let has = |list: &str, name: &str| {
+        let list = report[list].as_array().expect("a list");
+        list.contains(&Value::from(name))
+    };
+    let mut lacking = Vec::new();
+    for (name, words) in instruments.into_iter().chain(features) {
+        let works = tiptoe().args(words).output().expect("it runs");
+        let is_instrument = instruments.iter().any(|(one, _)| *one == name);
+        let promised = match is_instrument {
+            true => has("can", name),
+            false => !has("not", name),
+        };
+        assert_eq!(
+            promised,
+            works.status.success(),
+            "{who}, {name}: can {:#}, not {:#} {works:?}",
+            report["can"],
+            report["not"]
+        );
+        if !promised {
+            lacking.push(name);
+        }
+        if is_instrument {
             let asked = tiptoe().args(["doctor", name]).output().expect("it runs");
-            let expected = i32::from(!works.status.success());
+            let expected = i32::from(!promised);
             assert_eq!(asked.status.code(), Some(expected), "{who}, {name}");
+        }
+    }
+    lacking
+}
+
+/// Regression: the verdict promised things that then did not work, and denied things that did.
+#[test]
+fn what_the_verdict_promises_works() {
+    if !is_root() {
+        return skipped("another user", "needs root");
+    }
+    let user = UnprivilegedTiptoe::new();
+    let of_user = ["setpriv", "--reuid", "65534", "--clear-groups"];
+    let without = target("without");
+    let without =
+        |call, tiptoe: &Command| through(&[without.to_str().expect("text"), call], tiptoe);
+    let program = |words: &[&str]| WaitingTarget::through(words, &target("hot"), &["2", "1000"]);
+    let (roots, users) = (program(&["env"]), program(&of_user));
+    let perf = ["watch", "stat", "system-wide counts"];
+    let agent = ["probe", "lock", "watch"];
+    type Whose<'a> = (
+        &'a str,
+        &'a WaitingTarget,
+        &'a dyn Fn() -> Command,
+        &'a [&'a str],
+    );
+    let whose: [Whose<'_>; 5] = [
+        ("root", &roots, &command, &[]),
+        ("a user", &users, &|| user.with(&[]), &[]),
+        (
+            "root without perf",
+            &roots,
+            &|| without("perf_event_open", &command()),
+            &perf,
+        ),
+        (
+            "a user without perf",
+            &users,
+            &|| without("perf_event_open", &user.with(&[])),
+            &perf,
+        ),
+        (
+            "a user without the agent",
+            &users,
+            &|| without("memfd_create", &user.with(&[])),
+            &agent,
+        ),
+    ];
+    for (who, program, tiptoe, lacking) in whose {
+        let found = is_true(who, tiptoe, &program.pid.to_string());
+        for name in lacking {
+            assert!(found.contains(name), "{who}, {name}: {found:?}");
         }
         let text = tiptoe().arg("doctor").output().expect("it runs").stdout;
         let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(text.starts_with("you can: probe "), "{who}: {text}");
-        let reads_others = !text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .contains("other users");
-        assert_eq!(reads_others, who == "root", "{text}");
+        let verdict = text.split("\n\n").next().unwrap_or_default();
+        let verdict = verdict.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(verdict.starts_with("you can: "), "{who}: {text}");
+        let reads_others = !verdict.contains("other users' processes");
+        assert_eq!(reads_others, who.starts_with("root"), "{text}");
     }
+    roots.end();
+    users.end();
 }
 
-/// A change that root may make must be printed before it is made, and only root may make it.
+/// Regression: doctor said that nothing can be probed where `vm.memfd_noexec` is 2, but the agent's file needs no right to
+/// execute.
 #[test]
-fn what_root_can_switch_on_is_printed_before_it_is_done() {
+fn probes_work_where_memory_files_are_not_executable() {
+    if !is_root() {
+        return skipped("a sysctl of a pid namespace", "needs root");
+    }
+    let sysctl = "/proc/sys/vm/memfd_noexec";
+    if !Path::new(sysctl).exists() {
+        return skipped("vm.memfd_noexec", "this kernel does not have it");
+    }
+    let script = format!("echo 2 > {sysctl} && exec \"$@\"");
+    let namespace = ["unshare", "--pid", "--fork", "--mount-proc"];
+    let words = [&namespace[..], &["sh", "-c", &script, "sh"]].concat();
+    let tiptoe = || through(&words, &command());
+    let report = doctor(&mut tiptoe());
+    let row = find_row(&report, "executable memfd");
+    let hot = target("hot");
+    let hot = hot.to_str().expect("text");
+    let probe = ["probe", "add", "--via", "agent", "--", hot, "1", "100"];
+    let works = tiptoe().args(probe).output().expect("it runs");
+    assert_eq!(row["state"] == "ok", works.status.success(), "{works:?}");
+    let asked = tiptoe().args(["doctor", "probe"]).output();
+    assert!(asked.expect("it runs").status.success(), "{report:#}");
+}
+
+/// `--fix` must print each change before it makes it, and must refuse users other than root.
+#[test]
+fn fix_prints_each_command_before_it_runs_it() {
     if !is_root() {
         return skipped("a mount namespace", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let tiptoe = command().get_program().to_owned();
     let script = "umount -l /sys/kernel/tracing && exec \"$@\"";
     let run = |last: &[&str]| {
@@ -185,9 +278,9 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(find_row(&report, "tracefs")["state"], "ok", "{report:#}");
-    let nobody = user.with(&[]);
-    let words: Vec<&str> = std::iter::once(nobody.get_program())
-        .chain(nobody.get_args())
+    let command = user.with(&[]);
+    let words: Vec<&str> = std::iter::once(command.get_program())
+        .chain(command.get_args())
         .map(|word| word.to_str().expect("text"))
         .chain(["doctor", "--fix"])
         .collect();
@@ -200,13 +293,13 @@ fn what_root_can_switch_on_is_printed_before_it_is_done() {
     );
 }
 
-/// A user without rights gets the one line that would help, and that line must help.
+/// A user without rights must get one line that would help, and that line must help.
 #[test]
 fn the_fix_for_missing_rights_works() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let report = doctor(&mut user.with(&[]));
     is_whole(&report);
     assert_eq!(report["uid"], 65534);
@@ -241,7 +334,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let user = Unprivileged::new();
+    let user = UnprivilegedTiptoe::new();
     let some = "+bpf,+checkpoint_restore,+perfmon,+sys_ptrace";
     let all = format!("{some},+dac_override");
     let given = |rights: &str| user.with(&["--inh-caps", rights, "--ambient-caps", rights]);
@@ -285,7 +378,7 @@ fn listed(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn others_on_hot_tracepoints_and_cgroups_are_listed() {
+fn other_tracers_on_hot_tracepoints_and_cgroups_are_listed() {
     let Some(cgroup) = cgroup() else {
         return skipped("a cgroup", "version 2 is not mounted");
     };
@@ -308,7 +401,7 @@ fn another_tiptoe_is_listed() {
     if !is_root() {
         return skipped("the kernel's probes", "needs root");
     }
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let site = waiting.site("add");
     let other = Probe::new(&["add"])
         .with(&["--via", "kernel"])

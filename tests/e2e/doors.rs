@@ -13,22 +13,21 @@ use tiptoe_tests::{Process, command, target};
 /// direction.
 const PAINT: &str = "\u{1b}[2J\nforged: \u{9b}8m\u{202e}\u{200b}$(touch forged)'";
 
-/// A program whose folder, library, function and threads all have that name.
-struct Painted {
+/// A program whose folder, library, function and threads all have the name [`NAME`].
+struct PaintedProgram {
     folder: PathBuf,
     program: Process,
 }
 
-impl Painted {
-    fn new(name: &str) -> Painted {
+impl PaintedProgram {
+    fn new(name: &str) -> PaintedProgram {
         let name = format!("tiptoe-{name}-{}-{PAINT}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder");
         let library = folder.join(format!("lib{PAINT}.so"));
         fs::copy(target("plugin"), &library).expect("a copy");
         let own = folder.join(format!("painted{PAINT}"));
-        // objcopy reads symbols as lines of a file, so that the function's name must not contain a
-        // line break.
+        // The function's name must not contain a line break, because objcopy reads symbols as lines of a file.
         let function = format!("painted=painted{}", PAINT.replace('\n', ""));
         let renamed = Command::new("objcopy")
             .args(["--redefine-sym", &function])
@@ -36,13 +35,13 @@ impl Painted {
             .status();
         assert!(renamed.expect("objcopy runs").success());
         let library = library.to_str().expect("text");
-        Painted {
+        PaintedProgram {
             program: Process::waiting(&own, &[library]),
             folder,
         }
     }
 
-    /// Runs tiptoe on it.
+    /// Runs tiptoe on the program.
     fn traced(&self, arguments: &[&str]) -> Output {
         let mut command = command();
         command
@@ -52,7 +51,7 @@ impl Painted {
     }
 }
 
-impl Drop for Painted {
+impl Drop for PaintedProgram {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = fs::remove_dir_all(&self.folder);
@@ -70,8 +69,8 @@ fn is_clean(what: &[&str], output: &Output) -> String {
 }
 
 #[test]
-fn names_of_a_program_reach_no_terminal_as_they_are() {
-    let painted = Painted::new("names");
+fn names_of_a_program_reach_a_terminal_only_escaped() {
+    let painted = PaintedProgram::new("names");
     let mut seen = String::new();
     for arguments in [
         &["probe", "painted*", "--duration", "50ms"][..],
@@ -119,9 +118,9 @@ fn names_of_a_program_reach_no_terminal_as_they_are() {
     }
 }
 
-/// Arguments are escaped as well, because a script may have taken them from others.
+/// Arguments must be escaped as well, because a script may have taken them from a hostile source.
 #[test]
-fn words_of_a_user_reach_no_terminal_as_they_are() {
+fn arguments_reach_a_terminal_only_escaped() {
     let path = format!("/nonexistent/{PAINT}");
     for arguments in [
         &[PAINT][..],
@@ -151,8 +150,8 @@ fn words_of_a_user_reach_no_terminal_as_they_are() {
 
 /// A command in a hint, pasted into a shell, must not run anything that a library's name contains.
 #[test]
-fn a_pasted_hint_has_the_programs_words_as_words() {
-    let painted = Painted::new("pasted");
+fn a_pasted_hint_runs_nothing_that_the_program_chose() {
+    let painted = PaintedProgram::new("pasted");
     let output = painted.traced(&["probe", "plugin_work"]);
     let text = String::from_utf8(output.stderr).expect("text");
     let spec = text

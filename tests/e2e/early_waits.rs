@@ -49,11 +49,11 @@ fn a_cancelled_wait_was_not_over() {
     if !is_root() {
         return skipped("a cancelled wait via the kernel", "needs root");
     }
-    // In the kernel's counts a call returns before the signal's handler runs.
+    // The kernel counts that a call returned before the signal's handler runs.
     cancelled("kernel", "interrupted");
 }
 
-/// Checks the row of a cancelled wait, which ended in this way.
+/// Checks the row of a wait that a cancellation ended. `end` is how the row says so.
 fn cancelled(via: &str, end: &str) {
     let mut program = Process::waiting(&target("cancelled"), &[]);
     let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
@@ -107,7 +107,7 @@ fn a_hold_from_before_the_trace_is_a_lower_bound() {
 
 /// Regression: the report of such a program was "no thread waited for a lock".
 #[test]
-fn a_program_that_was_deadlocked_before_is_said_to_be() {
+fn a_deadlock_from_before_the_attach_is_reported() {
     check(&Probe::lock().with(&["--duration", "0.2"]));
     match is_root() {
         true => check(&Probe::lock().with(&["--duration", "0.2", "--via", "kernel"])),
@@ -115,10 +115,44 @@ fn a_program_that_was_deadlocked_before_is_said_to_be() {
     }
 }
 
+/// Regression: "no thread waited for a lock" was printed above a deadlock, because waits that are not over had no row.
+#[test]
+fn waits_that_were_not_over_had_no_row() {
+    for via in ["agent", "kernel"] {
+        if via == "kernel" && !is_root() {
+            return skipped("--via kernel", "needs root");
+        }
+        let mut program = Process::waiting(&target("deadlock"), &[]);
+        let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
+        ours.wait_ready();
+        program.go();
+        assert_eq!(program.line(), "stuck");
+        let report = ours.interrupt();
+        let locks = &report.value["locks"];
+        for (lock, waits) in [("deadlock:lock_a", 2), ("deadlock:lock_b", 1)] {
+            let row = rows(&report).iter().find(|row| row["lock"] == lock);
+            let unfinished = &row.unwrap_or_else(|| panic!("{via}: {locks:#}"))["unfinished"];
+            assert_eq!(unfinished["waits"], waits, "{via}: {locks:#}");
+            assert!(
+                unfinished["total_ns"].as_u64() > Some(0),
+                "{via}: {locks:#}"
+            );
+        }
+        assert_eq!(locks["unfinished"], 3, "{via}: {locks:#}");
+        assert_eq!(
+            locks["deadlocks"].as_array().map(Vec::len),
+            Some(1),
+            "{via}: {locks:#}"
+        );
+        program.close();
+        assert!(program.finish().1.success());
+    }
+}
+
 /// Regression: a command that ended before tiptoe read its libraries had no row, and nothing said
 /// so.
 #[test]
-fn a_swift_command_had_no_row() {
+fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     for _ in 0..10 {
         let run = Probe::lock().run(&target("swift"), &[]);
         let rows = rows(run.good());

@@ -1,13 +1,15 @@
-//! Kernel uprobes are put on functions that we probe, and removed again. The programs check every
-//! result, and no probe of ours may be dead afterwards.
+//! Other tracers put kernel uprobes on functions that we probe, and remove them again. The programs check every result,
+//! and afterwards each of our probes must still count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tiptoe_tests::foreign::ProbePoint;
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::tiptoe::Attached;
-use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target_with};
+use tiptoe_tests::tiptoe::AttachedTiptoe;
+use tiptoe_tests::{
+    ExpectedCounts, ForeignProbe, Probe, Process, Report, Site, command, scaled, target_with,
+};
 
 /// The first instructions of the functions of `firsts`.
 const FIRSTS: [&str; 17] = [
@@ -20,18 +22,18 @@ const INT3: u8 = 0xcc;
 const THREADS: usize = 4;
 
 /// A program under load, its functions, and the address of each.
-struct Load {
+struct LoadedProgram {
     process: Process,
     functions: Vec<String>,
     sites: Vec<Site>,
     places: Vec<ProbePoint>,
 }
 
-impl Load {
+impl LoadedProgram {
     /// Starts the program. `None`, with a note, if uprobes cannot be used here. Each test needs its
     /// own file: when a uprobe is removed, the kernel restores the file's byte in every process with
     /// uprobes in that file, even if the trap byte there is ours.
-    fn start(test: &str) -> Option<Load> {
+    fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
         let functions: Vec<String> = FIRSTS.iter().map(|name| format!("first_{name}")).collect();
@@ -49,7 +51,7 @@ impl Load {
             tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
             return None;
         }
-        Some(Load {
+        Some(LoadedProgram {
             process,
             functions,
             sites,
@@ -66,7 +68,7 @@ impl Load {
     }
 
     /// Waits until tiptoe's probes are in place. Returns the bytes of all functions.
-    fn wait_probed(&self, ours: &Attached) -> Vec<Vec<u8>> {
+    fn wait_probed(&self, ours: &AttachedTiptoe) -> Vec<Vec<u8>> {
         ours.wait_ready();
         self.sites.iter().map(Site::now).collect()
     }
@@ -77,8 +79,8 @@ impl Load {
         let dead = || {
             let sites = self.functions.iter().zip(&self.sites).zip(bytes);
             let other = sites.filter(|((_, site), bytes)| site.now() != **bytes);
-            let told = other.map(|((name, site), bytes)| (name, bytes, site.now()));
-            told.collect::<Vec<_>>()
+            let bytes_now = other.map(|((name, site), bytes)| (name, bytes, site.now()));
+            bytes_now.collect::<Vec<_>>()
         };
         while !dead().is_empty() {
             assert!(Instant::now() < until, "dead: {:x?}", dead());
@@ -100,9 +102,9 @@ impl Load {
 
     /// Returns the functions whose foreign probe is not hit while another one is hit 100 times. The
     /// program calls all functions in turn, so these probes are dead.
-    fn dead(&self, foreign: &[Foreign]) -> Vec<&str> {
+    fn dead(&self, foreign: &[ForeignProbe]) -> Vec<&str> {
         let until = Instant::now() + Duration::from_secs(20);
-        let before: Vec<u64> = foreign.iter().map(Foreign::count).collect();
+        let before: Vec<u64> = foreign.iter().map(ForeignProbe::count).collect();
         loop {
             let pairs = foreign.iter().zip(&before);
             let hits: Vec<u64> = pairs.map(|(now, before)| now.count() - before).collect();
@@ -115,10 +117,10 @@ impl Load {
         }
     }
 
-    fn ends_well(self) -> Expected {
+    fn ends_well(self) -> ExpectedCounts {
         let (output, status) = self.process.finish();
         assert!(status.success(), "the program: {status}");
-        Expected::parse(&output)
+        ExpectedCounts::parse(&output)
     }
 }
 
@@ -137,11 +139,12 @@ fn assert_told(report: &Report) {
 }
 
 #[test]
-fn foreign_probes_are_put_on_top_of_ours() {
-    let Some(load) = Load::start("on_top_of_ours") else {
+fn foreign_probes_are_added_on_our_sites() {
+    let Some(load) = LoadedProgram::start("on_top_of_ours") else {
         return;
     };
-    let ours = load.probe().attach(&load.pids());
+    let ours = load.probe().with(&["--via", "agent"]);
+    let ours = ours.attach(&load.pids());
     let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
     let last: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
@@ -163,17 +166,17 @@ fn foreign_probes_are_put_on_top_of_ours() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Sites with foreign probes are left alone, with that reason in the report. If our site is after
-/// the first instruction, both count.
+/// Sites with foreign probes must be left alone, and the report must have that reason. If our site is after the first
+/// instruction, both must count.
 #[test]
-fn foreign_probes_are_there_before_ours() {
+fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
     const WHY: &str = "its code in memory differs from its file: another tool patched it";
-    let Some(load) = Load::start("under_ours") else {
+    let Some(load) = LoadedProgram::start("under_ours") else {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // The kernel replaces some of its traps by calls once they are hit.
+    // The kernel replaces some of its traps by calls when they are hit.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(500) {
@@ -197,7 +200,7 @@ fn foreign_probes_are_there_before_ours() {
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_change_while_ours_do() {
-    let Some(load) = Load::start("while_ours_come_and_go") else {
+    let Some(load) = LoadedProgram::start("while_ours_come_and_go") else {
         return;
     };
     let mut ours = command();
@@ -212,18 +215,19 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// Foreign probes are on our sites when we detach, and are removed later. If both share one trap
-/// byte, our detach removes it, so the foreign probe is dead. A two-byte loop always has a trap byte;
-/// a call or jump has one if there is no room nearby, because most of its bytes must stay.
+/// Foreign probes are on our sites when we detach, and are removed later. If both share one trap byte, our detach
+/// removes it, so that the foreign probe does not count any more. We always need a trap byte on a two-byte loop, and on
+/// a call or jump if there is no room for a trampoline nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
     const BARELY: [&str; 3] = ["first_call", "first_jmp", "first_loop"];
-    let Some(load) = Load::start("left_when_we_leave") else {
+    let Some(load) = LoadedProgram::start("left_when_we_leave") else {
         return;
     };
     for _ in 0..scaled(100) {
-        let ours = load.probe().attach(&load.pids());
+        let ours = load.probe().with(&["--via", "agent"]);
+        let ours = ours.attach(&load.pids());
         let patched = load.wait_probed(&ours);
         let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
         ours.interrupt();

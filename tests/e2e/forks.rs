@@ -1,6 +1,6 @@
 //! The cost of forks of a traced program.
 
-use tiptoe_tests::{Probe, Report, Waiting, target};
+use tiptoe_tests::{Probe, Report, WaitingTarget, target};
 
 const FORKS: &str = "40";
 
@@ -18,30 +18,30 @@ fn forks_are_part_of_the_cost() {
         assert_eq!(run.status, 0, "{}", run.stderr);
         has_forks(run.good());
     }
-    let waiting = Waiting::through(&["env"], &target("forks"), &[FORKS]);
+    let waiting = WaitingTarget::through(&["env"], &target("forks"), &[FORKS]);
     has_forks(&waiting.count(&Probe::new(&["called"]), &["called"]));
 }
 
-/// A report on a program without forks must have no such row.
+/// A report on a program that does not fork must have no cost of forks.
 #[test]
-fn without_forks_none_is_priced() {
+fn a_program_without_forks_has_no_cost_of_forks() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);
     assert!(run.good().value["cost"].get("forks").is_none());
 }
 
-/// What a fork of a process copies.
+/// How much a fork of a process copies.
 #[derive(Clone, Copy, Debug)]
-struct Copied {
+struct ForkSize {
     mappings: u64,
-    /// Pages whose table entries are copied: those of mappings with a private page. The child reads other mappings
-    /// from their files.
+    /// Pages whose page-table entries are copied. These are all pages of mappings with a private page; the child reads
+    /// other mappings from their files.
     pages: u64,
 }
 
-impl Copied {
-    fn of(pid: u32) -> Copied {
+impl ForkSize {
+    fn of(pid: u32) -> ForkSize {
         let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("it lives");
-        let mut copied = Copied {
+        let mut copied = ForkSize {
             mappings: 0,
             pages: 0,
         };
@@ -54,8 +54,8 @@ impl Copied {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // The last line of each mapping. A fork does not copy a mapping with `dc`, and only
-                // wiped memory of one with `wf`.
+                // This is the last line of each mapping. A fork does not copy a mapping with the flag `dc`. It copies a
+                // mapping with `wf` without its pages.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {
@@ -71,11 +71,11 @@ impl Copied {
 
 /// Returns how many more mappings and pages a fork copies while the process is traced.
 fn added(probe: &Probe) -> [u64; 2] {
-    let mut waiting = Waiting::through(&["env"], &target("forks"), &[FORKS]);
-    let bare = Copied::of(waiting.pid);
+    let mut waiting = WaitingTarget::through(&["env"], &target("forks"), &[FORKS]);
+    let bare = ForkSize::of(waiting.pid);
     let attached = probe.attach(&[waiting.pid]);
     attached.wait_ready();
-    let traced = Copied::of(waiting.pid);
+    let traced = ForkSize::of(waiting.pid);
     waiting.process.go();
     waiting.ended();
     attached.finish();

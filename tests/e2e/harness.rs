@@ -1,4 +1,4 @@
-//! Whatever a test starts must end with it, however the test ends.
+//! Everything that a test starts must end with the test, however the test ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let front = tests.spawn().expect("our own program").id().cast_signed();
-        // Any moment will do; the formula spreads them over the first half second.
+        // Each moment must be safe. The formula spreads moments over the first half second.
         std::thread::sleep(Duration::from_millis((round as u64 * 7_919 + 13) % 500));
         let chain = chain(front);
         let victim = chain[(round % 3).min(chain.len() - 1)];
@@ -57,7 +57,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Other tests may have probes or shared memory at the moment.
+        // Probes and shared memory cannot be checked, because other tests may have some at the moment.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });

@@ -1,5 +1,4 @@
-//! Other processes may hinder a trace. Each way must cost tiptoe a bounded time and must be
-//! reported.
+//! Other processes may hinder a trace. Whatever they do must cost tiptoe only a bounded time, and must be reported.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,11 +10,11 @@ use crate::watch;
 /// Regression: tiptoe waited ten seconds for the answer of an agent that the exec had removed, and
 /// reported no reason.
 #[test]
-fn an_exec_while_the_agent_begins_is_noticed() {
+fn an_exec_during_the_attach_is_reported() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // All functions of libc, so that the exec happens before every one is patched.
+    // Probes all functions of libc, so that the exec happens before each is patched.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])
@@ -32,7 +31,7 @@ fn an_exec_while_the_agent_begins_is_noticed() {
 
 /// Regression: the report did not say what happens to the probes that a stopped agent leaves.
 #[test]
-fn an_agent_that_is_held_takes_its_probes_out_itself() {
+fn a_stopped_agent_removes_its_probes_when_it_continues() {
     if !is_root() {
         return skipped("a held agent", "needs root");
     }
@@ -60,7 +59,7 @@ fn an_agent_that_is_held_takes_its_probes_out_itself() {
 /// Regression: a process that stored to the same address of its own memory used up the watch's
 /// allowance, so that the watch was switched off.
 #[test]
-fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
+fn other_processes_at_the_same_address_do_not_disable_a_watch() {
     let Some(_turn) = watch::turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["crowded", "20"]);
     let pid = program.pid().to_string();
@@ -98,7 +97,7 @@ fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
 
 /// If all CPUs were requested, the watch stays on them and must report what it missed.
 #[test]
-fn a_neighbour_that_puts_a_watch_to_rest_is_reported() {
+fn other_processes_that_disable_a_watch_are_reported() {
     let Some(_turn) = watch::turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["crowded", "20"]);
     let watch =

@@ -1,7 +1,7 @@
 //! Probes on functions of libc in which the agent has its own hooks. They must be counted exactly
 //! or refused, and the hook must still work.
 
-use tiptoe_tests::{Expected, Probe, Report, Run, Waiting, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Report, Run, WaitingTarget, target};
 
 const FUNCTIONS: &[&str] = &[
     "clone",
@@ -20,9 +20,9 @@ fn specs() -> Vec<String> {
     FUNCTIONS.iter().map(spec).collect()
 }
 
-/// Asserts that all are counted except the refused ones, that each refusal has its reason, and that
-/// at least seven are counted.
-fn check(report: &Report, mut expected: Expected) {
+/// Asserts that all functions are counted except the refused ones, that each refusal has its reason, and that at least
+/// seven functions are counted.
+fn check(report: &Report, mut expected: ExpectedCounts) {
     let refusals = report.value["refusals"].as_array();
     for refusal in refusals.into_iter().flatten() {
         let reason = refusal["reason"].as_str().expect("a reason");
@@ -52,7 +52,7 @@ fn a_command_that_calls_hooked_functions() {
 
 #[test]
 fn a_process_that_calls_hooked_functions() {
-    let mut waiting = Waiting::through(&["env"], &target("hooked"), &["20"]);
+    let mut waiting = WaitingTarget::through(&["env"], &target("hooked"), &["20"]);
     let attached = Probe::new(&specs())
         .with(&["libc.so.6:*sig*"])
         .attach(&[waiting.pid]);

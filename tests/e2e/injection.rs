@@ -46,7 +46,7 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
 /// with its own bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
-fn tiptoe_may_die_at_any_moment() {
+fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     let (process, site) = busy();
     let kills = scaled(500).max(10);
     for kill in 0..kills {
@@ -66,11 +66,11 @@ fn tiptoe_may_die_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread is below a call that an earlier tiptoe followed. Its stack cannot be unwound
-/// from there, and looks as if the thread were in malloc. The agent that is already loaded needs
-/// neither an unwound stack nor malloc.
+/// The only thread is inside a call that an earlier tiptoe followed. Its stack cannot be unwound beyond that call, and
+/// looks as if the thread were in malloc. tiptoe must still enter, because calling an agent that is already loaded
+/// needs neither malloc nor an unwound stack.
 #[test]
-fn a_thread_below_a_call_that_was_followed_is_entered_again() {
+fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
     let mut process = Process::waiting(&program, &[]);
     let site = Site::new(process.pid(), &program, "waits");
@@ -125,7 +125,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// A stopped tiptoe still holds the segments, so that its probes must stay.
+/// A stopped tiptoe still holds the segments, so its probes must stay.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
@@ -167,7 +167,7 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // The threads have allocated their frames now.
+    // By this time the threads have allocated their frames.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -186,10 +186,10 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Returns this tiptoe as another build would be: a byte of the agent's code that never runs is
+/// Returns a copy of this tiptoe that looks like another build: one byte of the agent's code, which never runs, is
 /// changed.
 fn another_build() -> Vec<u8> {
-    // The no-operation before the code to which signal handlers return, which is never executed.
+    // The byte is in the no-operation before the code to which signal handlers return, which is never executed.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
@@ -203,7 +203,7 @@ fn another_build() -> Vec<u8> {
 /// After an upgrade of tiptoe, running programs contain the former agent, whose entry points are at
 /// other addresses.
 #[test]
-fn an_agent_of_another_build_is_left_alone() {
+fn an_agent_of_another_build_is_not_used() {
     let (process, site) = busy();
     let pid = process.pid().to_string();
     let [bytes, file] = ["bytes", "tiptoe"].map(|part| {

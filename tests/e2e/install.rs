@@ -1,5 +1,4 @@
-//! Installs what `make dist` made, runs it in roots without anything else, and removes it without
-//! remains.
+//! Installs what `make dist` made, runs it in roots that contain nothing else, and removes it. Nothing may remain.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +10,7 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Releases on whose C libraries the command must not depend.
+/// Debian releases with different C libraries. The command must run on each, because it depends on none of them.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 /// Returns the only file of `target/dist` whose name ends with `end`.
@@ -80,7 +79,7 @@ pub(crate) fn musl_and_busybox() -> PathBuf {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes, and packages of Debian"]
-fn the_command_traces_where_only_musl_and_busybox_are() {
+fn the_command_traces_in_a_root_with_only_musl_and_busybox() {
     let place = musl_and_busybox();
     let mut command = entered(&place, Path::new("/bin/busybox"));
     let line =
@@ -119,11 +118,10 @@ fn the_command_traces_in_other_releases() {
     }
 }
 
-/// Without apt: dpkg installs into a root without any package, and removes everything that it
-/// installed.
+/// dpkg alone, without apt, must install the package into an empty root and remove everything that it installed.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
-fn the_package_is_installed_runs_and_goes() {
+fn the_package_can_be_installed_run_and_removed() {
     let place = folder("installed");
     let admin = place.join("var/lib/dpkg");
     for needed in ["info", "updates"] {
@@ -185,7 +183,7 @@ fn the_package_is_installed_runs_and_goes() {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
-fn lintian_has_nothing_to_say_of_the_package() {
+fn lintian_accepts_the_package() {
     let said = said(
         Command::new("lintian")
             .args(["--allow-root", "--fail-on", "error,warning"])
@@ -239,7 +237,7 @@ fn the_image_has_one_layer_that_runs() {
 
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
-fn what_is_released_has_its_checksums() {
+fn all_released_files_have_checksums() {
     let sums = released("SHA256SUMS");
     let mut check = Command::new("sha256sum");
     let dist = sums.parent().expect("a folder");

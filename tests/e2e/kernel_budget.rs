@@ -1,9 +1,11 @@
 //! The budget when the kernel counts: the program must be about as fast as without tiptoe, and an
 //! incomplete count must be marked.
 
-use tiptoe_tests::{Probe, Report, is_root, scaled, skipped, target, target_with};
+use std::process::Command;
 
-/// Calls of each function: 15 to 600 s of uprobe hits, depending on whether the kernel emulates or
+use tiptoe_tests::{Probe, Process, Report, is_root, scaled, skipped, target, target_with};
+
+/// The calls of each function. As uprobe hits they would take 15 to 600 s, depending on whether the kernel emulates or
 /// steps the first instruction.
 const CALLS: u64 = 20_000_000;
 
@@ -27,7 +29,7 @@ fn check(report: &Report, calls: u64) {
 
 /// Regression: the probe stayed open regardless of its cost, so a program of 0.4 s ran for minutes.
 #[test]
-fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
+fn a_program_stays_fast_if_the_kernel_counts_its_hottest_function() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
@@ -47,7 +49,7 @@ fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
 
 /// A count within the budget must be complete.
 #[test]
-fn what_the_budget_pays_for_is_exact_where_the_kernel_counts() {
+fn the_kernels_count_within_the_budget_is_complete() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
@@ -58,4 +60,28 @@ fn what_the_budget_pays_for_is_exact_where_the_kernel_counts() {
     let report = run.good();
     report.assert_exact(&run.expected());
     assert!(names.iter().all(|name| !is_bound(report, name)));
+}
+
+/// Regression: a typed budget was ignored where the kernel reports a program's waits, because the agent cannot enter.
+#[test]
+fn a_budget_for_waits_that_the_kernel_reports_was_ignored_silently() {
+    if !is_root() {
+        return skipped("futex tracepoints", "needs root");
+    }
+    let program = target("contended");
+    for (budget, is_ignored) in [("1%", true), ("off", false)] {
+        let arguments = ["mutex", "100", "seccomp", "wait"];
+        let mut program = Process::start(Command::new(&program).args(arguments));
+        assert_eq!(program.line(), "ready");
+        let ours = Probe::lock_within(budget).attach(&[program.pid()]);
+        ours.wait_ready();
+        let report = ours.interrupt();
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("runs under seccomp"), "{notes}");
+        let said = "does not limit the kernel's futex tracepoints";
+        assert_eq!(notes.contains(said), is_ignored, "{budget}: {notes}");
+        program.go();
+        program.close();
+        assert!(program.finish().1.success());
+    }
 }

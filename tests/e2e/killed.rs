@@ -1,4 +1,4 @@
-//! What a killed tiptoe leaves in a program must not accumulate.
+//! Killed tiptoes must not leave more and more in a program.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// Additional mappings that are allowed: two arenas, and mappings that segments of other lengths
-/// split. A recording trampoline contains the distance from a slab to its ring. More counters make
-/// that distance longer, so a new trampoline, in an arena, is necessary.
+/// The number of additional mappings that are allowed. Segments of other lengths split mappings, and two more arenas
+/// may be needed: a recording trampoline contains the distance from a slab to its ring, so that it must be written anew
+/// if more counters make that distance longer.
 const MORE_MAPS: usize = 8;
-/// Kilobytes of the two arenas, 64 each.
+/// The kilobytes of the two arenas, which have 64 each.
 const MORE_SPACE: u64 = 128;
 
 /// Returns one probe of each instrument that enters a program.
@@ -48,16 +48,16 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Regression: killed sessions of alternating kinds left three mappings each, and segments that
-/// doubled, because an attach reused the last session's memory only.
+/// Regression: killed sessions of alternating kinds left three mappings each, and segments of twice the size, because
+/// an attach reused only the memory of the last session.
 #[test]
 #[ignore = "nightly: killed at many moments"]
-fn killed_sessions_leave_no_more_than_those_that_end_well() {
+fn killed_sessions_leave_no_more_than_sessions_that_end() {
     let mut process = Process::waiting(&target("survivor"), &[&THREADS.to_string()]);
     let pid = process.pid();
     process.go();
     let modes = modes();
-    // Each twice, because segments alternate between two addresses.
+    // Each kind is killed twice, because segments alternate between two addresses.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
         let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tiptoe_tests::{
-    Expected, Form, Process, Ready, Report, Tracepoint, command, is_root, process, skipped, target,
+    ExpectedCounts, Form, Process, Ready, Report, Tracepoint, command, is_root, process, skipped,
+    target,
 };
 
 /// Returns whether this machine can run these tests; otherwise prints that they are skipped.
@@ -48,14 +49,14 @@ fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
 
-struct Both {
+struct PerfComparison {
     report: Report,
     perf: u64,
-    expected: Expected,
+    expected: ExpectedCounts,
 }
 
 /// Traces the program to its end while perf counts the tracepoint as well. `None` if perf cannot.
-fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both> {
+fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
         Ok(perf) => perf,
@@ -76,8 +77,8 @@ fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both
     assert!(status.success(), "tiptoe ended with {status}");
     let perf = perf.read() - before;
     let report = Report::parse(&text);
-    let expected = Expected::parse(&said);
-    Some(Both {
+    let expected = ExpectedCounts::parse(&said);
+    Some(PerfComparison {
         report,
         perf,
         expected,
@@ -95,7 +96,7 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Returns the waits of the rows that pass.
+/// Returns the number of waits in the rows for which `passes` holds.
 fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     let rows = rows(report).iter().filter(|row| passes(row));
     rows.map(|row| number(&row["count"])).sum()
@@ -109,8 +110,8 @@ fn at_exit(row: &Value) -> bool {
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts that both counts are the same, except waits at exit, which perf may miss, and lost
-/// events, which may be of any kind.
+/// Asserts that both counts are equal. They may differ by waits of exiting threads, which perf may miss, and by lost
+/// events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -147,9 +148,9 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Sleeping reader-writer locks only, because interrupts that run on a thread wait for
-    // spinlocks, and would be counted for it.
-    let Some(Both { report, perf, .. }) = both(
+    // Only sleeping reader-writer locks are compared, because interrupts on a thread wait for spinlocks, and these
+    // waits would be counted for the thread.
+    let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
         Some("flags == 2 || flags == 4"),
@@ -179,7 +180,7 @@ fn every_acquisition_is_one_that_perf_counts() {
         return;
     }
     let tracepoint = "mmap_lock:mmap_lock_acquire_returned";
-    let Some(Both {
+    let Some(PerfComparison {
         report,
         perf,
         expected,
@@ -192,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap continues as a reader once its mapping is out of the tree.
+    // munmap becomes a reader when its mapping is no longer in the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");
@@ -293,7 +294,7 @@ fn the_whole_system_with_intervals() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_status_2() {
+fn impossible_requests_end_with_one_error_and_status_2() {
     for (options, said) in [
         (&["--mmap", "-p", "1"][..], "--mmap without --kernel"),
         (&["--every", "-a"], "--every without --kernel"),
@@ -356,7 +357,7 @@ fn the_missing_rights_are_named() {
 /// Regression: the trace of a process that had ended lasted until its parent reaped it, and its
 /// session had no command line.
 #[test]
-fn a_zombie_has_ended() {
+fn the_trace_ends_when_its_process_is_a_zombie() {
     if !is_possible() {
         return;
     }
@@ -386,7 +387,7 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Programs read these keys. The kernel decides which rows there are.
+/// The keys must stay, because programs read them. Rows may differ, because they depend on the kernel.
 #[test]
 fn the_json_keeps_its_form() {
     if !is_possible() {

@@ -1,5 +1,4 @@
-//! Programs that link `tiptoe-lock`: the counts of the lock's own hooks must be tiptoe's of the
-//! same run.
+//! Programs that link `tiptoe-lock`: the counts of the lock's own hooks must equal tiptoe's counts of the same run.
 
 use std::process::Command;
 
@@ -9,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// Additional time of the first waits, which calibrate the clock and fault in memory, and of waits
-/// that were preempted between the two clocks.
+/// The time by which waits may be longer by tiptoe's clock: the first waits calibrate the clock and fault in memory,
+/// and a thread may be preempted between the readings of the two clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// Below this number of waits a percentile may be one of the first waits.
 const MANY: u64 = 500;
@@ -43,7 +42,7 @@ fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
 }
 
-/// The lengths of the waits must be the same, up to the time between the two clocks.
+/// The lengths of the waits must be equal, up to the time between the readings of the two clocks.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_server_s_own_histograms_agree() {
@@ -54,16 +53,16 @@ fn a_server_s_own_histograms_agree() {
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
     // tiptoe's wait begins some instructions before the hook's and ends some after it.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
-    let apart = count * 2_000 + ours / 10 + FIRST_NS;
+    let difference = count * 2_000 + ours / 10 + FIRST_NS;
     assert!(
-        total >= ours - ours / 50 && total <= ours + apart,
+        total >= ours - ours / 50 && total <= ours + difference,
         "{ours}: {row:#}"
     );
     for percentile in ["p50_ns", "p90_ns", "p99_ns"] {
-        let told = row["histogram"][percentile].as_u64().unwrap_or(0);
+        let reported = row["histogram"][percentile].as_u64().unwrap_or(0);
         let ours = own(percentile);
         // A bucket is 9% wide.
-        let near = told >= ours - ours / 8 && told <= ours + ours / 4 + 2_000;
+        let near = reported >= ours - ours / 8 && reported <= ours + ours / 4 + 2_000;
         assert!(near || count < MANY, "{percentile} {ours}: {row:#}");
     }
 }
@@ -84,10 +83,10 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
             continue;
         }
         let row = find_row(report, lock, kind, mode);
-        let told = |what: &str| row[what].as_u64().unwrap_or(0);
-        assert_eq!(told("slept"), own("count"), "{row:#}");
-        assert_eq!(told("episodes"), own("count"), "{row:#}");
-        assert!(told("total_ns") > 0, "{row:#}");
+        let reported = |what: &str| row[what].as_u64().unwrap_or(0);
+        assert_eq!(reported("slept"), own("count"), "{row:#}");
+        assert_eq!(reported("episodes"), own("count"), "{row:#}");
+        assert!(reported("total_ns") > 0, "{row:#}");
         times(row, &own, own("count"));
     }
     assert!(contended > 0, "no thread waited");
@@ -126,7 +125,7 @@ fn the_server_works_without_tiptoe() {
 
 /// A running server's locks are reported from the attach on, and again after another attach.
 #[test]
-fn a_running_server_is_attached_to_and_let_go() {
+fn a_running_server_continues_after_attach_and_detach() {
     let mut server =
         Process::start(Command::new(rust_target(SERVER)).args(["100000000", "until-closed"]));
     for _ in 0..3 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{
-    Expected, Probe, Process, Report, command, installed, is_root, scaled, skipped, target,
+    ExpectedCounts, Probe, Process, Report, command, installed, is_root, scaled, skipped, target,
 };
 
 /// The time within which something must happen, also on a busy machine.
@@ -28,7 +28,7 @@ fn notes(report: &Report) -> String {
 
 /// Asserts that every count is exact. If the report says that a library was not held back, no count
 /// may be too high.
-fn exact(report: &Report, expected: &Expected) {
+fn exact(report: &Report, expected: &ExpectedCounts) {
     if notes(report).contains(MISSED) {
         println!("ran before its probes: {}", notes(report));
         let counted = |name: &String| {
@@ -69,7 +69,7 @@ fn a_constructor_is_counted() {
 }
 
 #[test]
-fn every_kind_of_name_is_looked_for_in_it() {
+fn functions_of_a_loaded_library_are_found_by_every_kind_of_name() {
     let library = library("loaded");
     let names = [&*library, "libloaded.so", "libloaded*", "*/libloaded.so"];
     for name in names {
@@ -77,12 +77,12 @@ fn every_kind_of_name_is_looked_for_in_it() {
         let run = Probe::new(&[spec]).run(&target("loads"), &["1", "3", "0", &library]);
         exact(
             run.good(),
-            &Expected([("loaded_constructor".to_owned(), 3)].into()),
+            &ExpectedCounts([("loaded_constructor".to_owned(), 3)].into()),
         );
     }
 }
 
-/// Loaded and unloaded 10,000 times by four threads, alternating with another library.
+/// Four threads load and unload a library 10,000 times, alternating with another library.
 #[test]
 fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -119,10 +119,10 @@ fn its_calls_are_timed() {
     let run = probe.run(&target("loads"), &["2", "25", "0", &library]);
     exact(run.good(), &run.expected());
     if !notes(run.good()).contains(MISSED) {
-        let told = |(name, count): (&String, &u64)| {
+        let line = |(name, count): (&String, &u64)| {
             format!("expect {name} {count}\nreturns {name} {count}\n")
         };
-        let truth: String = run.expected().0.iter().map(told).collect();
+        let truth: String = run.expected().0.iter().map(line).collect();
         run.good()
             .assert_returns(&Truth::parse(&truth), ReturnComparison::Enough);
     }
@@ -139,7 +139,7 @@ fn a_library_loaded_before_the_attach_is_followed() {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}: {output}");
-    exact(&attached.finish(), &Expected::parse(&output));
+    exact(&attached.finish(), &ExpectedCounts::parse(&output));
 }
 
 fn has_agent(pid: u32) -> bool {
@@ -162,13 +162,13 @@ fn a_loading_program_survives_a_killed_tiptoe() {
         let (output, status) = process.finish();
         assert!(status.success(), "{status}: {output}");
         assert!(
-            Expected::parse(&output).0["loaded_work"] == 8000,
+            ExpectedCounts::parse(&output).0["loaded_work"] == 8000,
             "{output}"
         );
     }
 }
 
-/// A mapping that the program makes at the same address must not be patched.
+/// A mapping that the program itself makes at a library's former address must not be patched.
 #[test]
 fn a_mapping_at_an_unloaded_librarys_address_is_not_patched() {
     let library = library("loaded");

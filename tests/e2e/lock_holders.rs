@@ -1,4 +1,5 @@
-//! Who held a lock while others waited: the program measures this itself, and the report must agree.
+//! The holders of a lock while others wait. The program measures itself how long each held the lock, and the report
+//! must agree.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +8,14 @@ use tiptoe_tests::{Probe, rust_target, scaled, skipped, target};
 
 use crate::locks::rows;
 
-/// How threads meet at the lock. The comments say what was wrong when the thread that woke a waiter
+/// The ways in which threads contend for the lock. The comments say what was wrong while the thread that woke a waiter
 /// was blamed.
 const SCENARIOS: [&str; 9] = [
     // Regression: eight quick threads wake each other, and were blamed for a slow thread's holds.
     "barging",
     // Regression: each holder wakes one waiter, so all were blamed alike.
     "turns",
-    // The same threads hold the lock for long and for short.
+    // Each thread holds the lock sometimes for long and sometimes briefly.
     "mixed",
     "many",
     "short",
@@ -25,7 +26,7 @@ const SCENARIOS: [&str; 9] = [
     // Threads that a condition variable wakes wait for its mutex.
     "conditions",
 ];
-/// The types of mutexes, besides normal ones.
+/// The types of mutexes besides the normal type.
 const TYPES: [&str; 5] = [
     "recursive",
     "errorcheck",
@@ -34,7 +35,7 @@ const TYPES: [&str; 5] = [
     "inheriting",
 ];
 
-/// Nanoseconds of waiting by the function that held the lock.
+/// For each function that held the lock, the nanoseconds for which other threads waited at that time.
 type WaitNsByHolder = BTreeMap<String, u64>;
 
 /// Returns the function of a call site, `PROGRAM:FUNCTION+0xOFFSET`.
@@ -43,8 +44,8 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns the role of a reported holder: a call site's function, or a thread's name, which is that
-/// of the function it runs.
+/// Returns the role of a reported holder: the function of its call site, or the name of its thread, which is the name
+/// of the function that the thread runs.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -60,8 +61,8 @@ fn role(holder: &Value) -> String {
     }
 }
 
-/// Runs a scenario for some milliseconds. Returns who held the lock: by the report, and by the program. `None` if the
-/// program's addresses left no room for a patch.
+/// Runs a scenario for some milliseconds. Returns the holders according to the report and according to the program.
+/// `None` if the program's random addresses left no room for a patch.
 fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolder; 2]> {
     let program = target("holders");
     let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);
@@ -70,7 +71,7 @@ fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolde
         skipped(&format!("{scenario} {kind}"), &format!("{refused:?}"));
         return None;
     }
-    let mut told = WaitNsByHolder::new();
+    let mut reported = WaitNsByHolder::new();
     let all = rows(report);
     let slept = |row: &&Value| row["idle"] == false && row["total_ns"] != 0;
     for row in all.iter().filter(slept) {
@@ -78,10 +79,10 @@ fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolde
         assert!(!holders.is_empty(), "{scenario} {kind}: {row:#}");
         for holder in holders {
             let ns = holder["total_ns"].as_u64().expect("a time");
-            *told.entry(role(holder)).or_default() += ns;
+            *reported.entry(role(holder)).or_default() += ns;
         }
     }
-    Some([told, run.expected().0])
+    Some([reported, run.expected().0])
 }
 
 fn longest(held: &WaitNsByHolder) -> &str {
@@ -96,20 +97,20 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     plain.into_iter().chain(types).chain(waits_after_conditions)
 }
 
-/// Regression: the threads that woke the waiters were blamed for what another one held.
+/// Regression: the threads that woke the waiters were blamed, although another thread had held the lock.
 #[test]
 fn the_longest_holder_is_named_first() {
     let quickly = ["barging", "turns", "readers", "conditions"];
     for (scenario, kind) in all().filter(|(scenario, kind)| {
         quickly.contains(scenario) && matches!(*kind, "normal" | "inheriting")
     }) {
-        let Some([told, own]) = measure_holders(scenario, kind, 200) else {
+        let Some([reported, own]) = measure_holders(scenario, kind, 200) else {
             continue;
         };
         assert_eq!(
-            longest(&told),
+            longest(&reported),
             longest(&own),
-            "{scenario} {kind}: {told:#?} {own:#?}"
+            "{scenario} {kind}: {reported:#?} {own:#?}"
         );
     }
 }
@@ -119,7 +120,7 @@ fn the_longest_holder_is_named_first() {
 #[ignore = "nightly: asserts shares of time"]
 fn each_holder_has_its_share() {
     for (scenario, kind) in all() {
-        let Some([told, own]) = measure_holders(scenario, kind, 1000) else {
+        let Some([reported, own]) = measure_holders(scenario, kind, 1000) else {
             continue;
         };
         let share = |held: &WaitNsByHolder, role: &str| {
@@ -127,12 +128,12 @@ fn each_holder_has_its_share() {
             let ns = held.get(role).copied().unwrap_or(0);
             100.0 * ns as f64 / all as f64
         };
-        let roles = told.keys().chain(own.keys());
+        let roles = reported.keys().chain(own.keys());
         for role in roles {
-            let [told_share, own_share] = [&told, &own].map(|held| share(held, role));
+            let [told_share, own_share] = [&reported, &own].map(|held| share(held, role));
             assert!(
                 (told_share - own_share).abs() <= 5.0,
-                "{scenario} {kind}: {role}: {told:#?} {own:#?}"
+                "{scenario} {kind}: {role}: {reported:#?} {own:#?}"
             );
         }
     }
@@ -140,7 +141,7 @@ fn each_holder_has_its_share() {
 
 /// Locks that record no holder: only the thread that woke a waiter is known.
 #[test]
-fn locks_without_an_owner_have_wakers_alone() {
+fn locks_that_record_no_owner_have_only_wakers() {
     let rounds = scaled(400_000).to_string();
     let cases = [
         (
@@ -152,7 +153,7 @@ fn locks_without_an_owner_have_wakers_alone() {
     for (program, kinds) in cases {
         for kind in kinds {
             let run = Probe::lock().run(&program, &[kind, &rounds]);
-            // A condition's mutex records its holder.
+            // The mutex of a condition does record its holder.
             let none = rows(run.good()).iter().filter(|row| row["type"] != "mutex");
             for row in none {
                 assert!(row["holders"].is_null(), "{kind}: {row:#}");
@@ -161,7 +162,7 @@ fn locks_without_an_owner_have_wakers_alone() {
     }
 }
 
-/// A program can write any number into a lock as its holder.
+/// A hostile program may write any number into a lock as its holder.
 #[test]
 fn a_holder_that_is_no_thread_is_unknown() {
     let run = Probe::lock().run(&target("holders"), &["forged", "200", "normal"]);

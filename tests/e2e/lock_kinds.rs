@@ -1,9 +1,9 @@
-//! Every kind of lock, on every supported C library: the counts must be the kernel's own.
+//! Every kind of lock, on every supported C library. tiptoe's counts must equal those of the kernel.
 
 use serde_json::Value;
-use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{
-    Debian, Futexes, Probe, Process, Report, Waiting, is_root, rust_target, sampled, scaled,
+    Debian, Futexes, Probe, Process, Report, WaitingTarget, is_root, rust_target, sampled, scaled,
     skipped, target,
 };
 
@@ -32,7 +32,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// The kinds of Rust, whose locks are not glibc's: all waits except joins go through `syscall`.
+/// The kinds of locks in Rust. They do not use glibc's locks: all waits except joins call `syscall`.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -52,7 +52,7 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
 type ReportWithCounts = (Report, [u64; 2]);
 
 /// Runs a program that contends for locks of one kind, with tiptoe attached.
-fn attached(mut waiting: Waiting) -> Option<ReportWithCounts> {
+fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
     let ours = Probe::lock().attach(&[waiting.pid]);
     ours.wait_ready();
     let kernel = counted(waiting.pid)?;
@@ -64,14 +64,14 @@ fn attached(mut waiting: Waiting) -> Option<ReportWithCounts> {
 }
 
 /// Runs a program that tiptoe has started.
-fn started((mut ours, pid): (Attached, u32)) -> Option<ReportWithCounts> {
+fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     let kernel = counted(pid)?;
     contends(&mut ours.process);
     let counts = kernel.counts();
     Some((ours.finish(), counts))
 }
 
-/// Counts the first thread and all that it starts from now on. The agent's own thread is not among
+/// Counts calls of the first thread and of all threads that it starts from now on. The agent's thread is not among
 /// them.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
@@ -115,11 +115,11 @@ fn check_all_and<'a>(
     }
 }
 
-/// With at most this number of waits, all may be joins, because in a short run no two threads may
-/// have met at the lock.
+/// If there are at most this many waits, all of them may be joins, because in a short run threads may never have
+/// contended for the lock.
 const JOINS: u64 = 4;
 
-/// Asserts that the counts are the kernel's, and that a row has this type and variable.
+/// Asserts that the counts equal the kernel's, and that a row has this type and variable.
 fn check(
     kind: &str,
     (report, [waits, wakes]): &ReportWithCounts,
@@ -127,9 +127,9 @@ fn check(
     ends: fn(&str, &Value, u64, u64),
 ) {
     let locks = &report.value["locks"];
-    let told = [&locks["waits"], &locks["wakes"]].map(|count| count.as_u64());
+    let reported = [&locks["waits"], &locks["wakes"]].map(|count| count.as_u64());
     assert_eq!(
-        told,
+        reported,
         [Some(*waits), Some(*wakes)],
         "{kind}: {:#}",
         report.value
@@ -186,7 +186,7 @@ fn check_ends(kind: &str, rows: &[Value], ends: fn(&str, &Value, u64, u64)) {
 fn every_kind_is_counted_as_the_kernel_counts_it() {
     let program = target("contended");
     check_all(&KINDS, |arguments| {
-        attached(Waiting::through(&["env"], &program, arguments))
+        attached(WaitingTarget::through(&["env"], &program, arguments))
     });
 }
 
@@ -199,12 +199,14 @@ fn nearly_all_waits_have_a_waker() {
         (rust_target("contended_rust"), &RUST_KINDS),
     ];
     for (program, kinds) in programs {
-        let count = |arguments: &[&str]| attached(Waiting::through(&["env"], &program, arguments));
+        let count =
+            |arguments: &[&str]| attached(WaitingTarget::through(&["env"], &program, arguments));
         check_all_and(kinds, count, nearly_all_have_a_waker);
     }
 }
 
-/// Checks another release: attached to in its own root, and started.
+/// Checks programs of another Debian release, in that release's root: one to which tiptoe attaches, and one that it
+/// starts.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");
@@ -241,7 +243,7 @@ fn every_kind_is_counted_on_debian_11() {
 fn every_kind_of_rust_is_counted() {
     let program = rust_target("contended_rust");
     check_all(&RUST_KINDS, |arguments| {
-        attached(Waiting::through(&["env"], &program, arguments))
+        attached(WaitingTarget::through(&["env"], &program, arguments))
     });
     check_all(sampled(&RUST_KINDS), |arguments| {
         started(Probe::lock().start(&program, arguments))

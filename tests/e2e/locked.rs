@@ -94,7 +94,7 @@ fn compare(bare: &[(String, [u64; 3])], traced: &[(String, [u64; 3])], flags: &s
             fits(resident),
             "{who} of flags {flags}: {bare:?} {traced:?}"
         );
-        // The kernel's count of locked memory must not be lower either.
+        // The kernel's count of locked memory must not be lower than without tiptoe either.
         assert!(
             locked.1 >= locked.0,
             "{who} of flags {flags}: {bare:?} {traced:?}"
@@ -164,7 +164,7 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
     }
 }
 
-/// With `-- CMD` the agent is loaded from the start.
+/// With `-- CMD` the agent is in the program from its start, before it locks its memory.
 #[test]
 fn a_started_program_locks_no_memory_of_the_agents() {
     for flags in [CURRENT, CURRENT | FUTURE] {

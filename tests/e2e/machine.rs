@@ -6,12 +6,11 @@ use std::fs;
 use std::time::Duration;
 
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
+use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The field of /proc/PID/stat, counted after the name, that holds the nice value
-/// (proc_pid_stat(5), field 19).
+/// The index of the nice value among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
 const NICE: usize = 16;
 
 /// Returns the nice value of each thread of a process. Threads that end during the reading are
@@ -56,7 +55,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     process.signal(libc::SIGSTOP);
     let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
     let tiptoe = &mut attached.process;
-    // The second thread is the one that looks for a thread to borrow.
+    // The second thread of tiptoe is the one that looks for a thread to borrow.
     let attaching = look(tiptoe, "attaching", |_, values| values.len() > 1);
     process.signal(libc::SIGCONT);
     attached.wait_ready();
@@ -78,7 +77,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
 /// Regression: the agent's thread ran at nice 0 in a program that had lowered its own priority.
 #[test]
 fn the_agents_thread_keeps_the_nice_value_of_its_program() {
-    let waiting = Waiting::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
+    let waiting = WaitingTarget::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
     let before = nice_values(waiting.pid);
     let attached = Probe::new(&["add"]).attach(&[waiting.pid]);
     attached.wait_ready();

@@ -14,6 +14,7 @@ mod campaign;
 mod cgroups;
 mod clean;
 mod confined;
+mod costly_traps;
 mod counts;
 mod daemons;
 mod debuggers;

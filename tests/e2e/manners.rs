@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{Expected, Probe, Process, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, is_root, skipped, target};
 
 use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // An environment entry of the program may have any name, also the name of tiptoe's own.
+    // An environment entry of the program may have any name, even that of tiptoe's own entry.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -94,7 +94,7 @@ fn no_thread_has_rights_after_setuid() {
     check(&target("privileges"), &["setuid"]);
 }
 
-/// Prints the times of libc's fast paths with and without tiptoe, and asserts none.
+/// Prints the times of libc's fast paths with and without tiptoe. It asserts nothing, because times may vary.
 #[test]
 fn libc_keeps_its_speed() {
     let program = target("libc_speed");
@@ -118,7 +118,7 @@ fn libc_keeps_its_speed() {
 /// A probe on all functions of all libraries must leave out the agent's, because code that runs on
 /// a hit must not be hit.
 #[test]
-fn the_agent_is_none_of_the_programs_libraries() {
+fn the_agent_is_not_listed_among_the_programs_libraries() {
     let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);
     for _ in 0..2 {
         let run = Probe::new(&["*:*"])
@@ -194,7 +194,7 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let (output, status) = process.finish();
     assert!(status.success(), "the program: {status}");
     let report = attached.finish();
-    report.assert_exact(&Expected::parse(&output));
+    report.assert_exact(&ExpectedCounts::parse(&output));
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("thread-local storage"), "{notes}");
@@ -202,7 +202,7 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
 
 /// Regression: a report that lacks the calls of a server's forked workers did not say so.
 #[test]
-fn nothing_said_that_children_are_not_traced() {
+fn the_report_did_not_say_that_children_are_not_traced() {
     let mut server = Process::start(&mut Command::new(target("workers")));
     assert_eq!(server.line(), "ready");
     let run = Probe::new(&["work"]).with(&["--duration", "0.1"]);

@@ -1,6 +1,6 @@
 //! Programs linked to musl.
 
-use tiptoe_tests::{Probe, Waiting, musl_target, skipped};
+use tiptoe_tests::{Probe, WaitingTarget, musl_target, skipped};
 
 use crate::counts::check;
 
@@ -12,7 +12,7 @@ fn built(flags: &[&str]) -> Option<std::path::PathBuf> {
         .ok()
 }
 
-/// The agent needs no library, so that any program can load it at its start.
+/// Any program can load the agent at its start, because the agent needs no library.
 #[test]
 fn musl_programs_are_counted_in_process_from_their_start() {
     let Some(program) = built(&[]) else { return };
@@ -20,11 +20,11 @@ fn musl_programs_are_counted_in_process_from_their_start() {
     assert_eq!(report.via("agent"), 6, "{:#}", report.value);
 }
 
-/// musl's loader accepts no library with thread-locals after the start.
+/// After the program's start, musl's loader accepts no library with thread-local variables.
 #[test]
 fn running_musl_programs_are_counted_by_the_kernel() {
     let Some(program) = built(&[]) else { return };
-    let waiting = Waiting::through(&["env"], &program, &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &program, &["2", "1000"]);
     let report = waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
     assert_eq!(report.via("kernel"), 6, "{:#}", report.value);
     assert!(

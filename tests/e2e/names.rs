@@ -26,7 +26,7 @@ fn the_selected_implementation_is_named() {
     assert_eq!(event["notes"][0], "selected chosen", "{event:#}");
 }
 
-/// Counts each spec alone, and asserts that it is the calls of one function.
+/// Counts each spec by itself, and asserts that the count is that of one function.
 fn check_each(specs: &[&str], calls: u64) {
     let run = Probe::new(specs).run(&target("abi_tags"), &[&calls.to_string()]);
     let events = run.good().events();
@@ -65,7 +65,7 @@ fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     }
 }
 
-/// A library's file name may contain colons and bytes that are not UTF-8, and `[` begins no set in it.
+/// A library's file name may contain colons, and bytes that are not UTF-8. A `[` in it must not begin a set of a glob.
 #[test]
 fn libraries_of_any_name_are_found() {
     let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));
@@ -105,7 +105,7 @@ fn names_of_go_with_a_single_colon_are_found() {
 
 /// Regression: 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
 #[test]
-fn places_where_a_function_is_inlined_are_said() {
+fn places_where_a_function_is_inlined_are_noted() {
     for via in ["agent", "kernel"] {
         let run = Probe::new(&["hot", "all"])
             .with(&["--via", via])

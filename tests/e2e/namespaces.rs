@@ -1,11 +1,11 @@
-//! A target in a container (other mounts, other process ids, a root that we cannot see), and tiptoe
+//! A target in a container, which has other mounts, other process ids and a root that we cannot see; and tiptoe itself
 //! in a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, Waiting, command, is_root, process, skipped, target};
+use tiptoe_tests::{Probe, WaitingTarget, command, is_root, process, skipped, target};
 
 use crate::watch::{hits, said, turn};
 
@@ -29,10 +29,15 @@ mount -t proc proc proc
 pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
-/// Starts `hot` in such a root, as process 1.
-fn contained(kind: &str) -> (Waiting, PathBuf) {
-    let program = target("hot");
-    let root = std::env::temp_dir().join(format!("tiptoe-root-{kind}-{}", std::process::id()));
+/// Starts `hot` in such a root, as process 1 of a new PID namespace.
+fn contained(kind: &str) -> (WaitingTarget, PathBuf) {
+    contained_program(kind, "hot", &["2", "20000"])
+}
+
+fn contained_program(kind: &str, name: &str, arguments: &[&str]) -> (WaitingTarget, PathBuf) {
+    let program = target(name);
+    let root = format!("tiptoe-root-{kind}-{name}-{}", std::process::id());
+    let root = std::env::temp_dir().join(root);
     std::fs::create_dir_all(&root).expect("a temporary folder");
     let mut command = Command::new("unshare");
     command
@@ -47,11 +52,12 @@ fn contained(kind: &str) -> (Waiting, PathBuf) {
             "sh",
         ])
         .args([root.as_path(), &program])
-        .args([kind, "2", "20000"]);
-    (Waiting::start(&mut command, &program), root)
+        .arg(kind)
+        .args(arguments);
+    (WaitingTarget::start(&mut command, &program), root)
 }
 
-fn assert_other_namespaces(waiting: &Waiting, root: &Path) {
+fn assert_other_namespaces(waiting: &WaitingTarget, root: &Path) {
     let own = |name: &str| std::fs::read_link(name).expect("it lives");
     let program = own(&format!("/proc/{}/exe", waiting.pid));
     assert!(
@@ -91,6 +97,111 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
         "{:#}",
         report.value
     );
+    let _ = std::fs::remove_dir(root);
+}
+
+/// Regression: locks contain the ids that threads have in the container. They were taken for ids in /proc, so no
+/// deadlock of a container was found, and holders had wrong ids.
+#[test]
+fn deadlocks_of_a_container_had_no_ring() {
+    if !is_root() {
+        return skipped("a container", "needs root");
+    }
+    let for_a_moment = ["--by", "thread", "--duration", "0.2"];
+    let via_kernel = ["--duration", "0.2", "--via", "kernel"];
+    for program in ["deadlock", "join_ring"] {
+        let (mut waiting, root) = contained_program("whole", program, &[]);
+        assert_other_namespaces(&waiting, &root);
+        waiting.process.go();
+        assert_eq!(waiting.process.line(), "stuck");
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", waiting.pid)).expect("it lives");
+        let tasks: Vec<String> = tasks
+            .map(|task| {
+                task.expect("a thread")
+                    .file_name()
+                    .into_string()
+                    .expect("text")
+            })
+            .collect();
+        let check = |ring: &[&Value]| {
+            let mut names: Vec<&str> = ring
+                .iter()
+                .filter_map(|wait| wait["comm"].as_str())
+                .collect();
+            names.sort_unstable();
+            assert_eq!(names, ["first", "second"], "{ring:#?}");
+            for (wait, other) in [(ring[0], ring[1]), (ring[1], ring[0])] {
+                assert!(
+                    tasks.contains(&wait["tid"].to_string()),
+                    "{tasks:?}: {wait:#}"
+                );
+                assert_eq!(wait["holder"], other["tid"], "{wait:#}");
+                assert_eq!(wait["holder_comm"], other["comm"], "{wait:#}");
+            }
+        };
+        let now = Probe::lock()
+            .with(&["--now"])
+            .attach_and_wait(&[waiting.pid]);
+        let now = &now.good().value["now"];
+        let [ring] = &now["deadlocks"].as_array().expect("rings")[..] else {
+            panic!("{now:#}");
+        };
+        let waits = now["waits"].as_array().expect("they wait").iter();
+        let is_in = |wait: &&Value| {
+            ring.as_array()
+                .is_some_and(|ring| ring.contains(&wait["tid"]))
+        };
+        check(&waits.filter(is_in).collect::<Vec<_>>());
+        for options in [&for_a_moment[..], &via_kernel] {
+            let run = Probe::lock().with(options).attach_and_wait(&[waiting.pid]);
+            let locks = &run.good().value["locks"];
+            let [ring] = &locks["deadlocks"].as_array().expect("rings")[..] else {
+                panic!("{locks:#}");
+            };
+            check(
+                &ring["waits"]
+                    .as_array()
+                    .expect("threads")
+                    .iter()
+                    .collect::<Vec<_>>(),
+            );
+        }
+        waiting.process.close();
+        assert!(waiting.process.finish().1.success());
+        let _ = std::fs::remove_dir(root);
+    }
+}
+
+/// Regression: every thread of a container counted as ended, so each wait that was not over counted as left, and rows of
+/// `--by thread` had ids that /proc does not have.
+#[test]
+fn threads_of_a_container_were_taken_for_ended_ones() {
+    if !is_root() {
+        return skipped("a container", "needs root");
+    }
+    let (mut waiting, root) = contained_program("whole", "deadlock", &[]);
+    assert_other_namespaces(&waiting, &root);
+    let ours = Probe::lock()
+        .with(&["--by", "thread"])
+        .attach(&[waiting.pid]);
+    ours.wait_ready();
+    waiting.process.go();
+    assert_eq!(waiting.process.line(), "stuck");
+    let report = ours.interrupt();
+    let locks = &report.value["locks"];
+    assert_eq!(locks["unfinished"], 3, "{locks:#}");
+    assert_eq!(
+        locks["deadlocks"].as_array().map(Vec::len),
+        Some(1),
+        "{locks:#}"
+    );
+    let left = |row: &Value| row["left"].as_u64().unwrap_or(0);
+    assert!(
+        crate::locks::rows(&report).iter().all(|row| left(row) == 0),
+        "{locks:#}"
+    );
+    waiting.process.close();
+    assert!(waiting.process.finish().1.success());
     let _ = std::fs::remove_dir(root);
 }
 
@@ -134,10 +245,9 @@ fn tiptoe_in_a_container_knows_its_processes() {
     }
 }
 
-/// Ids inside a nested namespace are unknown to tiptoe, and its ids are unknown to the kernel's
-/// programs.
+/// tiptoe does not know ids inside a nested namespace, and BPF programs do not know tiptoe's ids.
 #[test]
-fn tiptoe_in_a_container_refuses_one_within() {
+fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {
         return skipped("a container", "needs root");
     }

@@ -1,4 +1,4 @@
-//! The notes of a report: similar ones are folded on the screen, and complete in JSON.
+//! The notes of a report: similar ones must be folded on the screen, and JSON must have all.
 
 use std::process::Command;
 

@@ -8,22 +8,22 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{command, is_root, skipped};
 
-use crate::doctor::Unprivileged;
+use crate::doctor::UnprivilegedTiptoe;
 
-/// A folder with the permissions of /tmp, removed when the test is over.
-struct Shared(PathBuf);
+/// A folder with the permissions of /tmp. It is removed when the test ends.
+struct SharedFolder(PathBuf);
 
-impl Shared {
-    fn new(name: &str) -> Shared {
+impl SharedFolder {
+    fn new(name: &str) -> SharedFolder {
         let name = format!("tiptoe-outputs-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder");
         fs::set_permissions(&folder, Permissions::from_mode(0o1777)).expect("our own folder");
-        Shared(folder)
+        SharedFolder(folder)
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedFolder {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = fs::remove_dir_all(&self.0);
@@ -36,7 +36,7 @@ fn another_users_link_is_not_followed() {
     if !is_root() {
         return skipped("another user's link", "needs root");
     }
-    let shared = Shared::new("link");
+    let shared = SharedFolder::new("link");
     let (own, link, made) = (
         shared.0.join("own"),
         shared.0.join("link"),
@@ -73,11 +73,11 @@ fn another_users_link_is_not_followed() {
 }
 
 #[test]
-fn new_files_are_for_those_who_may_know() {
+fn new_reports_with_values_are_readable_only_for_their_owner() {
     if !is_root() {
         return skipped("two users", "needs root");
     }
-    let (shared, user) = (Shared::new("modes"), Unprivileged::new());
+    let (shared, user) = (SharedFolder::new("modes"), UnprivilegedTiptoe::new());
     let stat = &["stat", "-e", "page-faults"][..];
     let calls = &["probe", "libc.so.6:getenv", "--record"][..];
     let whose: [(&str, Command, &[&str], u32); 3] = [
@@ -104,13 +104,13 @@ fn new_files_are_for_those_who_may_know() {
 
 /// Regression: notes, and the line `counting: …`, were among what the command wrote to its stderr.
 #[test]
-fn notes_of_a_run_were_on_the_commands_stderr() {
+fn notes_were_printed_to_the_commands_stderr() {
     if !is_root() {
         return skipped("the notes of all instruments", "needs root");
     }
     // Another test may hold all debug registers.
     let _turn = tiptoe_tests::breakpoint::RegisterLock::wait();
-    let shared = Shared::new("notes");
+    let shared = SharedFolder::new("notes");
     let path = shared.0.join("report");
     let late = "libtiptoe-none.so:f";
     let instruments = [
@@ -129,7 +129,7 @@ fn notes_of_a_run_were_on_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // A note of every instrument says that SIGINT is ignored.
+            // The note that SIGINT is ignored is one that every instrument has.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

@@ -22,7 +22,7 @@ fn ends_well(process: Process) {
 /// Six functions are patched and restored a million times at full scale.
 #[test]
 #[ignore = "nightly: a storm of probes"]
-fn probes_come_and_go_under_64_threads() {
+fn probes_are_added_and_removed_under_64_threads() {
     let process = hot("64");
     let times = scaled(1_000_000).to_string();
     let toggled = command()

@@ -1,7 +1,7 @@
 //! Probes may be put on instructions of functions only, whichever way counts. Anything else must be
 //! refused before the program is changed.
 
-use tiptoe_tests::{Expected, Probe, Process, Report, skipped, symbol_value, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, skipped, symbol_value, target};
 
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
 
@@ -56,8 +56,8 @@ fn offsets_outside_the_function() {
 fn addresses_inside_an_instruction_or_in_no_function() {
     let inside = format!("{:#x}", answer() + 3);
     refused_everywhere(&inside, "is not the beginning of an instruction");
-    let behind = format!("{:#x}", answer() + 16);
-    refused_everywhere(&behind, "no function is known there");
+    let after_the_last = format!("{:#x}", answer() + 16);
+    refused_everywhere(&after_the_last, "no function is known there");
 }
 
 #[test]
@@ -97,18 +97,18 @@ fn the_kernel_splits_nothing() {
     refused("answer", &["--via", "kernel", "--by", "thread"], "--by");
 }
 
-/// The kernel's probes are in files, so they count after an exec as well; the report must say so.
+/// The kernel's probes are in files, so they also count after an exec. The report must say so.
 #[test]
 fn kernel_probes_that_outlive_an_exec_are_reported() {
     if !std::path::Path::new("/sys/kernel/tracing/set_event").exists() {
         return skipped("exec", "needs tracefs");
     }
-    for (arguments, told) in [(&["again"][..], true), (&[][..], false)] {
+    for (arguments, is_noted) in [(&["again"][..], true), (&[][..], false)] {
         let run = Probe::new(&["answer"])
             .with(&["--via", "kernel"])
             .run(&target("offsets"), arguments);
         let notes = run.good().value["notes"].to_string();
-        assert_eq!(notes.contains("ran another program"), told, "{notes}");
+        assert_eq!(notes.contains("ran another program"), is_noted, "{notes}");
     }
 }
 
@@ -166,7 +166,7 @@ fn a_second_tiptoe_within_the_first_ones_window() {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "the program: {status}");
-    first.finish().assert_exact(&Expected::parse(&output));
+    first.finish().assert_exact(&ExpectedCounts::parse(&output));
     let report = second.finish();
     assert_eq!(report.count("window+0x6"), 1000, "{:#}", report.value);
     assert_eq!(report.refusals().len(), 1, "{:#}", report.value);

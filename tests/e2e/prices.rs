@@ -4,17 +4,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tiptoe_tests::{Probe, target};
 
-/// A folder for caches, removed when the test is over.
-struct Caches(PathBuf);
+/// A folder for caches. It is removed when the test ends.
+struct CacheFolder(PathBuf);
 
-impl Caches {
-    fn new(name: &str) -> Caches {
+impl CacheFolder {
+    fn new(name: &str) -> CacheFolder {
         let path =
             std::env::temp_dir().join(format!("tiptoe-caches-{name}-{}", std::process::id()));
         fs::create_dir(&path).expect("a folder");
-        Caches(path)
+        CacheFolder(path)
     }
 
     fn probe(&self, probe: Probe) -> Probe {
@@ -22,16 +23,20 @@ impl Caches {
     }
 }
 
-impl Drop for Caches {
+impl Drop for CacheFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs twice. The second run may measure only if the state of the CPUs has changed, in which case
-/// it keeps a second file.
+fn is_measured(calibrated: &Value) -> bool {
+    calibrated == "now" || calibrated == "unsteady"
+}
+
+/// Runs tiptoe twice. The second run may only measure again if the state of the CPUs has changed. Then it keeps a
+/// second file.
 fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
-    let caches = Caches::new(name);
+    let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);
     let run = || {
         let run = probe.run(&target(program), arguments);
@@ -45,7 +50,12 @@ fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]
         names.filter(|name| is_kind(name)).collect::<Vec<_>>()
     };
     let mode = |path: &Path| fs::metadata(path).expect("it is kept").permissions().mode() & 0o7777;
-    assert_eq!(run(), "now", "{name}");
+    let calibrated = run();
+    if calibrated == "unsteady" {
+        // The machine's speed changed during each measurement, so nothing is kept.
+        return;
+    }
+    assert_eq!(calibrated, "now", "{name}");
     let first = kept();
     let [file] = &first[..] else {
         panic!("{name}: {first:?}")
@@ -60,12 +70,12 @@ fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]
             ("cached".into(), before),
             "{name}"
         ),
-        _ => assert_eq!(second, "now", "{name}: {:?}", kept()),
+        _ => assert!(is_measured(&second), "{name}: {second}: {:?}", kept()),
     }
 }
 
 #[test]
-fn a_second_probe_takes_the_prices_of_the_first() {
+fn a_second_probe_uses_the_prices_of_the_first() {
     twice(
         "probe",
         Probe::new(&["add"]),
@@ -76,20 +86,21 @@ fn a_second_probe_takes_the_prices_of_the_first() {
 }
 
 #[test]
-fn a_second_look_at_locks_takes_the_prices_of_the_first() {
+fn a_second_trace_of_locks_uses_the_prices_of_the_first() {
     twice("lock", Probe::lock(), "waits", "hot", &["1", "1000"]);
 }
 
 /// An unusable cache must change nothing in the output.
 #[test]
 fn a_cache_that_cannot_be_written_is_no_error() {
-    let caches = Caches::new("nowhere");
+    let caches = CacheFolder::new("nowhere");
     fs::write(caches.0.join("tiptoe"), "a file").expect("a file");
     for _ in 0..2 {
         let run = caches
             .probe(Probe::new(&["add"]))
             .run(&target("hot"), &["1", "1000"]);
-        assert_eq!(run.good().value["cost"]["calibrated"], "now");
+        let calibrated = &run.good().value["cost"]["calibrated"];
+        assert!(is_measured(calibrated), "{calibrated}");
         assert!(
             !run.stderr.contains("tiptoe-caches") && !run.stderr.contains("warning"),
             "{}",

@@ -1,5 +1,5 @@
-//! sqlite3 and python3, run to their end: their output must be the same as without tracing, and
-//! counts must agree with kernel uprobes.
+//! sqlite3 and python3, run to their end: their output must be that of a run without tracing, and counts must equal
+//! those of kernel uprobes.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Probe, Report, command, installed, skipped, target};
 
-/// Runs a deterministic command alone, in process and through the kernel: one output, one set of
-/// counts.
+/// Runs a deterministic command without tiptoe, with the agent, and with kernel uprobes. All outputs must be equal, and
+/// so must the counts.
 fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
 use tiptoe_tests::{
-    Expected, Probe, Process, Ready, Report, Waiting, command, is_root, skipped, target,
+    ExpectedCounts, Probe, Process, Ready, Report, WaitingTarget, command, is_root, skipped, target,
 };
 
 /// Each instrument, with an event that any program has.
@@ -72,7 +72,7 @@ while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     assert_eq!(ran.stdout, b"then\nready\n", "{ran:?}");
 }
 
-/// `stat` must count from the signal on. The tests of other instruments' attach check this, too.
+/// `stat` must count from the ready signal on. For other instruments, the tests of their attach check this.
 #[test]
 fn a_process_is_counted_from_the_signal_on() {
     if !is_root() {
@@ -85,13 +85,13 @@ fn a_process_is_counted_from_the_signal_on() {
     program.go();
     let (said, status) = program.finish();
     assert!(status.success());
-    let switches = Expected::parse(&said).0["switches"];
+    let switches = ExpectedCounts::parse(&said).0["switches"];
     let report = counting.finish();
     let count = report.value["events"][0]["count"].as_u64();
     assert!(count >= Some(switches), "{said}: {:#}", report.value);
 }
 
-/// Only a signal ends a trace of the whole system, which must then report what it counted.
+/// A trace of the whole system ends only by a signal, and must then report what it counted.
 #[test]
 fn a_signal_ends_the_trace_of_the_whole_system() {
     if !is_root() {
@@ -125,9 +125,9 @@ fn counting_began_with_the_first_process() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    let first = Waiting::through(&["env"], &target("hot"), &["1", "1000"]);
+    let first = WaitingTarget::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
-    // The agent cannot enter the second one for seconds; then the kernel counts it.
+    // The agent tries for seconds to enter the second process and fails; then the kernel counts there.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
     let attached = Probe::new(&["add"]).attach(&[first.pid, second.pid()]);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, target_with};
+use tiptoe_tests::{ExpectedCounts, Process, Report, Site, command, skipped, target, target_with};
 
 /// The records that fit into a thread's ring if nothing reads it. One more cell announces the
 /// thread.
@@ -20,21 +20,21 @@ struct Call {
     args: [i64; 2],
 }
 
-/// The lines of one function, and the report that follows them.
-struct Recorded {
+/// The lines of one function's calls, and the report that follows them.
+struct RecordedLines {
     function: &'static str,
     calls: Vec<Call>,
     report: Report,
 }
 
-impl Recorded {
-    fn read((path, function): (PathBuf, &'static str)) -> Recorded {
+impl RecordedLines {
+    fn read((path, function): (PathBuf, &'static str)) -> RecordedLines {
         let text = std::fs::read_to_string(&path).expect("a file");
         let _ = std::fs::remove_file(path);
-        Recorded::parse(&text, function)
+        RecordedLines::parse(&text, function)
     }
 
-    fn parse(text: &str, function: &'static str) -> Recorded {
+    fn parse(text: &str, function: &'static str) -> RecordedLines {
         let (lines, report) = text
             .trim_end()
             .rsplit_once('\n')
@@ -50,7 +50,7 @@ impl Recorded {
                 args: ["arg0", "arg1"].map(|key| number(key).cast_signed()),
             }
         });
-        Recorded {
+        RecordedLines {
             function,
             calls: lines.collect(),
             report: Report::parse(report),
@@ -96,7 +96,7 @@ fn assert_in_order(calls: &[Call]) {
     assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
 }
 
-/// The file of the lines, and the function by its name alone.
+/// The file of the lines, and the function's name without its binary.
 type Lines = (PathBuf, &'static str);
 
 fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
@@ -118,7 +118,7 @@ fn attaching(pid: u32) -> (Command, Lines) {
 }
 
 /// Runs a mode to its end. Returns its lines, and the number of calls that it printed.
-fn run(mode: &str, count: u64, options: &[&str]) -> (Recorded, u64) {
+fn run(mode: &str, count: u64, options: &[&str]) -> (RecordedLines, u64) {
     let (mut command, lines) = recording("f", options);
     command
         .arg("--")
@@ -126,8 +126,8 @@ fn run(mode: &str, count: u64, options: &[&str]) -> (Recorded, u64) {
         .args([mode, &count.to_string()]);
     let output = command.output().expect("the command runs");
     assert!(output.status.success(), "{output:?}");
-    let expected = Expected::parse(&String::from_utf8_lossy(&output.stdout));
-    (Recorded::read(lines), expected.0["f"])
+    let expected = ExpectedCounts::parse(&String::from_utf8_lossy(&output.stdout));
+    (RecordedLines::read(lines), expected.0["f"])
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_filter_decides_what_is_recorded() {
 }
 
 #[test]
-fn a_stopped_tiptoe_loses_what_has_no_room_and_harms_nobody() {
+fn a_stopped_tiptoe_loses_records_without_room_and_the_program_continues() {
     const COUNT: u64 = 50_000;
     let program = target("recorded");
     let mut process = Process::waiting(&program, &["four", &COUNT.to_string()]);
@@ -179,8 +179,8 @@ fn a_stopped_tiptoe_loses_what_has_no_room_and_harms_nobody() {
     tiptoe.signal(libc::SIGCONT);
     assert!(status.success());
     assert!(tiptoe.finish().1.success());
-    let recorded = Recorded::read(lines);
-    recorded.assert_adds_up(Expected::parse(&output).0["f"]);
+    let recorded = RecordedLines::read(lines);
+    recorded.assert_adds_up(ExpectedCounts::parse(&output).0["f"]);
     assert_eq!(recorded.number("records_lost"), 4 * (COUNT - ROOM));
     for calls in recorded.by_first().values() {
         assert_in_order(calls);
@@ -247,7 +247,7 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     command.args(["1", &ROUNDS.to_string(), "0"]).arg(library);
     let output = command.output().expect("the command runs");
     assert!(output.status.success(), "{output:?}");
-    let recorded = Recorded::read(lines);
+    let recorded = RecordedLines::read(lines);
     let late = recorded.report.value["notes"].to_string();
     if late.contains("a library ran before its probes were set") {
         return println!("ran before its probes: {late}");
@@ -257,10 +257,35 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     assert!(firsts.eq(0..ROUNDS as i64), "each round's");
 }
 
+/// They are looked up when the thread that loads the library goes on.
 #[test]
-fn a_killed_tiptoe_harms_nobody_and_the_next_one_records() {
+fn parameters_of_a_library_loaded_later_are_known() {
+    let folder = tiptoe_tests::root().join("target/test-targets/described");
+    let library = tiptoe_tests::target::target_of(&folder, "loaded", &["-g"]);
+    let (mut command, (path, _)) = recording("libloaded.so:loaded_work", &["--budget", "off"]);
+    command.arg("--").arg(target("loads"));
+    let output = command.args(["1", "5", "0"]).arg(library).output();
+    let output = output.expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let _ = std::fs::remove_file(path);
+    let (calls, report) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
+    if report.contains("a library ran before its probes were set") {
+        return println!("ran before its probes: {report}");
+    }
+    assert_eq!(calls.lines().count(), 5, "{text}");
+    for line in calls.lines() {
+        let call = Report::parse(line).value;
+        let given = ["arg0", "arg1"].map(|key| call[key].is_u64());
+        assert_eq!(given, [true, false], "{call:#}");
+        assert!(call["are_registers"].is_null(), "{call:#}");
+    }
+}
+
+#[test]
+fn the_program_survives_a_killed_tiptoe_and_the_next_one_records() {
     let program = target("recorded");
-    let mut process = Process::waiting(&program, &["told", "0"]);
+    let mut process = Process::waiting(&program, &["ticks", "0"]);
     let site = Site::new(process.pid(), &program, "f");
     let pid = process.pid().to_string();
     let recording = || {
@@ -282,7 +307,7 @@ fn a_killed_tiptoe_harms_nobody_and_the_next_one_records() {
     process.go();
     let (rest, status) = tiptoe.finish();
     assert!(status.success() && process.finish().1.success());
-    let recorded = Recorded::parse(&format!("{first}\n{rest}"), "f");
+    let recorded = RecordedLines::parse(&format!("{first}\n{rest}"), "f");
     recorded.assert_adds_up(recorded.number("count"));
 }
 
@@ -311,15 +336,15 @@ fn calls_before_the_start_were_at_zero() {
     assert!(command.output().expect("it runs").status.success());
     process.close();
     assert!(process.finish().1.success());
-    let recorded = Recorded::read(lines);
+    let recorded = RecordedLines::read(lines);
     assert!(!recorded.calls.is_empty());
     assert!(recorded.calls.iter().all(|call| call.at_ns > 0));
 }
 
 /// Regression: the file of `-o` appeared when the trace ended, so a killed tiptoe left none.
 #[test]
-fn a_killed_tiptoe_took_its_records_along() {
-    let mut process = Process::waiting(&target("recorded"), &["told", "0"]);
+fn the_records_of_a_killed_tiptoe_were_lost() {
+    let mut process = Process::waiting(&target("recorded"), &["ticks", "0"]);
     let (mut command, (path, _)) = attaching(process.pid());
     let tiptoe = Process::start(&mut command);
     process.go();
@@ -340,13 +365,16 @@ fn a_killed_tiptoe_took_its_records_along() {
 /// Regression: a call of a function with one parameter was printed with two arguments, the second
 /// one an old value of its register.
 #[test]
-fn arguments_that_no_function_has_were_printed() {
+fn arguments_that_the_function_does_not_have_were_printed() {
     let name = format!("tiptoe-signatures-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    let lines = |json: bool| {
+    let lines = |is_json: bool| {
         let mut tiptoe = command();
         tiptoe.args(["probe", "--record", "takes_*", "--budget", "off"]);
-        tiptoe.args(json.then_some("--json")).arg("-o").arg(&path);
+        tiptoe
+            .args(is_json.then_some("--json"))
+            .arg("-o")
+            .arg(&path);
         let run = tiptoe.arg("--").arg(target("signatures")).output();
         let run = run.expect("tiptoe runs");
         let said = String::from_utf8_lossy(&run.stderr);
@@ -373,7 +401,7 @@ fn arguments_that_no_function_has_were_printed() {
         ("takes_two", 2, false),
         // A floating-point number is in another register.
         ("takes_real", 1, false),
-        // How a structure is passed depends on its members.
+        // A structure is no integer argument: how it is passed depends on its members.
         ("takes_pair", 2, true),
         ("takes_more", 2, true),
     ] {

@@ -13,14 +13,14 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// A few threads suffice, because the accounting treats all threads alike.
+/// The number of threads. A few are enough, because the accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
 /// A `Wait` that must never be used, because only one thread makes requests.
-struct Alone;
+struct NoWait;
 
-impl Wait for Alone {
+impl Wait for NoWait {
     const LOOKS: u32 = 0;
     fn park(&self, _: &AtomicU64, _: u64) {
         panic!("another thread holds the lock");
@@ -82,8 +82,8 @@ struct Granted {
 }
 
 /// Our accounting, the kernel's threads, and the requests that both granted.
-struct Both<'a> {
-    ours: Accounting<'a, Alone>,
+struct Comparison<'a> {
+    ours: Accounting<'a, NoWait>,
     threads: Vec<Idle>,
     cpus: u32,
     granted: Vec<Granted>,
@@ -93,7 +93,7 @@ struct Both<'a> {
     seed: u64,
 }
 
-impl Both<'_> {
+impl Comparison<'_> {
     fn request(&mut self, random: &mut Random) -> (Request, Access) {
         let cpu = random.below(self.cpus as usize) as u32;
         let task = self.threads[random.below(self.threads.len())].tid() as u64;
@@ -366,7 +366,7 @@ fn is_full<T>(opened: &std::io::Result<T>) -> bool {
     error.is_some_and(|error| error.raw_os_error() == Some(ENOSPC))
 }
 
-/// Returns why there is nothing to compare with.
+/// Returns why the kernel cannot be compared with, if it cannot.
 fn refused() -> Option<String> {
     if !is_root() {
         return Some("not root".to_owned());
@@ -375,8 +375,8 @@ fn refused() -> Option<String> {
     (error.raw_os_error() != Some(ENOSPC)).then(|| format!("perf_event_open: {error}"))
 }
 
-/// Finds out how many registers of both kinds a thread can have, one kind after the other, and so
-/// whether both kinds share them.
+/// Finds out how many registers a thread can have of each kind, one kind after the other. This shows whether both kinds
+/// share the registers.
 fn registers(thread: i32) -> Registers {
     let of = |access| Breakpoint::all(Some(thread), None, access);
     let instruction = of(Access::Execute).len() as u32;
@@ -410,13 +410,13 @@ fn every_answer_is_the_kernels() {
         }
         assert_eq!(
             free, slots,
-            "somebody else (gdb, perf, another tiptoe) holds debug registers: {free} of {slots} \
+            "another program (gdb, perf, another tiptoe) holds debug registers: {free} of {slots} \
              are free on cpu {cpu}; end it and run this test again"
         );
     }
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
-    let mut both = Both {
-        ours: Accounting::new(geometry, &words, &Alone).expect("enough words"),
+    let mut both = Comparison {
+        ours: Accounting::new(geometry, &words, &NoWait).expect("enough words"),
         threads,
         cpus: cpus.min(3),
         granted: Vec::new(),

@@ -9,9 +9,9 @@ use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, symbols, targe
 
 use crate::returns_unwind::everything;
 
-/// The request for each function.
+/// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum EndsRequest {
     /// Entries alone.
     Entries,
     /// `--latency`: entries and ends.
@@ -21,16 +21,20 @@ pub enum Ask {
 }
 
 /// Every request for ends.
-pub const ENDS: [Ask; 2] = [Ask::Latency, Ask::Returns];
+pub const ENDS: [EndsRequest; 2] = [EndsRequest::Latency, EndsRequest::Returns];
 /// Every request for ends, and entries alone.
-pub const EVERY: [Ask; 3] = [Ask::Entries, Ask::Latency, Ask::Returns];
+pub const EVERY: [EndsRequest; 3] = [
+    EndsRequest::Entries,
+    EndsRequest::Latency,
+    EndsRequest::Returns,
+];
 
-impl Ask {
+impl EndsRequest {
     pub fn probe(self, functions: &[&str]) -> Probe {
         match self {
-            Ask::Entries => Probe::new(functions),
-            Ask::Latency => Probe::new(functions).with(&["--latency"]),
-            Ask::Returns => {
+            EndsRequest::Entries => Probe::new(functions),
+            EndsRequest::Latency => Probe::new(functions).with(&["--latency"]),
+            EndsRequest::Returns => {
                 let spec = |function: &&str| format!("uretprobe:{function}");
                 Probe::new(&functions.iter().map(spec).collect::<Vec<_>>())
             }
@@ -39,8 +43,8 @@ impl Ask {
 
     pub fn compare(self, report: &Report, truth: &Truth, comparison: ReturnComparison) {
         match self {
-            Ask::Entries => report.assert_exact(&truth.entries()),
-            Ask::Latency | Ask::Returns => report.assert_returns(truth, comparison),
+            EndsRequest::Entries => report.assert_exact(&truth.entries()),
+            EndsRequest::Latency | EndsRequest::Returns => report.assert_returns(truth, comparison),
         }
     }
 }
@@ -54,7 +58,8 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the program under tiptoe with every request: the same output, and every number exact.
+/// Runs the program under tiptoe with every request. The output must be the same as without tiptoe, and every number
+/// exact.
 pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
@@ -66,7 +71,7 @@ pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison)
     }
 }
 
-/// Attaches with every request to the waiting program.
+/// Attaches to the waiting program, with every request in turn.
 pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     let truth = Truth::parse(&text(&alone.stdout));
@@ -83,7 +88,7 @@ pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison
     }
 }
 
-/// Checks the program started and attached to.
+/// Checks the program both when tiptoe starts it and when tiptoe attaches to it.
 pub fn check(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     started(program, arguments, ReturnComparison::Enough);
@@ -152,7 +157,7 @@ fn callers_are_found_as_without_a_tracer() {
 fn functions_that_read_a_return_address_are_counted() {
     let counts = |mode: &str, functions: &[&str], why: &str| {
         let program = target("ret_caller");
-        let run = Ask::Latency.probe(functions).run(&program, &[mode]);
+        let run = EndsRequest::Latency.probe(functions).run(&program, &[mode]);
         let report = run.good();
         let refusals = report.value["refusals"].as_array().expect("some");
         for function in functions {
@@ -308,7 +313,7 @@ fn the_second_event_of_a_function_was_dropped_silently() {
         let (kind, _) = second.split_once(':').expect("a kind");
         assert_eq!(refusal["event"], format!("{kind}:hot:add"));
     }
-    // One event that is requested twice is one event.
+    // An event that is requested twice must be one event.
     let run = Probe::new(&["add", "uprobe:add", "ad?"]).run(&target("hot"), &["1", "1000"]);
     assert_eq!(run.good().count("add"), 1000);
     assert!(run.good().value["refusals"].is_null());

@@ -1,16 +1,16 @@
-//! Timed calls in threads that may not read the time stamp counter (prctl PR_SET_TSC): they must not die of tiptoe's
-//! own readings, and no call may be lost.
+//! Timed calls in threads that may not read the time stamp counter (prctl PR_SET_TSC). tiptoe's own readings must not
+//! kill the program, and no call may be lost.
 
 use tiptoe_tests::truth::Truth;
 use tiptoe_tests::{Probe, Process, Report, Site, target};
 
-use crate::returns::{Ask, alone, sites, text};
+use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 const EVERY: &[&[&str]] = &[&[], &["--latency"], &["--record"]];
 
-/// Asserts that each call is counted, and that each has one end. A return right after a fork counts
-/// as none, because the fork takes the thread's slab.
+/// Asserts that each call is counted, and that each has exactly one end. A return right after a fork is not counted,
+/// because the fork takes the thread's slab away.
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;
@@ -61,18 +61,20 @@ fn a_forked_child_that_forbids_itself_the_clock_returns() {
 
 #[test]
 fn a_thread_may_have_forbidden_itself_the_clock_before_its_first_call() {
-    // No hook sees how the thread forbids itself the clock. `--record` is left out, because its
-    // trampolines read the clock unchecked.
+    // The thread forbids itself the clock in a way that no hook sees. `--record` is left out, because its trampolines
+    // read the clock without a check.
     survives("before", &[&[], &["--latency"]]);
 }
 
-/// No hook sees what the program does after the detach.
+/// The program forbids itself the clock after the detach, when no hook sees it.
 #[test]
 fn calls_that_outlive_the_tracer_read_no_clock() {
     let program = target("ret_clock");
     let mut process = Process::waiting(&program, &["outlived"]);
     let sites = sites(&process, &program, &FUNCTIONS);
-    let tracer = Ask::Latency.probe(&FUNCTIONS).attach(&[process.pid()]);
+    let tracer = EndsRequest::Latency
+        .probe(&FUNCTIONS)
+        .attach(&[process.pid()]);
     sites.iter().for_each(Site::wait_probed);
     process.go();
     assert_eq!(process.line(), "inside");

@@ -6,7 +6,7 @@ use std::path::Path;
 use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
 use tiptoe_tests::{Probe, Process, Report, Run, Site, scaled, target, target_with};
 
-use crate::returns::{Ask, ENDS, alone, attached, check, modes, sites, started, text};
+use crate::returns::{ENDS, EndsRequest, alone, attached, check, modes, sites, started, text};
 use crate::returns_unwind::{every_end_is_known, everything};
 
 #[test]
@@ -17,7 +17,7 @@ fn longjmp_leaves_probed_frames() {
     );
 }
 
-/// The compiler's built-in pair, which calls no library, so that no hook sees the jump.
+/// The compiler's built-in setjmp and longjmp call no library, so that no hook sees the jump.
 #[test]
 fn the_compilers_own_longjmp() {
     check(&target("ret_jump"), &["builtin"]);
@@ -28,10 +28,9 @@ fn siglongjmp_leaves_handlers() {
     modes(&target("ret_jump"), &["handler", "altstack"]);
 }
 
-/// No function is entered or returns after the jump, so that the report must find the left frames
-/// by itself.
+/// After the jump no function is entered and none returns, so the report must find the left frames by other means.
 #[test]
-fn a_jump_is_the_last_that_happens() {
+fn a_jump_is_the_last_event_of_a_thread() {
     check(&target("ret_jump"), &["last"]);
 }
 
@@ -41,8 +40,9 @@ fn longjmp_with_its_own_checks() {
     modes(&program, &["deep", "within", "layered"]);
 }
 
-/// Jumps from a timer's signal handler, at another instant each time. The truth is that run's own.
-fn storm(mode: &str, compare: impl Fn(Ask, &Report, &Truth)) {
+/// A timer's signal handler jumps, at another instant each time. The expected counts are those that the same run
+/// prints.
+fn storm(mode: &str, compare: impl Fn(EndsRequest, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
     let names = ["twice", "inner", "deep", "handles"];
@@ -73,13 +73,17 @@ fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
         for name in truth.names() {
             every_end_is_known(report, name, ask);
-            let apart = report.entries(name).abs_diff(truth.0[name].entries);
+            let difference = report.entries(name).abs_diff(truth.0[name].entries);
             let limit = if name == "handles" {
                 0
             } else {
                 truth.0["handles"].entries
             };
-            assert!(apart <= limit, "{name}: {apart} apart, {:#}", report.value);
+            assert!(
+                difference <= limit,
+                "{name}: they differ by {difference}, {:#}",
+                report.value
+            );
         }
     });
 }
@@ -146,7 +150,7 @@ fn threads_end_inside() {
 }
 
 /// Returns a target whose threads are inside calls, and the report of a tracer that has detached.
-fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
+fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
     let sites = sites(&process, program, &functions);
@@ -164,7 +168,7 @@ fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
     (process, report)
 }
 
-/// Every way to leave frames that were entered under a tracer that has since detached.
+/// Frames that were entered while a tracer was attached are left after it has detached, in every way.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
@@ -184,7 +188,7 @@ fn frames_outlive_the_tracer() {
 
 /// A later tracer must not count the ends of calls that began before it.
 #[test]
-fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
+fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     let program = target("ret_stay");
     for mode in ["returns", "throws", "jumps", "exits"] {
         for ask in ENDS {
@@ -215,13 +219,13 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let specs: Vec<&str> = functions.iter().copied().chain([libc.as_str()]).collect();
     let mut process = Process::waiting(&program, &[mode]);
     let sites = sites(&process, &program, functions);
-    let tracer = Ask::Latency.probe(&specs).attach(&[process.pid()]);
+    let tracer = EndsRequest::Latency.probe(&specs).attach(&[process.pid()]);
     sites.iter().for_each(Site::wait_probed);
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // Functions that tiptoe itself hooks are not counted either.
+    // Functions that tiptoe itself hooks must not be counted either.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()
@@ -234,13 +238,13 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
         "{mode}: {:#}",
         report.value
     );
-    let told = truth
+    let reported = truth
         .0
         .into_iter()
         .filter(|(_, calls)| calls.returns.is_some() && calls.entries > 0);
-    let told = Truth(told.collect());
-    if !told.0.is_empty() {
-        report.assert_returns(&told, ReturnComparison::Enough);
+    let reported = Truth(reported.collect());
+    if !reported.0.is_empty() {
+        report.assert_returns(&reported, ReturnComparison::Enough);
     }
 }
 
@@ -267,7 +271,7 @@ fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     const WHY: &str = "it is entered with more than a return address on the stack";
     let program = target_with("under", &["-Wl,-z,lazy"]).expect("it builds");
     let alone = alone(&program, &["plain"]);
-    let timed = Ask::Latency.probe(&[RESOLVER, "leaf"]);
+    let timed = EndsRequest::Latency.probe(&[RESOLVER, "leaf"]);
     let run = timed.run(&program, &["plain"]);
     assert_eq!(text(&run.stdout), text(&alone.stdout));
     let report = run.good();
@@ -281,7 +285,7 @@ fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     refused(&["leaf", "--under", &RESOLVER.replace('*', "xsavec")]);
 }
 
-/// Functions that must not be timed, such as setjmp, must be found without being named.
+/// tiptoe must recognize functions that must not be timed, such as setjmp, by their code and not by their name.
 #[test]
 #[ignore = "nightly: every function of a program, as all_functions_of_programs_that_end_inside"]
 fn all_functions_of_programs_that_return_twice() {

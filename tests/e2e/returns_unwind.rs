@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
 use tiptoe_tests::{Probe, Report, sampled, target, target_with};
 
-use crate::returns::{Ask, ENDS, EVERY, alone, check, modes, started, text};
+use crate::returns::{ENDS, EVERY, EndsRequest, alone, check, modes, started, text};
 
 const THROWS: &[&str] = &[
     "above",
@@ -46,8 +46,8 @@ fn exceptions_in_a_stripped_program() {
     check(&thrower(&["-s", "-rdynamic"]), &["everything"]);
 }
 
-/// The entry point has no caller: the words at its return address are the program's arguments, and
-/// must not be replaced.
+/// The entry point has no caller. The words where a return address would be are the program's arguments, and must not
+/// be replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");
@@ -79,9 +79,9 @@ fn exceptions_in_other_builds() {
     }
 }
 
-/// The program must die as without probes: of SIGABRT, with the same last message and all frames.
+/// The program must die as it does without probes: of SIGABRT, with the same last message and all frames.
 #[test]
-fn an_exception_that_nobody_catches() {
+fn an_exception_that_is_not_caught() {
     let program = target("ret_throw");
     let alone = alone(&program, &["uncaught"]);
     let truth = Truth::parse(&text(&alone.stdout));
@@ -127,7 +127,7 @@ fn threads_end_inside_cpp() {
     modes(&target("ret_cancel_cc"), CANCELS);
 }
 
-/// Cancelled at any instruction of a probed function and of the trampoline around it.
+/// Threads are cancelled at any instruction of a probed function and of the trampoline around it.
 #[test]
 fn cancellation_at_any_instant() {
     for name in ["ret_cancel", "ret_cancel_cc"] {
@@ -145,12 +145,12 @@ fn cancellation_at_any_instant() {
 }
 
 /// Asserts that every entry has an end, for programs that cannot count their own.
-pub fn every_end_is_known(report: &Report, function: &str, ask: Ask) {
+pub fn every_end_is_known(report: &Report, function: &str, ask: EndsRequest) {
     assert!(report.entries(function) > 0, "{:#}", report.value);
-    if ask == Ask::Entries {
+    if ask == EndsRequest::Entries {
         return;
     }
-    assert_eq!(report.counts_returns(function), ask == Ask::Returns);
+    assert_eq!(report.counts_returns(function), ask == EndsRequest::Returns);
     let count = report.count_by_ends(function);
     assert_eq!(report.count(function), count, "{:#}", report.value);
 }
@@ -158,11 +158,11 @@ pub fn every_end_is_known(report: &Report, function: &str, ask: Ask) {
 const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 
 #[test]
-fn a_programs_own_backtraces() {
+fn backtraces_of_a_program_are_unchanged() {
     modes(&target("ret_trace"), VIEWS);
 }
 
-/// libgcc_s is loaded by the first `backtrace()`, after the trace began.
+/// The first `backtrace()` loads libgcc_s when the trace has already begun.
 #[test]
 fn backtraces_by_an_unwinder_that_is_loaded_later() {
     let program = target_with("ret_trace", &["-static-libgcc", "-static-libstdc++"]);
@@ -173,7 +173,7 @@ fn backtraces_by_an_unwinder_that_is_loaded_later() {
 /// function.
 #[test]
 #[ignore = "nightly: long"]
-fn a_profilers_samples_are_whole() {
+fn samples_of_a_profiler_are_complete() {
     let program = target("ret_trace");
     for mode in ["profiled", "profiled_threads"] {
         let words = without_truth(&text(&alone(&program, &[mode]).stdout));
@@ -196,7 +196,7 @@ const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handle
 
 /// Regression: the stop function of a forced unwinding was also called for each return thunk.
 #[test]
-fn a_stop_function_was_called_for_frames_that_the_program_has_not() {
+fn a_stop_function_was_called_for_return_thunks() {
     modes(&target("ret_forced"), FORCED);
 }
 
@@ -208,7 +208,7 @@ fn stop_functions_with_a_statically_linked_unwinder() {
 }
 
 #[test]
-#[ignore = "nightly: as a_programs_own_backtraces"]
+#[ignore = "nightly: as backtraces_of_a_program_are_unchanged"]
 fn rusts_own_backtraces() {
     check(&target("ret_backtrace"), &[]);
     everything(&target("ret_backtrace"), &[]);
@@ -219,11 +219,11 @@ fn rusts_own_backtraces() {
 pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
-    // Returns use the same code as times, so one run with the library is enough.
-    let whole: [(Ask, &[&str]); 3] = [
-        (Ask::Latency, &["*", "libc.so.6:*"]),
-        (Ask::Latency, &["*"]),
-        (Ask::Returns, &["*"]),
+    // One run with the library is enough, because returns use the same code as times.
+    let whole: [(EndsRequest, &[&str]); 3] = [
+        (EndsRequest::Latency, &["*", "libc.so.6:*"]),
+        (EndsRequest::Latency, &["*"]),
+        (EndsRequest::Returns, &["*"]),
     ];
     for (ask, specs) in sampled(&whole) {
         let run = ask.probe(specs).run(program, arguments);

@@ -2,7 +2,7 @@
 //! addresses are mapped.
 
 use std::path::PathBuf;
-use tiptoe_tests::{Probe, Waiting, skipped, target_with};
+use tiptoe_tests::{Probe, WaitingTarget, skipped, target_with};
 
 const FUNCTIONS: &[&str] = &["checked"];
 
@@ -43,7 +43,7 @@ fn a_sanitizers_runtime_refused_to_start() {
     }
 }
 
-/// The runtime is preloaded before the agent, but must not stay in the program's environment.
+/// tiptoe preloads the runtime before the agent, but the program's environment must not show it.
 #[test]
 fn the_environment_of_a_sanitized_program_is_its_own() {
     let Ok(runtime) = std::process::Command::new("gcc")
@@ -75,7 +75,7 @@ fn a_running_sanitized_program_is_counted() {
     let programs = programs().into_iter();
     for (name, program) in programs.filter(|(name, _)| looked_at.contains(&&**name)) {
         println!("{name}");
-        let waiting = Waiting::through(&["env"], &program, &[]);
+        let waiting = WaitingTarget::through(&["env"], &program, &[]);
         waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
     }
 }

@@ -61,7 +61,7 @@ fn a_forked_child_enters_scopes_of_its_own() {
 
 /// A future must be in its scope on whichever thread it is polled, and enter it once.
 #[test]
-fn futures_take_their_scopes_along() {
+fn a_future_is_in_its_scope_on_any_thread() {
     let program = rust_target("scoped_rust");
     let run = Probe::new(&["work"])
         .with(&BY_SCOPE)
@@ -102,7 +102,7 @@ fn scopes_of_libraries_loaded_later_are_counted() {
     );
 }
 
-/// A handler interrupts any code. Its scope must be nested in the current one of its thread.
+/// A handler may interrupt any code. Its scope must be nested in the scope in which its thread is.
 #[test]
 fn handlers_enter_scopes_of_their_own() {
     let rounds = scaled(50_000_000);
@@ -220,8 +220,8 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // 40 rounds of 20 ms CPU time each, by the clock that the program itself uses. The times
-    // include what the hypervisor took from the machine.
+    // There are 40 rounds of 20 ms CPU time each, by the clock that the program itself reads. These times include the
+    // time that the hypervisor took from the machine.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");
@@ -349,7 +349,7 @@ fn impossible_requests_are_refused() {
         assert!(text.contains(said), "{words:?}: {text}");
         assert_eq!(run.status.code(), Some(2), "{words:?}: {text}");
     }
-    // A program without scopes, running and started.
+    // Programs without scopes: one to which tiptoe attaches, and one that it starts.
     let program = Process::waiting(&target("plain_calls"), &[]);
     let pid = program.pid().to_string();
     let run = output(command().args(["stat", "--by", "scope", "-p", &pid]));

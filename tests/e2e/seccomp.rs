@@ -2,13 +2,14 @@
 //! leave a program before it confines itself, because the filter would kill the program for the
 //! agent's calls.
 
-use tiptoe_tests::{Probe, Report, Waiting, skipped, target};
+use tiptoe_tests::{Probe, Report, WaitingTarget, skipped, target};
 
 const FUNCTIONS: &[&str] = &["guarded"];
 
 /// Attaches to a program that already has this filter.
 fn under(filter: &str, options: &[&str]) -> Report {
-    let waiting = Waiting::through(&["env"], &target("sandboxed"), &[filter, "5000", "first"]);
+    let waiting =
+        WaitingTarget::through(&["env"], &target("sandboxed"), &[filter, "5000", "first"]);
     waiting.count(&Probe::new(FUNCTIONS).with(options), FUNCTIONS)
 }
 
@@ -31,7 +32,7 @@ fn the_kernel_counts_whatever_the_filter_does() {
 }
 
 #[test]
-fn force_enters_where_the_filter_allows() {
+fn force_enters_if_the_filter_allows_it() {
     let report = under("mild", &["--force"]);
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
@@ -40,8 +41,9 @@ fn force_enters_where_the_filter_allows() {
 /// tiptoe runs for a fixed time: a changed text does not show that it counts, because the failing
 /// injection changes the text, too.
 #[test]
-fn force_is_refused_where_the_filter_refuses() {
-    let waiting = Waiting::through(&["env"], &target("sandboxed"), &["refuse", "5000", "first"]);
+fn force_is_refused_if_the_filter_refuses() {
+    let waiting =
+        WaitingTarget::through(&["env"], &target("sandboxed"), &["refuse", "5000", "first"]);
     let forced = Probe::new(FUNCTIONS).with(&["--force", "--duration", "0.3"]);
     let run = forced.attach_and_wait(&[waiting.pid]);
     let report = run.good();
@@ -54,9 +56,9 @@ fn force_is_refused_where_the_filter_refuses() {
     );
 }
 
-/// In a program with several threads, the agent's own thread gets the refusal.
+/// In a program with several threads, the filter refuses a call of the agent's own thread.
 #[test]
-fn force_is_refused_where_code_cannot_be_fetched_anew() {
+fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
     assert!(
@@ -66,7 +68,7 @@ fn force_is_refused_where_code_cannot_be_fetched_anew() {
     );
 }
 
-/// A filter that is installed during the trace must find no agent, and no probe that would need a
+/// When a filter is installed during the trace, the agent must have left, and with it each probe that would need a
 /// system call.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
@@ -75,7 +77,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// seccomp(2) puts every thread under the filter at once, the agent's too if it were still there.
+/// seccomp(2) puts every thread under the filter at once, so the agent's thread must have left before.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {
@@ -98,7 +100,7 @@ fn sandboxes_itself(filter: &str, when: &str) {
         notes(run.good())
     );
 
-    let waiting = Waiting::through(&["env"], &program, &[filter, "5000", when]);
+    let waiting = WaitingTarget::through(&["env"], &program, &[filter, "5000", when]);
     let site = waiting.site("guarded");
     let attached = Probe::new(FUNCTIONS).attach(&[waiting.pid]);
     site.wait_probed();
@@ -157,9 +159,10 @@ fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
         return skipped("dispatch", "the kernel has no syscall user dispatch");
     }
     for (arguments, options) in [
-        (&["100"][..], &[][..]),
+        (&["100"][..], &["--via", "agent"][..]),
+        (&["100"], &[]),
         (&["100"], &["--latency"]),
-        (&["100", "own"], &[]),
+        (&["100", "own"], &["--via", "agent"]),
     ] {
         let run = Probe::new(&["only_trap"])
             .with(options)

@@ -14,7 +14,7 @@ use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 /// to the program's files and closed them. Given another process's segments, it served whichever
 /// process held them.
 #[test]
-fn the_environment_of_a_running_program_is_no_way_in() {
+fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
     let folder = std::env::temp_dir().join(format!("tiptoe-environment-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
@@ -117,7 +117,7 @@ fn a_hijacked_agents_thread_can_do_nothing() {
             .all(|(_, result)| [eperm, eacces].contains(result)),
         "{results}"
     );
-    // The agent's thread continues as before.
+    // The agent's thread must then continue as before.
     attached.interrupt();
     program.go();
     assert!(program.finish().1.success());
@@ -133,7 +133,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::copy(target("hot"), &own).expect("a copy");
     let mut program = Process::waiting(&own, &["2", "1000"]);
     fs::remove_file(&own).expect("it is there");
-    // The paths that the kernel shows for a mapping whose file was removed.
+    // These are the paths that the kernel shows for a mapping whose file was removed.
     let pipes = ["hot", "hot (deleted)"].map(|name| folder.join(name));
     for pipe in &pipes {
         assert!(
@@ -144,7 +144,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
                 .success()
         );
     }
-    let opened = Openings::of(&pipes);
+    let opened = OpenLog::of(&pipes);
     let run = Probe::new(&["libc.so.6:getenv"]).with(&["--duration", "50ms"]);
     assert_eq!(run.attach_and_wait(&[program.pid()]).good().via("agent"), 1);
     assert!(!opened.any(), "a pipe was opened");
@@ -154,10 +154,10 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
 }
 
 /// Records each opening of some files (inotify(7)). O_PATH does not count as an opening.
-struct Openings(OwnedFd);
+struct OpenLog(OwnedFd);
 
-impl Openings {
-    fn of(files: &[PathBuf]) -> Openings {
+impl OpenLog {
+    fn of(files: &[PathBuf]) -> OpenLog {
         // SAFETY: takes a number and returns a new descriptor or an error.
         let inotify = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         assert!(inotify >= 0);
@@ -167,7 +167,7 @@ impl Openings {
             assert!(unsafe { libc::inotify_add_watch(inotify, path.as_ptr(), libc::IN_OPEN) } >= 0);
         }
         // SAFETY: a new descriptor that nothing else owns.
-        Openings(unsafe { OwnedFd::from_raw_fd(inotify) })
+        OpenLog(unsafe { OwnedFd::from_raw_fd(inotify) })
     }
 
     fn any(&self) -> bool {

@@ -14,7 +14,7 @@ const NGINX: &str =
 http { access_log off; client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR;
 uwsgi_temp_path DIR; scgi_temp_path DIR; server { listen unix:DIR/socket; return 200 hello; } }";
 
-/// A client of nginx and memcached. Arguments: the socket and the rounds.
+/// A client of nginx and memcached, in Python. Its arguments are the socket and the number of rounds.
 pub(crate) const HTTP_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
@@ -38,14 +38,14 @@ for i in range(int(sys.argv[2])):
 print('fine')
 ";
 
-/// A server in its own folder, which is removed with the test.
+/// A server in its own folder. The folder is removed when the test ends.
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) folder: PathBuf,
 }
 
 impl Server {
-    /// Starts it; `DIR` in its arguments is its folder. Returns once `DIR/socket` exists.
+    /// Starts the server, and returns when `DIR/socket` exists. `DIR`, also in its arguments, is its folder.
     fn start(program: &Path, arguments: &str) -> Server {
         let folder = Server::folder(program);
         Server::start_in(folder, &mut Command::new(program), arguments)
@@ -65,7 +65,7 @@ impl Server {
         folder
     }
 
-    /// Starts it in a prepared folder, through a command to which its arguments are added.
+    /// Starts the server in a prepared folder, through a command to which its arguments are added.
     pub(crate) fn start_in(folder: PathBuf, command: &mut Command, arguments: &str) -> Server {
         let configuration = NGINX.replace("DIR", &folder.to_string_lossy());
         std::fs::write(folder.join("nginx.conf"), configuration).expect("the folder is ours");
@@ -102,8 +102,8 @@ impl Drop for Server {
     }
 }
 
-/// Returns the offset of the first instruction that a 5-byte jump at the entry leaves alone. `None`
-/// if a branch precedes it, because it may then not be executed on each call.
+/// Returns the offset of the first instruction that a 5-byte jump at the entry does not cover. `None` if there is a
+/// branch before that instruction, because then a call may not execute it.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     let mut known = symbols(path).into_iter();
     let (_, start) = known.find(|(name, _)| name == function)?;
@@ -136,7 +136,7 @@ fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     None
 }
 
-/// The kernel counts the first instruction after our window in the same run, under load.
+/// Our counts must equal the kernel's, which counts the first instruction after our jump in the same run, under load.
 #[test]
 fn redis_counts_as_the_kernel_does_in_the_same_run() {
     let Some(link) = installed("redis-server") else {
@@ -153,7 +153,7 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         .filter_map(offsets)
         .collect();
     assert!(!functions.is_empty(), "no function to compare");
-    let (names, behind): (Vec<_>, Vec<_>) = functions
+    let (names, after): (Vec<_>, Vec<_>) = functions
         .iter()
         .map(|(name, offset)| (name.clone(), format!("{name}+0x{offset:x}")))
         .unzip();
@@ -164,7 +164,7 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         ]
     });
     let sites: Vec<Site> = sites.collect();
-    let kernel = Probe::new(&behind)
+    let kernel = Probe::new(&after)
         .with(&["--via", "kernel"])
         .attach(&[server.pid()]);
     let ours = Probe::new(&names).attach(&[server.pid()]);
@@ -187,8 +187,8 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         String::from_utf8_lossy(&load.stderr)
     );
     let (ours, kernel) = (ours.interrupt(), kernel.interrupt());
-    for (name, behind) in names.iter().zip(&behind) {
-        assert_eq!(ours.count(name), kernel.count(behind), "{name}");
+    for (name, after) in names.iter().zip(&after) {
+        assert_eq!(ours.count(name), kernel.count(after), "{name}");
     }
     assert!(ours.count("processCommand") >= 30_000, "{:#}", ours.value);
 }

@@ -16,7 +16,7 @@ use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, tar
 /// The time within which a server must answer a client.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// The folder of a server's socket and files, removed with the test.
+/// The folder of a server's socket and files. It is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -24,7 +24,7 @@ impl Folder {
         let folder = format!("tiptoe-timed-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
-        // Writable by all, because workers give up root.
+        // All users may write there, because workers give up root.
         let anybody = Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
         Folder(folder)
@@ -199,7 +199,7 @@ fn website(name: &str) -> Folder {
         let bytes: Vec<u8> = (0..size).map(|at| (at * at / 7) as u8).collect();
         let file = folder.path("files").join(size.to_string());
         std::fs::write(&file, bytes).expect("the folder is ours");
-        // A fixed time, because answers contain the file's time.
+        // The time must be fixed, because answers contain the file's time.
         let file = std::fs::File::open(file).expect("it is there");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         file.set_modified(long_ago).expect("the file is ours");

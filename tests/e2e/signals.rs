@@ -1,9 +1,9 @@
-//! SIGTRAP and SIGILL must stay the program's, whether it handles, blocks, ignores, awaits or dies
-//! of them.
+//! SIGTRAP and SIGILL must remain the program's own signals, whether it handles, blocks, ignores or awaits them, or
+//! dies of them.
 
 use std::os::unix::process::ExitStatusExt;
 
-use tiptoe_tests::{Expected, Probe, Process, Site, installed, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, installed, skipped, target};
 
 use crate::counts::check;
 
@@ -58,10 +58,12 @@ fn the_programs_own_death_is_its_exit_status() {
     let run = Probe::new(&["called"]).run(&target("signals"), &["dies"]);
     assert_eq!(run.status, 128 + libc::SIGILL, "{}", run.stderr);
     let report = run.report.expect("a report all the same");
-    report.assert_exact(&Expected::parse(&String::from_utf8_lossy(&run.stdout)));
+    report.assert_exact(&ExpectedCounts::parse(&String::from_utf8_lossy(
+        &run.stdout,
+    )));
 }
 
-/// Runs one mode of `masks` alone, under `--` and under `-p`. The program checks what it sees.
+/// Runs one mode of `masks` without tiptoe, with `-- CMD` and with `-p`. The program checks what it sees.
 fn masks(mode: &str) {
     let program = target("masks");
     check(&program, &[mode]);
@@ -77,7 +79,9 @@ fn attached(mode: &str) {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
-    attached.finish().assert_exact(&Expected::parse(&output));
+    attached
+        .finish()
+        .assert_exact(&ExpectedCounts::parse(&output));
 }
 
 #[test]
@@ -96,7 +100,7 @@ fn waits_under_full_masks_survive_traps() {
 }
 
 #[test]
-fn waits_that_block_a_signal_go_on() {
+fn waits_that_block_a_signal_continue() {
     masks("not_for_them");
 }
 
@@ -111,7 +115,7 @@ fn a_signalfd_reads_what_is_sent() {
 }
 
 #[test]
-fn calls_through_libcs_syscall_are_as_all_others() {
+fn calls_through_libcs_syscall_keep_their_masks() {
     masks("raw_calls");
 }
 
@@ -136,7 +140,7 @@ fn new_programs_inherit_what_is_blocked_and_ignored() {
 }
 
 #[test]
-fn what_was_blocked_before_stays_blocked() {
+fn signals_that_were_blocked_before_remain_blocked() {
     attached("held");
     check(&target("masks"), &["held"]);
 }
@@ -159,8 +163,7 @@ fn kernel_masks(pid: u32) -> Vec<u64> {
     masks
 }
 
-/// Signals that were blocked before or during the trace, and signals that were sent during it, must
-/// be as without tiptoe after it.
+/// After the trace, the program's masks and pending signals must be those that it would have without tiptoe.
 #[test]
 fn after_detach_threads_block_what_they_believe_to_block() {
     const BOTH: [u64; 2] = [1 << 4, 1 << 3 | 1 << 4];
@@ -229,7 +232,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
         let (output, status) = process.finish();
         let crashed = format!("crashed by signal: {signal}");
         assert!(output.contains(&crashed), "{traced}: {status}: {output}");
-        // The handler itself may fault, traced or not.
+        // The handler itself may fault, with and without tracing.
         let deadly = [Some(signal), Some(libc::SIGSEGV)];
         assert!(deadly.contains(&status.signal()), "{traced}: {status}");
         if let Some(attached) = attached {
@@ -241,7 +244,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
 /// Regression: on processors that report an `int1` with its own address, not that of the next
 /// instruction, the program died of SIGTRAP.
 #[test]
-fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
+fn a_thread_that_hits_an_inner_trap_byte_continues() {
     let program = target("inner");
     let mut process = Process::waiting(&program, &["1000"]);
     let site = Site::new(process.pid(), &program, "inner");

@@ -1,6 +1,6 @@
 //! The agent's model of the address space, by which it decides whether a trap is its own.
 
-use tiptoe_tests::{Expected, Probe, Process, Site, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, target};
 
 /// Returns the executable file mappings of a process by the kernel's list, and their bytes.
 /// Adjacent mappings of one file count as one.
@@ -23,10 +23,10 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change code a thousand times a second while a fourth hits traps. At the end the
-/// agent's model must be the kernel's, with no change missed.
+/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the agent's
+/// model must equal the kernel's list, and no change may have been missed.
 #[test]
-fn a_space_that_changes_all_the_time_is_known_at_the_end() {
+fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
     let mut process = Process::waiting(&program, &["150"]);
     let site = Site::new(process.pid(), &program, "tiny");
@@ -37,7 +37,7 @@ fn a_space_that_changes_all_the_time_is_known_at_the_end() {
     assert_eq!(process.line(), "settled");
     let (mappings, bytes) = code(process.pid());
     let report = attached.interrupt();
-    report.assert_exact(&Expected::parse(&counted));
+    report.assert_exact(&ExpectedCounts::parse(&counted));
     let space = &report.value["targets"][0]["address_space"];
     let number = |key: &str| {
         space[key]
@@ -66,15 +66,16 @@ fn replaced(by: &str) {
     run.good().assert_exact(&run.expected());
 }
 
-/// Once something else is mapped at a probe's address, traps there are the program's.
+/// If the program maps something else at a probe's address, traps there must be the program's own.
 #[test]
-fn a_trap_in_what_was_mapped_anew_is_the_programs() {
+fn a_trap_in_a_new_mapping_at_a_probes_address_is_the_programs() {
     replaced("other");
 }
 
-/// Programs copy their code to larger pages at the same addresses, with our trap bytes in it.
+/// Some programs copy their code to larger pages at the same addresses, with our trap bytes in it. Probes must still
+/// work.
 #[test]
-fn a_probe_that_was_copied_along_still_counts() {
+fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 
@@ -89,7 +90,7 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     process.go();
     let (counted, _) = process.finish();
     let report = attached.finish();
-    report.assert_exact(&Expected::parse(&counted));
+    report.assert_exact(&ExpectedCounts::parse(&counted));
     let said = format!("{:#}", report.value);
     assert!(!said.contains("another tracer"), "{said}");
     assert!(!said.contains("differs from its file"), "{said}");

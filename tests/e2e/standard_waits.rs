@@ -26,8 +26,7 @@ fn ways() -> Vec<Probe> {
 /// Regression: the call site was the library's template.
 #[test]
 fn waits_in_templates_are_the_programs_own() {
-    // Without optimisation frames are addressed by %rbp, which the kernel's BPF programs do not
-    // follow.
+    // Without optimisation, code addresses frames by %rbp, which our BPF programs do not follow.
     for (flags, kernel) in [
         (&["-DAPART", "-O0"][..], false),
         (&["-DAPART", "-O1"], true),
@@ -48,8 +47,7 @@ fn waits_in_templates_are_the_programs_own() {
             "future",
         ] {
             for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
-                // Attached to, because a command's waits may all be over before tiptoe has read its
-                // libraries for the kernel's programs.
+                // tiptoe attaches, because all waits of a command may be over before tiptoe has read its libraries.
                 let mut waiting = Process::waiting(&program, &[kind]);
                 let ours = way.attach(&[waiting.pid()]);
                 ours.wait_ready();

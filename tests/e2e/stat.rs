@@ -23,7 +23,7 @@ fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns the session of a successful run. It follows the program's own output.
+/// Returns the session of a successful run, which is printed after the program's own output.
 fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
@@ -64,8 +64,7 @@ fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command lets the target begin, so that it begins once counting is on, and ends the
-    // count.
+    // tiptoe's command lets the target begin, because it runs only while tiptoe counts. Its end ends the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -144,7 +143,7 @@ fn a_running_program_has_all_of_its_threads_counted() {
 }
 
 #[test]
-fn sleeping_is_a_switch_each_time() {
+fn each_sleep_is_one_context_switch() {
     if !can_count(&["-e", "context-switches"]) {
         return;
     }
@@ -193,7 +192,7 @@ fn the_task_clock_is_the_programs_own() {
 }
 
 #[test]
-fn the_whole_system_is_no_less_than_a_program() {
+fn the_whole_system_has_at_least_a_programs_count() {
     if !can_count(&["-a", "-e", CALLS]) {
         return;
     }
@@ -211,7 +210,7 @@ fn the_whole_system_is_no_less_than_a_program() {
 }
 
 #[test]
-fn what_is_not_there_is_said_and_the_rest_is_counted() {
+fn missing_events_are_reported_and_the_others_counted() {
     if !can_count(&["-e", "page-faults"]) {
         return;
     }
@@ -296,7 +295,7 @@ fn fields_and_intervals_parse() {
 /// The intervals must add up to the CPU time by the program's own clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn intervals_are_all_of_the_time() {
+fn intervals_add_up_to_the_whole_time() {
     if !can_count(&["-e", "task-clock,page-faults"]) {
         return;
     }
@@ -361,7 +360,7 @@ fn printed(options: &[&str], arguments: &[&str]) -> String {
     text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Programs read these lines and keys.
+/// The lines and keys must stay, because programs read them.
 #[test]
 fn the_report_keeps_its_form() {
     const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];

@@ -1,4 +1,4 @@
-//! The status line: on a terminal while a run counts, and erased afterwards.
+//! The status line must be on a terminal while a run counts, and must be erased afterwards.
 
 use std::process::Command;
 
@@ -18,8 +18,8 @@ fn busy() -> Process {
     busy
 }
 
-/// Returns the status lines in a terminal's output: each is between a return to the line's beginning and the erasure
-/// of the rest.
+/// Returns the status lines in a terminal's output. Each is between a return to the line's beginning and an erasure of
+/// the rest of the line.
 fn status_lines(written: &str) -> Vec<&str> {
     let drawn = written.split('\r');
     let drawn = drawn.filter_map(|part| part.strip_suffix("\x1b[K"));
@@ -27,7 +27,7 @@ fn status_lines(written: &str) -> Vec<&str> {
 }
 
 #[test]
-fn each_instrument_shows_where_it_is_and_leaves_nothing_on_the_screen() {
+fn each_instrument_shows_its_progress_and_erases_it() {
     if !is_root() {
         return skipped("counting in the kernel", "needs root");
     }
@@ -91,7 +91,7 @@ fn intervals_are_printed_above_the_status_line() {
 
 /// A command writes to its terminal at any time, so a status line would be mixed with its output.
 #[test]
-fn a_command_has_its_terminal_for_itself() {
+fn no_status_line_is_mixed_with_a_commands_output() {
     let script = "i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done; echo done";
     let mut tiptoe = command();
     tiptoe.args(["probe", "libc.so.6:malloc", "--", "sh", "-c", script]);
@@ -102,7 +102,8 @@ fn a_command_has_its_terminal_for_itself() {
     assert!(left.iter().any(|line| line == "done"), "{left:#?}");
 }
 
-/// Where stderr is no terminal, nothing may be added to it; nor where programs read the report from the terminal.
+/// If stderr is no terminal, no status line may be added to it. Nor may there be one if the report on the terminal is
+/// input for programs.
 #[test]
 fn without_a_terminal_there_is_no_status_line() {
     let busy = busy();

@@ -1,5 +1,4 @@
-//! The addresses of the agent in a program, and what remains after a detach. `SECURITY.md` has the
-//! list.
+//! The addresses of the agent in a program must be random, and after a detach only what `SECURITY.md` lists may remain.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -40,14 +39,14 @@ impl Mapping {
         self.path.is_empty() && self.permissions == permissions && self.len == len
     }
 
-    /// Returns whether it is an arena, or several next to each other.
+    /// Returns whether the mapping is an arena, or several adjacent ones.
     fn is_arenas(&self) -> bool {
         self.len.is_multiple_of(ARENA)
             && self.permissions == "r-xs"
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Returns whether it is in the region for memory that need not be near any code.
+    /// Returns whether the mapping is in the region for memory that need not be near any code.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -70,7 +69,7 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
                 |maps: &Vec<Mapping>| maps.iter().filter(|m| which(m)).map(|m| m.start).collect();
             found.iter().map(starts).collect()
         };
-        // The stack, the state, two segments, the list of mappings, a page.
+        // These are the stack, the state, two segments, the list of mappings, and one page.
         let far = of(&Mapping::is_far);
         assert!(far.iter().all(|starts| starts.len() >= 6), "{found:#x?}");
         let stacks = of(&|m| m.is_far() && m.is_anonymous("rw-p", STACK));
@@ -116,7 +115,7 @@ fn mapped_while_traced(program: &Path) -> Vec<Mapping> {
 
 /// SECURITY.md lists what remains, by size. Nothing else may remain.
 #[test]
-fn what_stays_in_a_program_is_what_the_docs_say() {
+fn only_what_security_md_lists_remains_in_a_program() {
     let docs = std::fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
     let documented = |len: u64| {
         let said = format!("{} KiB", len / 1024);
@@ -132,14 +131,14 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
     let data = data.expect("a data segment").clone();
     attached.interrupt();
     let mut left = Mapping::all(pid);
-    // The program may have grown its heap, or a mapping next to one of its own.
+    // The program may have enlarged its heap, or a mapping next to one of its own.
     left.retain(|m| {
         !before
             .iter()
             .any(|b| b.path == m.path && !m.path.is_empty())
     });
     left.retain(|m| !before.contains(m));
-    // Nothing that the program can write is shared with anyone.
+    // No mapping that the program can write may be shared with another process.
     let mut shared = left.iter().filter(|m| m.permissions.ends_with('s'));
     assert!(shared.all(Mapping::is_arenas), "{left:#x?}");
     assert_eq!(
@@ -188,7 +187,7 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
 /// Regression: a process with a thread's ids may trace the thread, so any process with the ids that
 /// the agent's thread had taken could read and write root's memory.
 #[test]
-fn nobody_has_the_ids_of_the_agents_thread() {
+fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {
         return skipped("ids", "needs root");
     }

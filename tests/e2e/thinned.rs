@@ -1,23 +1,23 @@
-//! More waits than the budget pays for: all are counted, some are timed, and a timed wait is
-//! weighted by the skipped ones.
+//! Waits that the budget does not allow timing: all must be counted, and a timed wait must be weighted by the number of
+//! skipped ones.
 
 use serde_json::Value;
-use tiptoe_tests::report::Expected;
-use tiptoe_tests::{Futexes, Probe, Report, Waiting, is_root, scaled, skipped, target};
+use tiptoe_tests::report::ExpectedCounts;
+use tiptoe_tests::{Futexes, Probe, Report, WaitingTarget, is_root, scaled, skipped, target};
 
 use crate::locks::rows;
 
-/// Rounds, short pauses between two long ones, and the milliseconds of a long one.
+/// The arguments of `turns`: the rounds, the long waits, and the milliseconds of a long wait.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
 
-/// Returns tiptoe's report on threads that wake each other, their own times, and the kernel's
+/// Returns tiptoe's report on threads that wake each other, the times that these threads measured, and the kernel's
 /// counts.
-fn watched(budget: &str) -> (Report, Expected, Option<[u64; 2]>) {
+fn watched(budget: &str) -> (Report, ExpectedCounts, Option<[u64; 2]>) {
     let arguments = turns();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut waiting = Waiting::through(&["env"], &target("turns"), &arguments);
+    let mut waiting = WaitingTarget::through(&["env"], &target("turns"), &arguments);
     let ours = Probe::lock_within(budget).attach(&[waiting.pid]);
     ours.wait_ready();
     let kernel = is_root().then(|| Futexes::of(waiting.pid)).flatten();
@@ -85,17 +85,23 @@ fn estimates_are_near() {
         // The weights add up to the number of waits, within a factor of two.
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
-        let (told, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits between two samples may get large weights, or be skipped.
-        assert!(told > own / 4 && told < 4 * own, "{told} of {own}: {row:#}");
+        let (reported, own) = (number(row, "total_ns"), own.0[lock]);
+        // A few waits may get large weights, and a few may be skipped without a weight.
+        assert!(
+            reported > own / 4 && reported < 4 * own,
+            "{reported} of {own}: {row:#}"
+        );
     }
     // Long waits must be reported whether or not they were sampled, with weight 1.
-    let (told, own) = (find_row(&report, "even"), own.0["even"]);
-    let [told, max] = [
-        number(told, "total_ns"),
-        number(&told["histogram"], "max_ns"),
+    let (reported, own) = (find_row(&report, "even"), own.0["even"]);
+    let [reported, max] = [
+        number(reported, "total_ns"),
+        number(&reported["histogram"], "max_ns"),
     ];
-    assert!(told > own / 3 * 2 && told < own / 2 * 3, "{told} of {own}");
+    assert!(
+        reported > own / 3 * 2 && reported < own / 2 * 3,
+        "{reported} of {own}"
+    );
     assert!(max > 80_000_000, "{max}");
 }
 
@@ -107,9 +113,9 @@ fn without_a_budget_all_waits_are_timed() {
     for lock in ["even", "odd"] {
         let row = find_row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
-        let (told, own) = (number(row, "total_ns"), own.0[lock]);
-        // The program's own clock is read before each call and after it.
-        assert!(told > 0 && told <= own, "{told} of {own}");
+        let (reported, own) = (number(row, "total_ns"), own.0[lock]);
+        // The program's time is longer, because the program reads its clock before each call and after it.
+        assert!(reported > 0 && reported <= own, "{reported} of {own}");
     }
 }
 
@@ -118,8 +124,8 @@ fn without_a_budget_all_waits_are_timed() {
 fn without_a_budget_the_times_are_whole() {
     let (report, own, _) = watched("off");
     for lock in ["even", "odd"] {
-        let (told, own) = (number(find_row(&report, lock), "total_ns"), own.0[lock]);
-        assert!(told <= own && told > own / 3, "{told} of {own}");
+        let (reported, own) = (number(find_row(&report, lock), "total_ns"), own.0[lock]);
+        assert!(reported <= own && reported > own / 3, "{reported} of {own}");
     }
 }
 

@@ -7,7 +7,8 @@ use tiptoe_tests::{Probe, target};
 #[test]
 fn a_tracer_saw_our_trap_bytes_in_its_child() {
     for mode in ["traceme", "own", "seize", "attach"] {
-        let run = Probe::new(&["only_trap"]).run(&target("traced_child"), &[mode, "100"]);
+        let probe = Probe::new(&["only_trap"]).with(&["--via", "agent"]);
+        let run = probe.run(&target("traced_child"), &[mode, "100"]);
         println!("{mode}: {}", run.stderr);
         let report = run.good();
         report.assert_exact(&run.expected());

@@ -49,12 +49,11 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
     (report, counts)
 }
 
-/// A report's note on calls that the kernel did not count for it. If another test's tiptoe is
-/// preempted while it changes a BPF map, the kernel runs no program on that CPU. Only perf counts a
-/// call on that CPU.
+/// The report's note on calls that were not counted. If the tiptoe of another test is preempted while it changes a BPF
+/// map, the kernel runs no BPF program on that CPU. Only perf then counts the calls on that CPU.
 const MISSED: &str = "the kernel did not run the program";
 
-/// Returns the number of missing runs of its programs.
+/// Returns how many runs of its BPF programs the report says are missing.
 fn missed(report: &Report) -> u64 {
     let drops = report.value["locks"]["drops"].as_array().into_iter();
     let missed = drops.flatten().filter(|dropped| is_missed(dropped));
@@ -66,21 +65,21 @@ fn is_missed(dropped: &Value) -> bool {
     reason.is_some_and(|reason| reason.contains(MISSED))
 }
 
-/// Asserts that every call was counted, except those missing runs that the report itself counts.
+/// Asserts that every call was counted, except those whose runs the report itself counts as missing.
 #[track_caller]
 fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
-    let told = report.lock_calls().map(|count| count.unwrap_or(0));
-    let short = [0, 1].map(|which| counts[which].checked_sub(told[which]));
+    let reported = report.lock_calls().map(|count| count.unwrap_or(0));
+    let short = [0, 1].map(|which| counts[which].checked_sub(reported[which]));
     let short = short[0].zip(short[1]).map(|(waits, wakes)| waits + wakes);
     assert!(
         short.is_some_and(|short| short <= missed(report)),
-        "{what}: {told:?} of {counts:?}: {:#}",
+        "{what}: {reported:?} of {counts:?}: {:#}",
         report.value
     );
 }
 
-/// With at most this number of waits, all may be joins, because in a short run no two threads may
-/// have met at the lock.
+/// If there are at most this many waits, all of them may be joins, because in a short run threads may never have
+/// contended for the lock.
 const JOINS: u64 = 4;
 
 /// Asserts that all calls are in the right rows and none was dropped.
@@ -93,8 +92,8 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         report.value
     );
     let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
-    // Each call of `once` has a lock of its own, so there may be no room for some. A missed end
-    // causes other drops.
+    // Each call of `once` has a lock of its own, so there may be no room for some. If the end of a wait is missed,
+    // other calls are dropped too.
     let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
         kind == "once" || !drops.iter().any(is_amiss),
@@ -156,7 +155,7 @@ fn every_kind_is_counted_as_perf_counts_it() {
     }
 }
 
-/// The cost must be the programs' run time by the kernel's own clock.
+/// The cost must be the run time of the BPF programs, as the kernel measures it.
 #[test]
 fn the_cost_is_measured() {
     if !is_possible() {
@@ -202,25 +201,25 @@ fn a_slow_holder_is_named() {
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
         // The program reads its clock before each call and after it, so its time is longer.
-        let told = row["total_ns"].as_u64().unwrap_or(0);
-        assert!(told > 0 && told <= own, "{told} of {own}");
+        let reported = row["total_ns"].as_u64().unwrap_or(0);
+        assert!(reported > 0 && reported <= own, "{reported} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
         let all = calls("slept") + calls("at_once");
         assert!(all >= calls("episodes"), "{row:#}");
     }
 }
 
-/// The waits must be near the time that the program measured.
+/// The times of the waits must be near those that the program measured.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn a_slow_holder_has_most_of_the_time() {
+fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     if !is_possible() {
         return;
     }
     let run = through_kernel().run(&target("slow_holder"), &["300"]);
-    let told = rows(run.good())[0]["total_ns"].as_u64().unwrap_or(0);
+    let reported = rows(run.good())[0]["total_ns"].as_u64().unwrap_or(0);
     let own: u64 = run.expected().0["waited_ns"];
-    assert!(told <= own && told > own / 2, "{told} of {own}");
+    assert!(reported <= own && reported > own / 2, "{reported} of {own}");
 }
 
 /// The report must name the lock by its variable, and the libc function that releases it.
@@ -298,7 +297,7 @@ fn a_program_under_seccomp_is_seen() {
     );
 }
 
-/// A foreign probe is on the agent's site, so the kernel's tracepoints must count that site's calls.
+/// Another tracer's probe is on the agent's site, so the kernel's tracepoints must count the calls of that site.
 #[test]
 fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     if !is_possible() {
@@ -345,7 +344,7 @@ fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     }
 }
 
-/// Forked children are not traced, as everywhere.
+/// Forked children must not be traced.
 #[test]
 fn children_are_not_counted() {
     if !is_possible() {
@@ -380,7 +379,7 @@ fn children_are_not_counted() {
     }
 }
 
-/// The trace ends when the program execs another one, as with an agent.
+/// The trace must end when the program calls exec, as it does with an agent.
 #[test]
 fn another_program_is_not_counted() {
     if !is_possible() {
@@ -480,7 +479,7 @@ fn the_agent_of_another_tiptoe_is_no_lock() {
     program.go();
     let said = program.line();
     assert!(said.starts_with("done "), "{said:?}");
-    // The first one's agent serves a request, and waits again.
+    // The agent of the first tiptoe serves a request, and then waits again.
     first.interrupt();
     let report = second.interrupt();
     assert!(

@@ -1,8 +1,8 @@
-//! `--under`: only calls below a function's calls count, however those end.
+//! `--under`: only calls inside a function's calls may be counted, however the outer calls end.
 
 use std::path::Path;
 
-use tiptoe_tests::{Expected, Probe, Process, Report, Site, sampled, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, sampled, target};
 
 use crate::returns::{alone, text};
 
@@ -34,10 +34,11 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Runs under tiptoe and attached: the same output, and every count exact.
+/// Lets tiptoe start the program, and attach to it. The output must be the same as without tiptoe, and every count
+/// exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
-    let expected = Expected::parse(&alone);
+    let expected = ExpectedCounts::parse(&alone);
     for ask in ASKS {
         println!("{mode} {ask:?}");
         let run = below(ask).run(program, &[mode]);
@@ -80,7 +81,9 @@ fn calls_that_began_before_the_trace_are_none_of_it() {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}");
-    second.finish().assert_exact(&Expected::parse(&output));
+    second
+        .finish()
+        .assert_exact(&ExpectedCounts::parse(&output));
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// No budget may reduce the outer function to counting, because nothing would then count as below it.
+/// The budget must not reduce the outer function to counting, because then no call would be known to be inside it.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

@@ -92,7 +92,7 @@ fn works() -> BTreeMap<String, [u64; 3]> {
     add(1000 + libc::SIGUSR1 as u64, [4, 4, 0]);
     add(7, [1, 1, 0]);
     (0..20).for_each(|value| add(value << 20, [1, 1, 0]));
-    // Counted on the thread on which the call ended.
+    // The end is counted on the thread on which the call ended.
     add(1 << 20, [1, 1, 0]);
     let key = |value: u64| match value as i64 {
         small @ -65_536..=65_536 => format!("arg0={small}"),
@@ -107,7 +107,7 @@ fn check(report: &Report) {
     let expected = expected.iter().map(|(key, ends)| (key.as_str(), *ends));
     let works = parts(report, "works");
     assert_eq!(ends(&works), expected.collect());
-    // The only call that sleeps.
+    // This is the only call that sleeps.
     let longest = number(&works["arg0=7"]["histogram"], "max_ns");
     assert!(longest >= 20_000_000, "{longest}");
     let each = ["arg0=0", "arg0=1", "arg0=2", "arg0=3", "arg0=4"];
@@ -155,7 +155,7 @@ fn values_of_what_a_filter_passes() {
     assert_eq!(ends(&parts(run.good(), "works")), expected.into());
 }
 
-/// The second attach finds the trampolines of the first.
+/// The second attach must reuse the trampolines of the first.
 #[test]
 fn a_running_program_is_timed_by_value_again_and_again() {
     let program = target("timed_values");

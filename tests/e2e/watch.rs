@@ -132,7 +132,7 @@ pub(crate) fn check_hot(form: &[&str]) {
 }
 
 #[test]
-fn who_corrupts_a_variable_is_named() {
+fn the_thread_that_corrupts_a_variable_is_named() {
     let Some(_turn) = turn() else { return };
     let run = run(&["stats.state", "--changed"], "corrupt", 1);
     let culprit = culprit(run.good());
@@ -140,7 +140,7 @@ fn who_corrupts_a_variable_is_named() {
 }
 
 #[test]
-fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+fn threads_that_start_and_end_are_each_seen_exactly_once() {
     let Some(_turn) = turn() else { return };
     let run = run(&["total"], "churn", scaled(10_000));
     let report = run.good();
@@ -195,7 +195,7 @@ fn values_are_printed_by_their_types() {
     assert_eq!(state["last_new"], "0");
 }
 
-/// Accesses between the first event's enabling and the start of the clock were all reported at 0.
+/// Accesses after the first event was enabled, but before the clock started, were all reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     let Some(_turn) = turn() else { return };
@@ -220,7 +220,7 @@ fn the_first_accesses_of_a_running_program_had_no_time() {
 }
 
 #[test]
-fn conditions_choose() {
+fn conditions_select_accesses() {
     let Some(_turn) = turn() else { return };
     let one = run(
         &["stats.level", "--when", "new == -5 && old != new"],
@@ -254,8 +254,8 @@ fn every_access_has_a_line() {
     assert_eq!(counts, [rounds, rounds]);
 }
 
-/// A line may be at most one tick (10 ms) older than one before it, because it may have been in
-/// flight when that one was read.
+/// A line may be at most one tick (10 ms) older than a line before it, because its access may not have been readable
+/// yet when that other one was read.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -270,7 +270,7 @@ fn lines_are_in_order() {
 }
 
 #[test]
-fn code_that_is_run() {
+fn executions_of_an_instruction_are_counted() {
     let Some(_turn) = turn() else { return };
     let run = run(&["set_level:x"], "values", 1);
     let row = find_row(run.good(), "set_level");
@@ -298,16 +298,15 @@ fn a_hot_variable_does_not_stop_its_program() {
         number("windows") > 0 && number("used_up") > 0,
         "{allowance:#}"
     );
-    // Each window has its allowance, and one more hit for each CPU. The last window is not counted
-    // yet.
+    // Each window allows its hits, and one more for each CPU. The last window is not counted yet.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
     assert!(said(&run, "hits") > seen, "it has gone on");
 }
 
-/// The recorded accesses must be a fair sample: a tenth is from one place, within four standard
-/// deviations. And they must be few.
+/// The recorded accesses must be few, and a fair sample: a tenth of them must be from one place, within four standard
+/// deviations.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn a_hot_variable_is_sampled_evenly() {
@@ -335,7 +334,7 @@ fn hits_of_other_processes_are_counted_separately() {
 }
 
 #[test]
-fn it_ends_with_what_it_watches() {
+fn the_watch_ends_with_its_process() {
     let Some(_turn) = turn() else { return };
     let exec = run(&["stats.hits"], "again", 1);
     let report = exec.good();
@@ -345,12 +344,12 @@ fn it_ends_with_what_it_watches() {
         "{:#}",
         report.value["notes"]
     );
-    // Only the report, which is in a file, says so.
+    // Only the report may say so, and the report is in a file.
     assert!(!exec.stderr.contains("called exec"), "{}", exec.stderr);
 }
 
 #[test]
-fn running_programs_are_watched_and_let_go() {
+fn running_programs_are_watched_and_continue() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["hot", "1500"]);
     let watched = watch(&["stats.hits", "--duration", "300ms"]).attach(&[program.pid()]);
@@ -462,7 +461,7 @@ fn a_debugger_keeps_its_registers() {
         run.stderr
     );
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
-    // One register is left. Its use does not disturb gdb.
+    // One register is free, and using it must not disturb gdb.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
@@ -472,7 +471,7 @@ fn a_debugger_keeps_its_registers() {
     drop(debugger);
 }
 
-/// `main.Counter` was parsed as the member `Counter` of a variable `main`.
+/// Regression: `main.Counter` was parsed as the member `Counter` of a variable `main`.
 #[test]
 fn variables_of_go_are_named_with_their_package() {
     let Some(_turn) = turn() else { return };

@@ -40,10 +40,10 @@ fn has_events(pid: u32) -> bool {
 }
 
 /// Copies of tiptoe and a target that every user may run, in a folder for reports.
-struct Public(PathBuf);
+struct PublicFolder(PathBuf);
 
-impl Public {
-    fn new() -> Public {
+impl PublicFolder {
+    fn new() -> PublicFolder {
         let name = format!("tiptoe-watch-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
@@ -54,7 +54,7 @@ impl Public {
         };
         put(Path::new(command().get_program()), "tiptoe");
         put(&target("watched"), "watched");
-        Public(folder)
+        PublicFolder(folder)
     }
 
     /// Watches a command as a user without rights. Returns the report and the command's output.
@@ -72,7 +72,7 @@ impl Public {
     }
 }
 
-impl Drop for Public {
+impl Drop for PublicFolder {
     fn drop(&mut self) {
         // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -85,7 +85,7 @@ fn a_user_without_rights_watches_his_own_programs() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let public = Public::new();
+    let public = PublicFolder::new();
     let run = public.run(&["total"], "churn", scaled(10_000));
     let report = run.good();
     is_whole(report);
@@ -107,8 +107,8 @@ fn a_user_without_rights_watches_his_own_programs() {
     assert!(refused.stdout.is_empty(), "it has run");
 }
 
-/// The stack had no room for a signal frame, so that the kernel killed the program. The frame must
-/// go to the alternate stack.
+/// Regression: the stack had no room for a signal frame, so the kernel killed the program. The frame must go to the
+/// alternate stack.
 #[test]
 fn stores_on_a_stack_without_room_for_a_signal_are_seen() {
     let Some(_turn) = turn() else { return };
@@ -122,7 +122,7 @@ fn stores_on_a_stack_without_room_for_a_signal_are_seen() {
 }
 
 #[test]
-fn who_corrupts_a_variable_is_named() {
+fn the_thread_that_corrupts_a_variable_is_named() {
     let Some(_turn) = turn() else { return };
     culprit(run(&["stats.state", "--changed"], "corrupt", 1).good());
 }
@@ -164,7 +164,7 @@ fn conditions_types_and_code() {
 
 /// The program's own handler must get its traps, and may be watched itself.
 #[test]
-fn a_program_keeps_its_own_traps() {
+fn a_programs_own_traps_reach_its_handler() {
     let Some(_turn) = turn() else { return };
     let trapping = |mode: &str| {
         let watched = watch(&BY_AGENT).with(&["total"]);
@@ -190,9 +190,9 @@ fn a_program_keeps_its_own_traps() {
     let blocked = trapping("blocked");
     is_whole(blocked.good());
     assert_eq!(count(blocked.good(), "add"), 1000);
-    let apart = trapping("apart");
-    is_whole(apart.good());
-    assert_eq!(count(apart.good(), "add"), 20);
+    let unshared = trapping("unshared");
+    is_whole(unshared.good());
+    assert_eq!(count(unshared.good(), "add"), 20);
     // The 1,000 stores while the signal is blocked leave one pending signal, which belongs to no
     // instruction.
     let hidden = trapping("hidden");
@@ -204,7 +204,8 @@ fn a_program_keeps_its_own_traps() {
     assert!(drops.contains("blocked SIGTRAP"), "{drops}");
 }
 
-/// Some virtual machines lose the cause of a trap. Passed on, such a trap would kill the program.
+/// Some virtual machines lose the cause of a trap. A trap without a cause must not be passed on, because it would kill
+/// the program.
 #[test]
 fn traps_without_a_reason_are_not_the_programs() {
     let Some(_turn) = turn() else { return };
@@ -253,7 +254,10 @@ fn threads_are_accounted_for_at_their_birth() {
         let report = run.good();
         assert_eq!(hits(report, 0), 1);
         let sides = &report.value["watch"]["reservations"];
-        assert_eq!(sides[0]["reservations"], registers * 201, "{sides:#}");
+        let reservations = sides[0]["reservations"].as_u64().expect("a count");
+        // A birth that meets another reservation is accounted for later, unless the thread has ended by then.
+        let all = registers * 201;
+        assert!((all / 2..=all).contains(&reservations), "{sides:#}");
     }
 }
 
@@ -271,7 +275,7 @@ fn strays(report: &Report) -> u64 {
 
 /// Chains of threads that start and end before the attach and during it.
 #[test]
-fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+fn threads_that_start_and_end_are_each_seen_exactly_once() {
     let Some(_turn) = turn() else { return };
     for variables in [&["total"][..], &["total", "stats.hits", "mode"]] {
         let rounds = scaled(50_000).to_string();
@@ -292,9 +296,9 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
     }
 }
 
-/// A program that continues must have no register taken.
+/// After the detach, no register of the continuing program may be taken.
 #[test]
-fn all_registers_are_given_back() {
+fn all_registers_are_released() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
     let pid = program.pid();
@@ -311,7 +315,7 @@ fn all_registers_are_given_back() {
 }
 
 #[test]
-fn it_ends_with_what_it_watches() {
+fn the_watch_ends_with_its_process() {
     let Some(_turn) = turn() else { return };
     let exec = run(&["stats.hits"], "again", 1);
     let report = exec.good();
@@ -350,7 +354,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     wait_until("the agent's end", Duration::from_secs(20), || {
         !has_events(pid)
     });
-    // The next tiptoe reuses the agent.
+    // The next tiptoe must be able to use the agent.
     let watched = watch(&BY_AGENT).with(&["stats.hits"]).attach(&[pid]);
     watched.wait_ready();
     program.go();

@@ -7,7 +7,7 @@ use crate::watch::{hits, rows, turn, watch};
 
 /// The status of a command that SIGTRAP killed.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
-/// Why such a test fails.
+/// The message of a test that fails because of such a trap.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
@@ -48,8 +48,8 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
     (lines.collect(), Report::parse(report))
 }
 
-/// For values that count up by one: returns the number of lines with the value before, and of those
-/// where it is unknown. Asserts that no line is wrong.
+/// Returns the number of lines with a known old value and of those with an unknown one. The stored values count up by
+/// one, so each shows its old value: asserts that no line has a wrong one.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {
@@ -81,9 +81,12 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
         let (lines, report) = traced(&options, "counting", 8_000);
         let [known, unknown] = known_and_unknown(&lines);
         assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
-        let told = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
+        let unknown_in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
         // Some lines may have been dropped, because there was no room.
-        assert!(told.sum::<Option<u64>>() >= Some(unknown as u64), "{form}");
+        assert!(
+            unknown_in_rows.sum::<Option<u64>>() >= Some(unknown as u64),
+            "{form}"
+        );
     }
 }
 

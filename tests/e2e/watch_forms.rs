@@ -6,7 +6,7 @@ use tiptoe_tests::{Form, Process, command, target};
 use crate::watch::{heard, turn};
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
-/// Paths of strings that depend on the compiler, the machine or chance.
+/// The paths, in the JSON, of strings that depend on the compiler, the machine or chance.
 const ANY: [&str; 7] = [
     ".at",
     ".command[]",
@@ -63,7 +63,7 @@ fn plain(text: &str) -> String {
     text.lines().map(of_line).collect()
 }
 
-/// Programs read these lines and keys.
+/// The lines and keys must stay, because programs read them.
 #[test]
 fn the_json_keeps_its_form() {
     let Some(_turn) = turn() else { return };

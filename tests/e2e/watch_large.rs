@@ -10,25 +10,25 @@ use tiptoe_tests::{Report, command, symbol_value, target};
 use crate::bounds::{Folder, measured};
 use crate::watch::turn;
 
-/// The memory that tiptoe may use in addition: 280 MB for 500 MB of debug information.
+/// How much more memory tiptoe may use: 280 MB for 500 MB of debug information.
 const MOST_BESIDES: f64 = 30e6;
 const MOST_PER_BYTE: f64 = 0.5;
 
-/// Shares of the sections in all debug information, as in C++ programs. The rest are lists of
-/// locations and ranges, which a watch never reads.
+/// The shares of the sections in all debug information, as in C++ programs. The rest is lists of locations and ranges,
+/// which a watch never reads.
 const INFO: f64 = 0.44;
 const STRINGS: f64 = 0.28;
 const LINES: f64 = 0.12;
 const OTHERS: f64 = 0.15;
-/// Bytes of a unit with its lines, strings and other sections.
+/// The bytes of a unit, with its lines, strings and other sections.
 const UNIT: usize = 200_000;
-/// Kinds of entries in a unit; their numbers must fit one LEB128 byte, so below 128.
+/// The kinds of entries in a unit. Their number must fit one LEB128 byte, so it must be below 128.
 const KINDS: u8 = 120;
-/// Bytes of such an entry, and of a string.
+/// The bytes of an entry, and of a string.
 const ENTRY: usize = 16;
 const STRING: usize = 48;
 
-/// Strings with a meaning; all others are filler.
+/// The strings that are names of the variable and its type. All others are filler.
 const NAMES: [&str; 5] = ["large", "large_t", "hits", "long", "unit.cc"];
 
 /// Returns the number of one of these strings.
@@ -248,7 +248,7 @@ fn check(total: usize) {
     assert!((memory as f64) < most, "{memory} bytes of {most}: {said}");
 }
 
-/// All of `.debug_info`, `.debug_str` and `.debug_line` was read into memory and kept there.
+/// Regression: all of `.debug_info`, `.debug_str` and `.debug_line` was read into memory and kept there.
 #[test]
 fn a_watch_reads_what_it_needs_of_large_debug_information() {
     check(100_000_000);

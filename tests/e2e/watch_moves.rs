@@ -44,7 +44,7 @@ fn a_variable_behind_a_pointer_is_followed() {
     }
 }
 
-/// A variable behind a pointer that is null when the command begins was refused.
+/// Regression: a variable was refused if the pointer to it is null when the command begins.
 #[test]
 fn a_variable_behind_a_null_pointer_was_refused() {
     let Some(_turn) = turn() else { return };
@@ -72,10 +72,10 @@ fn a_variable_behind_a_null_pointer_was_refused() {
     assert!(notes.contains(note), "{notes}");
 }
 
-/// A variable of a command was watched nowhere if it could not be located for any reason. Two watches of one variable
-/// behind an unset pointer were accepted, and the second counted nothing.
+/// Regression: a variable of a command that could not be located, for whatever reason, was never watched. Two watches
+/// of one variable, by a pointer that is not set yet, were accepted, and the second counted nothing.
 #[test]
-fn variables_of_a_command_that_are_never_found_were_waited_for() {
+fn a_command_waited_for_variables_that_are_never_found() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "agent"] {
         for (variables, words) in [
@@ -94,7 +94,7 @@ fn variables_of_a_command_that_are_never_found_were_waited_for() {
     }
 }
 
-/// The second of two pointers to one object counted nothing, and was reported as never set.
+/// Regression: the second of two pointers to one object counted nothing, and was reported as never set.
 #[test]
 fn a_second_pointer_to_an_object_was_never_found() {
     let Some(_turn) = turn() else { return };
@@ -152,7 +152,7 @@ fn a_pointer_that_was_not_set_woke_tiptoe_each_millisecond() {
 }
 
 #[test]
-fn memory_that_goes_away_ends_its_watch() {
+fn unmapped_memory_ends_its_watch() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
     let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);
@@ -170,7 +170,7 @@ fn memory_that_goes_away_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
-/// A variable whose memory was unmapped kept its address, so that no pointer was followed there.
+/// Regression: a variable whose memory was unmapped kept its address, so that its pointers were not followed any more.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     let Some(_turn) = turn() else { return };
@@ -192,7 +192,8 @@ fn the_address_of_an_ended_variable_was_taken() {
     }
 }
 
-/// A freed object's address may later belong to another one. An access by `free` shows that.
+/// A freed object's address may later belong to another object. An access by `free` must be reported, because it shows
+/// that.
 #[test]
 fn a_freed_object_is_reported() {
     let Some(_turn) = turn() else { return };

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
-use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
 
 use crate::watch::{check_hot, find_row, heard, hits, is_whole, rows, said, turn, watch};
@@ -40,7 +40,7 @@ fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
 /// Chains of threads that start and end before the attach and during it.
 fn check_living(options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
-    let watched: Attached = watch(options).attach(&[program.pid()]);
+    let watched: AttachedTiptoe = watch(options).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
     let total = total(&mut program);
@@ -56,13 +56,13 @@ fn check_living(options: &[&str]) {
 }
 
 #[test]
-fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+fn threads_that_start_and_end_are_each_seen_exactly_once() {
     let Some(_turn) = turn() else { return };
     check_living(&["total", "--via", "kernel"]);
     for _ in 0..scaled(100) {
         check_living(&["total", "--via", "kernel-task"]);
     }
-    // With all registers taken, one doubled breakpoint would fail.
+    // All registers are taken, so that a second breakpoint of any thread would fail.
     let four = ["total", "stats.hits", "mode", "stats.state"];
     check_living(&[&four[..], &BY_THREAD, &["--all-slots"]].concat());
 }
@@ -114,9 +114,9 @@ fn thousands_of_threads_with_four_watches_each() {
     assert!(program.finish().1.success());
 }
 
-/// Threads of a program that continues must have no register taken.
+/// After the detach, no register of the continuing program's threads may be taken.
 #[test]
-fn all_registers_are_given_back() {
+fn all_registers_are_released() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
     let variables = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
@@ -131,7 +131,7 @@ fn all_registers_are_given_back() {
 }
 
 #[test]
-fn forked_processes_do_not_pay() {
+fn forked_processes_have_no_breakpoints() {
     let Some(_turn) = turn() else { return };
     let run = ran(&["stats.hits"], "forked", 1);
     assert_eq!(hits(run.good(), 0), 20);
@@ -144,7 +144,7 @@ fn a_hot_variable_does_not_stop_its_program() {
     check_hot(&BY_THREAD);
 }
 
-/// Two processes use the same addresses, so that a breakpoint of a CPU would stop both.
+/// Two processes use the same addresses, so a breakpoint of a CPU would stop both.
 #[test]
 fn addresses_that_another_process_has_are_watched_by_threads() {
     let Some(_turn) = turn() else { return };
@@ -175,7 +175,7 @@ fn addresses_that_another_process_has_are_watched_by_threads() {
 
 /// Any thread that holds all of its registers leaves none for breakpoints of CPUs.
 #[test]
-fn where_cpus_have_no_register_left_threads_have() {
+fn threads_are_watched_if_a_cpu_has_no_free_register() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
     let held = Breakpoint::all(Some(0), None, Access::Write);
@@ -198,7 +198,7 @@ fn where_cpus_have_no_register_left_threads_have() {
 }
 
 #[test]
-fn who_is_in_the_way_is_named() {
+fn the_process_that_holds_the_registers_is_named() {
     let Some(_turn) = turn() else { return };
     let five = [
         "stats.hits",
@@ -270,10 +270,10 @@ fn the_variable_of_one_thread() {
     assert!(program.finish().1.success());
 }
 
-/// The memory of an ended thread is reused by other threads; their stores must not count as its
-/// own. Other watches continue.
+/// Other threads reuse the memory of an ended thread. Their stores must not be counted for its variable, and other
+/// watches must continue.
 #[test]
-fn a_thread_that_ends_takes_only_its_variable_along() {
+fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "kernel-task"] {
         let mut program = ready("owners", 1);
@@ -299,7 +299,7 @@ fn a_thread_that_ends_takes_only_its_variable_along() {
     }
 }
 
-/// With more variables than registers, they take turns; pinned ones are always watched.
+/// More variables than registers must take turns, and pinned variables must always be watched.
 #[test]
 fn variables_take_turns() {
     let Some(_turn) = turn() else { return };

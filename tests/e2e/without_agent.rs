@@ -1,16 +1,21 @@
-//! Commands that the agent cannot serve. The kernel counts, and the report says why. It counts from
-//! the first call on if the reason is known beforehand, or if the agent can hold the program back.
+//! Commands that the agent cannot serve. The kernel must count, and the report must say why. It must count from the
+//! first call on if the reason is known beforehand, or if the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Expected, Probe, Report, command, go_target, is_root, skipped, target};
+use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Runs `program` under tiptoe, itself started through other commands. Asserts that the kernel
-/// counted, for the reason in `words`.
-fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
+/// Runs `program` under tiptoe, which is started through other commands. Asserts that the kernel counted, for the
+/// reason in `words`.
+fn by_kernel(
+    through: &[&str],
+    program: &Path,
+    calls: &str,
+    words: &str,
+) -> (Report, ExpectedCounts) {
     let mut traced = Command::new(through[0]);
     traced.args(&through[1..]).arg(command().get_program());
     traced.args(["probe", "add", "--json", "--budget", "off", "--"]);
@@ -23,11 +28,11 @@ fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Rep
     assert!(notes.contains(words), "no `{words}` in {notes}");
     (
         report,
-        Expected::parse(&String::from_utf8_lossy(&output.stdout)),
+        ExpectedCounts::parse(&String::from_utf8_lossy(&output.stdout)),
     )
 }
 
-/// The agent reports its failure, and holds the program until the kernel counts.
+/// The agent must report its failure, and hold the program until the kernel counts.
 #[test]
 fn an_agent_without_memory() {
     let (report, expected) = by_kernel(
@@ -62,7 +67,7 @@ fn a_program_of_another_user() {
 /// tiptoe cannot know beforehand that this loader accepts no agent. The program runs, and is counted
 /// once tiptoe notices.
 #[test]
-fn a_loader_that_takes_no_agent() {
+fn a_loader_that_ignores_the_agent() {
     if !is_root() {
         return skipped("another real user", "needs root");
     }
@@ -86,7 +91,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    // Without built-in functions, because the compiler would compute the calls itself.
+    // Built-in functions are disabled, because otherwise the compiler would compute the results itself.
     let flags = ["-O1", "-fno-builtin", "-static"];
     let program = match tiptoe_tests::target_with("strings", &flags) {
         Ok(program) => program,
@@ -102,10 +107,33 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
 }
 
+/// Regression: `--by` was ignored silently, because only the agent splits counts.
+#[test]
+fn counts_of_go_were_not_split_and_nothing_said_so() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let program = match go_target("mixed_go", &[]) {
+        Ok(program) => program,
+        Err(why) => return skipped("go", &why),
+    };
+    for (options, is_split) in [(&[][..], false), (&["--by", "thread"], true)] {
+        let run = Probe::new(&["main.deep"]).with(options).run(&program, &[]);
+        let report = run.report.expect("a report");
+        assert!(report.count("main.deep") > 0, "{:#}", report.value);
+        let notes = report.value["notes"].to_string();
+        assert_eq!(
+            notes.contains("`--by` cannot split them"),
+            is_split,
+            "{notes}"
+        );
+    }
+}
+
 /// Regression: calls of `deep` that restarted because their stack was too small were counted twice.
 /// Nor did the report say that the kernel takes no times.
 #[test]
-fn calls_of_go_are_counted_once_where_a_stack_grows() {
+fn calls_of_go_are_counted_once_if_a_stack_grows() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }

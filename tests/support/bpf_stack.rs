@@ -1,10 +1,10 @@
-//! Computes from its instructions how much stack a BPF program uses.
+//! Computes how much stack a BPF program uses, from its instructions.
 
 /// Returns the number of bytes below the frame pointer (r10) that these instructions reach, by
 /// accesses through r10 and through addresses computed from it by adding constants.
 ///
-/// Registers are followed in the order of the code, as compilers lay it out. If an added value is
-/// not a constant, the last known distance is kept.
+/// Registers are followed in the order of the code, without its branches. If an added value is not a constant, the last
+/// known distance is kept.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
     // The distance of each register from the frame pointer; `None` unless it was computed from it.

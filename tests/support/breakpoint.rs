@@ -1,5 +1,4 @@
-//! Takes debug registers by perf_event_open, and serializes the tests that take any, because a CPU
-//! has only four.
+//! Takes debug registers by perf_event_open. Tests that take any must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;
@@ -116,8 +115,8 @@ fn answer(result: i64) -> io::Result<()> {
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the tests that hold debug registers. Tests of other checkouts are waited for as
-    /// well, because the registers are the machine's.
+    /// Waits for the right to use debug registers. Tests of other checkouts may hold it too, because the whole machine
+    /// has only these registers.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup and everything made in it. Only one exists at a time, because a test that counts all
-/// cgroups would otherwise see those of other tests.
+/// A cgroup and everything that is made in it. Only one exists at a time, because a test that counts all cgroups must
+/// not see those of other tests.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -34,12 +34,12 @@ impl Cgroup {
         })
     }
 
-    /// Returns its directory.
+    /// Returns the cgroup's folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns its name as tiptoe prints it.
+    /// Returns the cgroup's name as tiptoe prints it.
     pub fn name(&self) -> String {
         let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()
@@ -69,7 +69,7 @@ impl Cgroup {
 }
 
 impl Cgroup {
-    /// Kills all processes in it.
+    /// Kills all processes in the cgroup.
     pub fn kill(&self) {
         // The file is missing before Linux 5.14.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");

@@ -1,10 +1,9 @@
 //! Makes roots of Debian releases, with their C libraries, and builds programs for them; also roots
 //! with a few packages, whole machines, and kernels.
 //!
-//! apt downloads the packages once, into lists and folders of its own, and they are unpacked under
-//! `target/test-roots`. A program built for a root must run inside it and outside. So it names the root's
-//! loader and libraries by their paths here, and a link in the root makes the same paths valid
-//! after a chroot.
+//! apt downloads the packages once, with lists and folders of its own, and they are unpacked under `target/test-roots`.
+//! A program that is built for a root must run both inside and outside of it. So the program names the root's loader
+//! and libraries by their paths outside, and a link in the root makes the same paths valid after a chroot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +11,7 @@ use std::sync::Mutex;
 
 use crate::process::output;
 use crate::target::target_of;
-use crate::waiting::Waiting;
+use crate::waiting::WaitingTarget;
 use crate::{installed, root};
 
 /// The packages that our programs and their compiler need.
@@ -60,8 +59,8 @@ impl Debian {
             format!("-B{first}"),
             format!("-L{first}"),
             format!("-L{second}"),
-            // RPATH rather than RUNPATH, because it must also hold for libraries that libc itself
-            // loads, such as libgcc_s when a thread is cancelled.
+            // RPATH rather than RUNPATH, because it must also be searched for libraries that libc itself loads, such as
+            // libgcc_s when a thread is cancelled.
             format!("-Wl,--disable-new-dtags,-rpath={second}"),
             format!("-Wl,--dynamic-linker={}", loader.display()),
         ];
@@ -70,8 +69,8 @@ impl Debian {
     }
 
     /// Starts a program in the root, with its own /proc and /dev.
-    pub fn waiting(&self, program: &Path, arguments: &[&str]) -> Waiting {
-        Waiting::start(self.command(program).args(arguments), program)
+    pub fn waiting(&self, program: &Path, arguments: &[&str]) -> WaitingTarget {
+        WaitingTarget::start(self.command(program).args(arguments), program)
     }
 
     /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are
@@ -90,8 +89,8 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with these packages of a release and nothing else, also not what they depend
-/// on. Fails with the reason if they cannot be downloaded.
+/// Returns a folder with only these packages of a release, without those on which they depend. Fails with the reason if
+/// they cannot be downloaded.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -129,8 +128,8 @@ pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     })
 }
 
-/// Returns a folder of `target/test-roots`, which `make` makes in the folder `root` of apt's. Fails
-/// with the reason if the packages of the release cannot be reached.
+/// Returns a folder of `target/test-roots`. If it does not exist yet, `make` makes it, in the folder `root` of apt.
+/// Fails with the reason if the packages of the release cannot be reached.
 fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Result<PathBuf, String> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _turn = MAKING.lock();

@@ -1,7 +1,6 @@
 //! Saves what the processes of a failed test were doing, before they are killed.
 //!
-//! `xtask` runs the tests and includes this file and `keeper.rs` by path, because it must not link
-//! what it tests.
+//! `xtask`, which runs the tests, includes this file and `keeper.rs` by path, because it must not link what it tests.
 
 use std::fs;
 use std::path::Path;

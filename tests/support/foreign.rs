@@ -53,42 +53,42 @@ impl ProbePoint {
         })
     }
 
-    /// Returns the instruction `bytes` after this one.
+    /// Returns the point `bytes` bytes after this one.
     #[must_use]
     pub fn after(mut self, bytes: u64) -> ProbePoint {
         self.offset += bytes;
         self
     }
 
-    /// Puts a uprobe on the instruction, removed on drop.
-    pub fn arm(&self) -> Foreign {
+    /// Puts a uprobe on the instruction. It is removed when the returned value is dropped.
+    pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
-    /// Puts a return uprobe on the instruction, removed on drop.
-    pub fn arm_return(&self) -> Foreign {
+    /// Puts a return uprobe on the instruction. It is removed when the returned value is dropped.
+    pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }
 
-    fn open(&self, returns: bool) -> Foreign {
+    fn open(&self, is_return: bool) -> ForeignProbe {
         let attr = Attr {
             kind: self.kind,
             size: size_of::<Attr>() as u32,
-            config: u64::from(returns),
+            config: u64::from(is_return),
             path: self.path.as_ptr() as u64,
             offset: self.offset,
             ..Attr::default()
         };
-        Foreign(open(&attr, self.thread))
+        ForeignProbe(open(&attr, self.thread))
     }
 }
 
-/// A kernel uprobe on a program, removed on drop.
+/// A kernel uprobe on a program. It is removed when this is dropped.
 #[derive(Debug)]
-pub struct Foreign(File);
+pub struct ForeignProbe(File);
 
-impl Foreign {
-    /// Returns its hits so far.
+impl ForeignProbe {
+    /// Returns the number of hits so far.
     pub fn count(&self) -> u64 {
         let mut bytes = [0; 8];
         (&self.0).read_exact(&mut bytes).expect("a counter");

@@ -1,4 +1,4 @@
-//! The form of a report: all that programs which read it rely on, without its numbers.
+//! Computes the form of a report: everything on which programs that read it rely, without its numbers.
 //!
 //! A form is a set of lines, because the number of intervals and rows, and the order of rows, depend on chance.
 
@@ -50,7 +50,7 @@ impl Form {
         self.0.insert(format!("{path}: {said}"));
     }
 
-    /// Asserts that the form is this one. Lines that begin with `?` depend on chance.
+    /// Asserts that the form is this one. Lines that begin with `?` may be missing, because they depend on chance.
     pub fn assert_is(&self, expected: &str) {
         let lines = expected.lines().filter(|line| !line.is_empty());
         let (chance, always): (BTreeSet<&str>, BTreeSet<&str>) =

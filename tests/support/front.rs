@@ -20,8 +20,8 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, which must have one thread. Returns only in the kept
-/// process, which is a new one with another id. Does nothing if a keeper already exists.
+/// Puts a keeper above the calling process, which must have one thread. Returns only in the kept process, which is a
+/// new process with another id. Does nothing if there already is a keeper.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
         return;
@@ -42,7 +42,7 @@ pub fn keep_this_process() {
         }
         keeper => {
             let status = wait_for_keeper(keeper);
-            // Processes and files are left only if the keeper was killed.
+            // There is something to kill and remove only if the keeper was killed.
             kill_all();
             left.remove();
             std::process::exit(status);
@@ -50,7 +50,7 @@ pub fn keep_this_process() {
     }
 }
 
-/// The last steps of the kept process before it runs the test program.
+/// Does the last steps of the kept process before it runs the test program.
 fn become_kept(keeper: i32, left: &Leftovers) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);

@@ -20,7 +20,7 @@ pub struct Futexes {
 }
 
 impl Futexes {
-    /// Counts from now on. `None` if this kernel has no such tracepoint.
+    /// Begins to count. Returns `None` if this kernel has no such tracepoint.
     pub fn of(thread: u32) -> Option<Futexes> {
         let id = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/id";
         let id: u64 = std::fs::read_to_string(id).ok()?.trim().parse().ok()?;
@@ -51,7 +51,7 @@ impl Futexes {
         })
     }
 
-    /// Returns the waits and wakes so far, also those of ended threads.
+    /// Returns the waits and wakes so far, including those of ended threads.
     pub fn counts(&self) -> [u64; 2] {
         [&self.waits, &self.wakes].map(|mut event| {
             let mut bytes = [0; 8];

@@ -1,4 +1,4 @@
-//! The keeper: the process above a test process. Nothing that a test starts may outlive it, however
+//! The keeper: the process above a test process. It ensures that nothing which a test starts outlives the test, however
 //! the test ends.
 //!
 //! The keeper is the subreaper of everything below it, so that orphans of the test become its
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// The variable that holds the name of the keeper's [`Leftovers`]. A process that has it needs no
+/// The environment variable with the name of the keeper's [`Leftovers`]. A process that has this variable needs no
 /// second keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
 /// The folder to which a failing test saves its state (see `evidence`).
@@ -32,7 +32,7 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// Killed by the keeper, because its time was over or because the keeper got SIGTERM.
+    /// By the keeper, because the process ran out of time or the keeper got SIGTERM.
     Killed(i32),
 }
 
@@ -46,9 +46,8 @@ impl End {
     }
 }
 
-/// Ties the caller to its keeper. Sets every signal to its default and unblocks it, because nohup
-/// and background jobs start their children with some ignored. Makes system calls only, because it
-/// runs between fork and exec.
+/// Makes the caller end with its keeper. Sets every signal to its default and unblocks it, because nohup and background
+/// jobs start their children with some ignored. May only make system calls, because it runs between fork and exec.
 ///
 /// # Errors
 /// The keeper has already ended.
@@ -66,14 +65,12 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
     }
 }
 
-/// What a test may leave besides processes: files in its temporary folder, and cgroups with its
-/// name.
+/// The names of what a test may leave besides processes: files in its temporary folder, and cgroups.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
-    /// The prefix of the names of its cgroups (`Cgroup::new`).
+    /// The beginning of the names of the test's cgroups (`Cgroup::new`).
     pub name: String,
-    /// Its temporary folder. Every user may write there, as in /tmp, because tests run programs as
-    /// other users.
+    /// The test's temporary folder. Every user may write there, as in /tmp, because tests run programs as other users.
     pub folder: PathBuf,
 }
 
@@ -85,10 +82,11 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
-    /// Makes the folder. Only a keeper may call this, because any other process, if killed, leaves it.
+    /// Makes the folder. Only a keeper may call this, because any other process would leave the folder if it were
+    /// killed.
     pub fn prepare(&self) {
         let folder = &self.folder;
-        // A killed earlier process may have had this id.
+        // An earlier process with the same id may have left the folder when it was killed.
         remove_folder(folder);
         let made = fs::create_dir(folder)
             .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)));
@@ -134,7 +132,7 @@ pub fn adopt() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Blocks the signals that a keeper waits for. Must be called before the fork, otherwise one could be
+/// Blocks the signals that a keeper waits for. Must be called before the fork, because otherwise a signal could be
 /// lost.
 pub fn block_signals() {
     let set = signals();

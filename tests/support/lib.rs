@@ -30,19 +30,19 @@ pub mod waiting;
 
 pub use cgroup::Cgroup;
 pub use debian::Debian;
-pub use foreign::Foreign;
+pub use foreign::ForeignProbe;
 pub use form::Form;
 pub use futexes::Futexes;
 pub use memory::{Site, symbol_value, symbols};
 pub use process::Process;
 pub use ready::Ready;
-pub use report::{Expected, Report};
+pub use report::{ExpectedCounts, Report};
 pub use screen::OnTerminal;
 pub use skipped::skipped;
 pub use target::{go_target, java_target, musl_target, rust_target, target, target_with};
 pub use tiptoe::{Probe, Run, command, dev_command};
 pub use tracepoint::Tracepoint;
-pub use waiting::Waiting;
+pub use waiting::WaitingTarget;
 
 use std::path::{Path, PathBuf};
 
@@ -69,8 +69,8 @@ pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }
 
-/// Returns all of `whole` in `make stress`, else every third, beginning with the first. For cases
-/// that other cases nearly repeat.
+/// Returns all cases in `make stress`, and otherwise every third, beginning with the first. Used for lists in which
+/// cases nearly repeat each other.
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)

@@ -10,7 +10,7 @@ use crate::process::{Process, wait_until};
 use crate::ready::Ready;
 use crate::report::Report;
 
-/// The time within which tiptoe must print an awaited message, also on a busy machine.
+/// The time within which tiptoe must print an awaited message, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running tiptoe with its messages and its report.
@@ -34,7 +34,7 @@ impl LoggedTiptoe {
             std::env::temp_dir().join(name)
         };
         let (talk, report) = (file("talk"), file("report"));
-        // A killed earlier run may have left a file of this name.
+        // An earlier run that was killed may have left a file of this name.
         let _ = std::fs::remove_file(&report);
         command.stderr(File::create(&talk).expect("a temporary folder"));
         command.arg("-o").arg(&report);
@@ -47,7 +47,7 @@ impl LoggedTiptoe {
         }
     }
 
-    /// Returns once tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
+    /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
@@ -62,7 +62,7 @@ impl LoggedTiptoe {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits for its end and returns its report.
+    /// Waits for the end of tiptoe, and returns its report.
     pub fn finish(self) -> Report {
         let LoggedTiptoe {
             process,

@@ -10,14 +10,14 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::process::wait_until;
 
-/// The time within which a probe must appear or disappear, also on a busy machine.
+/// The time within which a probe must appear or disappear, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The bytes at a function's entry among which its probe may be: an `endbr64`, a no-operation and
 /// four instructions may precede it.
 const WINDOW: usize = 64;
 
-/// The location of a probe in a running program, whether or not the probe is there.
+/// The location of a probe in a running program. The probe may be there or not.
 #[derive(Debug)]
 pub struct Site {
     memory: File,
@@ -49,7 +49,7 @@ impl Site {
         site
     }
 
-    /// Returns its current bytes.
+    /// Returns the bytes that are there now.
     pub fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.original.len()];
         self.memory
@@ -58,13 +58,12 @@ impl Site {
         bytes
     }
 
-    /// Returns whether it is probed now.
+    /// Returns whether a probe is there now.
     pub fn is_probed(&self) -> bool {
         self.now() != self.original
     }
 
-    /// Waits until it is probed. Bytes that an injection writes here temporarily do not count as a
-    /// probe.
+    /// Waits until a probe is there. Bytes that an injection writes here temporarily are no probe.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -73,12 +72,12 @@ impl Site {
         });
     }
 
-    /// Waits until it holds exactly these bytes.
+    /// Waits until exactly these bytes are there.
     pub fn wait_for(&self, bytes: &[u8]) {
         wait_until("the bytes", LIMIT, || self.now() == bytes);
     }
 
-    /// Waits until its original bytes are restored.
+    /// Waits until the original bytes are restored.
     pub fn wait_original(&self) {
         wait_until("the original bytes", LIMIT, || !self.is_probed());
     }
@@ -139,7 +138,7 @@ fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
-    // By file name alone, because the path differs in another root.
+    // Compares only file names, because the path differs in another root.
     let first = maps
         .lines()
         .find(|line| line.ends_with(&format!("/{name}")))

@@ -1,4 +1,4 @@
-//! Runs programs for tests: each is killed when its test is over, and after 60 s at the latest.
+//! Runs programs for tests. Each program is killed when its test ends, and after 60 s at the latest.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -44,7 +44,7 @@ impl Process {
         process
     }
 
-    /// Returns its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -55,12 +55,12 @@ impl Process {
         stdin.write_all(b"go\n").expect("the target reads");
     }
 
-    /// Closes its stdin, at which an endless target stops.
+    /// Closes the program's stdin. An endless target then ends.
     pub fn close(&mut self) {
         self.stdin = None;
     }
 
-    /// Returns the next line of its stdout.
+    /// Returns the next line of the program's stdout.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout
@@ -71,7 +71,7 @@ impl Process {
         line.trim_end().to_owned()
     }
 
-    /// Returns the rest of its stdout, and its status.
+    /// Closes the program's stdin and waits for its end. Returns the rest of its stdout, and its status.
     pub fn finish(mut self) -> (String, ExitStatus) {
         self.close();
         let mut text = String::new();
@@ -83,12 +83,12 @@ impl Process {
         (text, self.child.wait().expect("our child"))
     }
 
-    /// Waits for its end without closing its stdin.
+    /// Waits for the program's end without closing its stdin.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("our child")
     }
 
-    /// Returns whether it still runs.
+    /// Returns whether the program still runs.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -131,14 +131,14 @@ pub fn output(command: &mut Command) -> Output {
 
 /// A running program that gets its whole stdin at once.
 #[derive(Debug)]
-pub struct Fed {
+pub struct FedProcess {
     child: Option<Child>,
     _watchdog: Watchdog,
 }
 
-impl Fed {
-    /// Starts a command, which blocks when it first reads its stdin.
-    pub fn start(command: &mut Command) -> Fed {
+impl FedProcess {
+    /// Starts a command. It waits when it first reads its stdin.
+    pub fn start(command: &mut Command) -> FedProcess {
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -146,23 +146,24 @@ impl Fed {
             .process_group(0)
             .spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Fed {
+        FedProcess {
             _watchdog: Watchdog::new(&child),
             child: Some(child),
         }
     }
 
-    /// Returns its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// Writes its stdin. Returns its stdout, and its status: 128 + N for signal N.
+    /// Writes the program's stdin and waits for its end. Returns its stdout, and its status, which is 128 + N for
+    /// signal N.
     pub fn finish(mut self, input: &[u8]) -> (Vec<u8>, i32) {
         let mut child = self.child.take().expect("it runs");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let output = std::thread::scope(|scope| {
-            // A program that ends early does not read all of it, so that the write may fail.
+            // The write may fail, because a program that ends early does not read all of its stdin.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().expect("our own child")
         });
@@ -172,7 +173,7 @@ impl Fed {
     }
 }
 
-impl Drop for Fed {
+impl Drop for FedProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // Both fail only if the child has already been reaped.
@@ -182,7 +183,7 @@ impl Drop for Fed {
     }
 }
 
-/// Kills a process group that hangs, so that its test fails. It saves the state of the group first.
+/// Kills a process group that hangs, so that its test fails. Saves the state of the group before that.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,

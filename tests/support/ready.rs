@@ -28,8 +28,7 @@ impl Ready {
         (started, Ready(near))
     }
 
-    /// Returns once counting has begun. Fails the test if tiptoe ends before that. May be called
-    /// once.
+    /// Returns when counting has begun. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait(&self) {
         let mut said = String::new();
         (&self.0).read_to_string(&mut said).expect("text");

@@ -14,7 +14,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses one line. Panics if it is not JSON, or not as the book's schema says.
+    /// Parses one line. Panics if it is not JSON, or does not match the book's schema.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
@@ -22,7 +22,7 @@ impl Report {
         Report { value }
     }
 
-    /// Returns a report with these events alone, which is not as the schema says.
+    /// Returns a report that contains only these events. It does not match the schema.
     #[cfg(test)]
     pub(crate) fn of_events(events: &str) -> Report {
         let events: Value = serde_json::from_str(events).expect("JSON");
@@ -30,7 +30,7 @@ impl Report {
         Report { value }
     }
 
-    /// Returns its events.
+    /// Returns the report's events.
     pub fn events(&self) -> &[Value] {
         self.value["events"].as_array().map_or(&[], Vec::as_slice)
     }
@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// Asserts that every expected count equals the reported one.
-    pub fn assert_exact(&self, expected: &Expected) {
+    pub fn assert_exact(&self, expected: &ExpectedCounts) {
         assert!(!expected.0.is_empty(), "the target expects nothing");
         let wrong: Vec<String> = expected
             .0
@@ -104,22 +104,22 @@ fn function_of(event: &Value) -> Option<&str> {
 
 /// The number of calls of each function as the target printed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Expected(pub BTreeMap<String, u64>);
+pub struct ExpectedCounts(pub BTreeMap<String, u64>);
 
-impl Expected {
+impl ExpectedCounts {
     /// Parses the lines `expect NAME COUNT` of a target's output.
-    pub fn parse(output: &str) -> Expected {
+    pub fn parse(output: &str) -> ExpectedCounts {
         let lines = output
             .lines()
             .filter_map(|line| line.strip_prefix("expect ")?.rsplit_once(' '));
-        Expected(
+        ExpectedCounts(
             lines
                 .filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?)))
                 .collect(),
         )
     }
 
-    /// Returns the names.
+    /// Returns the names of the functions.
     pub fn names(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn expectations_keep_names_with_spaces_and_colons() {
-        let expected = Expected::parse("hello\nexpect a::b(int) const 7\nexpect x 0\n");
+        let expected = ExpectedCounts::parse("hello\nexpect a::b(int) const 7\nexpect x 0\n");
         assert_eq!(expected.names(), ["a::b(int) const", "x"]);
         assert_eq!(expected.0["a::b(int) const"], 7);
     }

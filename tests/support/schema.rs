@@ -1,72 +1,82 @@
 //! Checks what `--json` prints against the JSON Schema that the book publishes.
 //!
-//! Our own checker, because the validators of the field bring 40 packages and take a minute to build. It knows only the
-//! keywords that the schema has, and refuses all others.
+//! The checker is our own, because well-known validators need 40 packages and a minute to build. It knows only the
+//! keywords that the schema uses, and refuses all others.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../docs/src/session.schema.json")).expect("JSON")
-});
+static SESSION: LazyLock<Schema> =
+    LazyLock::new(|| Schema::of(include_str!("../../docs/src/session.schema.json")));
+static DOCTOR: LazyLock<Schema> =
+    LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Panics unless a line of `--json` is as the schema says. Users' programs must accept other keys, because later versions
-/// may have more; here they are refused.
+/// Panics unless a line of `--json` matches the schema. Keys that the schema lacks are refused here, although programs
+/// of users must accept them, because later versions may have more.
 pub(crate) fn check(line: &Value) {
-    let schema = match line.get("tiptoe") {
-        Some(_) => &SCHEMA["$defs"]["Session"],
-        None => &SCHEMA,
+    let fitted = match (line.get("tiptoe"), line.get("checks")) {
+        (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),
+        (Some(_), None) => SESSION.fit(&SESSION.0["$defs"]["Session"], line, ""),
+        (None, _) => SESSION.fit(&SESSION.0, line, ""),
     };
-    if let Err(fault) = fit(schema, line, "") {
+    if let Err(fault) = fitted {
         panic!("not as the schema says: {fault}: {line:#}");
     }
 }
 
-/// Returns what first does not fit.
-fn fit(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
-    for (keyword, of) in schema.as_object().expect("a schema is an object") {
-        let all = of.as_array().map_or(&[][..], Vec::as_slice);
-        let is_fit = match keyword.as_str() {
-            "$ref" => {
-                let name = of
-                    .as_str()
-                    .and_then(|target| target.strip_prefix("#/$defs/"));
-                fit(&SCHEMA["$defs"][name.expect("a type")], value, path)?;
-                true
-            }
-            "anyOf" | "oneOf" => all.iter().any(|one| fit(one, value, path).is_ok()),
-            "const" => of == value,
-            "type" if of.is_array() => all.iter().any(|name| is_of(name, value)),
-            "type" => is_of(of, value),
-            "required" => all
-                .iter()
-                .all(|key| value.get(key.as_str().unwrap_or("")).is_some()),
-            "properties" => {
-                for (key, value) in value.as_object().into_iter().flatten() {
-                    let schema = of.get(key).ok_or_else(|| format!("{path}: no key {key}"))?;
-                    fit(schema, value, &format!("{path}/{key}"))?;
-                }
-                true
-            }
-            "items" => {
-                let items = value.as_array().into_iter().flatten();
-                items
-                    .into_iter()
-                    .try_for_each(|item| fit(of, item, &format!("{path}[]")))?;
-                true
-            }
-            // As the standard says, these hold for numbers alone.
-            "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
-            "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
-            "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,
-            other => panic!("the schema has the keyword `{other}`, which this checker lacks"),
-        };
-        if !is_fit {
-            return Err(format!("{path}: {keyword} {of:#}"));
-        }
+struct Schema(Value);
+
+impl Schema {
+    fn of(text: &str) -> Schema {
+        Schema(serde_json::from_str(text).expect("JSON"))
     }
-    Ok(())
+
+    /// Returns what of a value first does not fit this part of the schema.
+    fn fit(&self, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+        for (keyword, of) in schema.as_object().expect("a schema is an object") {
+            let all = of.as_array().map_or(&[][..], Vec::as_slice);
+            let is_fit = match keyword.as_str() {
+                "$ref" => {
+                    let name = of
+                        .as_str()
+                        .and_then(|target| target.strip_prefix("#/$defs/"));
+                    self.fit(&self.0["$defs"][name.expect("a type")], value, path)?;
+                    true
+                }
+                "anyOf" | "oneOf" => all.iter().any(|one| self.fit(one, value, path).is_ok()),
+                "const" => of == value,
+                "type" if of.is_array() => all.iter().any(|name| is_of(name, value)),
+                "type" => is_of(of, value),
+                "required" => all
+                    .iter()
+                    .all(|key| value.get(key.as_str().unwrap_or("")).is_some()),
+                "properties" => {
+                    for (key, value) in value.as_object().into_iter().flatten() {
+                        let schema = of.get(key).ok_or_else(|| format!("{path}: no key {key}"))?;
+                        self.fit(schema, value, &format!("{path}/{key}"))?;
+                    }
+                    true
+                }
+                "items" => {
+                    let items = value.as_array().into_iter().flatten();
+                    items
+                        .into_iter()
+                        .try_for_each(|item| self.fit(of, item, &format!("{path}[]")))?;
+                    true
+                }
+                // As the standard says, these hold for numbers alone.
+                "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
+                "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
+                "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,
+                other => panic!("the schema has the keyword `{other}`, which this checker lacks"),
+            };
+            if !is_fit {
+                return Err(format!("{path}: {keyword} {of:#}"));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn is_of(name: &Value, value: &Value) -> bool {
@@ -108,7 +118,7 @@ mod tests {
             json!({"at_ns": 1, "counts": []}),
             json!(1),
         ] {
-            assert!(fit(&SCHEMA, &line, "").is_err(), "{line}");
+            assert!(SESSION.fit(&SESSION.0, &line, "").is_err(), "{line}");
         }
     }
 }

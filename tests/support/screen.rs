@@ -1,4 +1,4 @@
-//! A terminal for tests: a program runs on it, and what it shows is read as a user sees it.
+//! A terminal for tests. A program runs on it, and the test reads what the terminal shows.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::process::wait_until;
 
-/// How long a program may take to show something.
+/// How long a program may take to write a text.
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// A program on a terminal of its own.
@@ -44,7 +44,7 @@ impl OnTerminal {
         }
         let child = command.spawn().expect("the program starts");
         drop(inside);
-        // Otherwise `command` would keep the terminal open.
+        // The command must be dropped, because it would keep the terminal open.
         command.stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::null());
         command.stderr(std::process::Stdio::null());

@@ -1,5 +1,5 @@
-//! Records what a test cannot do on this machine: printed, and written to a file that `make test`
-//! prints at its end.
+//! Records what a test cannot do on this machine. It is printed, and written to a file that `make test` prints at its
+//! end.
 //!
 //! Crates that do not depend on these helpers include this file by path.
 
@@ -17,7 +17,7 @@ pub fn skipped(what: &str, why: &str) {
     let mut options = std::fs::OpenOptions::new();
     let file = options.create(true).append(true).open(&path);
     let mut file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // One write, because lines of concurrent tests must not mix.
+    // The line must be written at once, because tests run concurrently and their lines must not mix.
     let written = file.write_all((line + "\n").as_bytes());
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }

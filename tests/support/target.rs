@@ -24,8 +24,7 @@ pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
     let mut compiler = compiler(&source);
-    // After the source, because the linker would otherwise skip a library that nothing has referred
-    // to yet.
+    // Libraries must come after the source, because the linker skips a library to which nothing has referred yet.
     compiler.args(flags);
     let built = build(folder, &source, compiler, name, &[]);
     built.unwrap_or_else(|log| panic!("{name}: {log}"))
@@ -109,13 +108,13 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
-    // One build at a time, because a second build must not replace the file of a program that
-    // already runs.
+    // There must be one build at a time, because a second build must not replace the file of a program that already
+    // runs.
     let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);
     }
-    // Built under another name and renamed when complete, because a killed compiler must not leave
+    // The program is built under another name and renamed when it is complete, because a killed compiler must not leave
     // half a program.
     let part = built.with_extension("part");
     let output = compiler
@@ -188,8 +187,8 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// Returns whether it is newer than every source, because a changed header or flag must cause a new
-/// build.
+/// Returns whether the binary is newer than all sources together. All of them are compared, because a changed header or
+/// flag must cause a new build.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::process::{Process, output};
 use crate::ready::Ready;
-use crate::report::{Expected, Report};
+use crate::report::{ExpectedCounts, Report};
 use crate::waiting::last_child;
 
-/// Returns the command: `TIPTOE_BIN`, or the one in the parent of this test program's folder, to
-/// which cargo builds it.
+/// Returns the command: `TIPTOE_BIN`, or the one that cargo builds, which is in the parent of this test program's
+/// folder.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
     existing(named.unwrap_or_else(|| built().join("tiptoe")))
@@ -39,7 +39,7 @@ pub struct Probe {
     instrument: Option<&'static str>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    contained: bool,
+    is_contained: bool,
 }
 
 /// The result of a traced command and of tiptoe.
@@ -126,7 +126,7 @@ impl Probe {
     /// Gives tiptoe its own namespace of process ids, as in a container.
     #[must_use]
     pub fn contained(mut self) -> Probe {
-        self.contained = true;
+        self.is_contained = true;
         self
     }
 
@@ -139,8 +139,8 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// Returns the tiptoe command that launches `program` under this probe, without the program's
-    /// arguments, and the path of its report for [`take_report`].
+    /// Returns the tiptoe command that launches `program` under this probe, and the path of the report for
+    /// [`take_report`]. The program's arguments must be added to the command.
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -148,8 +148,8 @@ impl Probe {
         (command, report)
     }
 
-    /// Starts a waiting target under this probe. Returns its process id as well.
-    pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
+    /// Starts a waiting target under this probe. Returns the command and the target's process id.
+    pub fn start(&self, program: &Path, arguments: &[&str]) -> (AttachedTiptoe, u32) {
         let report = report_path();
         let mut command = self.command(&report);
         let (mut process, ready) = Ready::of(&mut command, |command| {
@@ -157,7 +157,7 @@ impl Probe {
         });
         assert_eq!(process.line(), "ready");
         let pid = last_child(process.pid());
-        let attached = Attached {
+        let attached = AttachedTiptoe {
             process,
             report,
             ready,
@@ -166,20 +166,20 @@ impl Probe {
     }
 
     /// Attaches to running processes. Ends with `--duration`, or when they end.
-    pub fn attach(&self, pids: &[u32]) -> Attached {
+    pub fn attach(&self, pids: &[u32]) -> AttachedTiptoe {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let mut command = self.command(&report);
         command.args(["-p", &pids.join(",")]);
         let (process, ready) = Ready::of(&mut command, Process::start);
-        Attached {
+        AttachedTiptoe {
             process,
             report,
             ready,
         }
     }
 
-    /// Attaches for the time of `--duration`.
+    /// Attaches for the time that `--duration` gives.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -188,7 +188,7 @@ impl Probe {
     }
 
     fn command(&self, report: &Path) -> Command {
-        let mut command = match self.contained {
+        let mut command = match self.is_contained {
             true => contained(&command()),
             false => command(),
         };
@@ -233,22 +233,22 @@ impl Run {
     }
 
     /// Returns the counts that the target printed.
-    pub fn expected(&self) -> Expected {
-        Expected::parse(&String::from_utf8_lossy(&self.stdout))
+    pub fn expected(&self) -> ExpectedCounts {
+        ExpectedCounts::parse(&String::from_utf8_lossy(&self.stdout))
     }
 }
 
 /// A running tiptoe that is attached to processes.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedTiptoe {
     /// The running command.
     pub process: Process,
     report: PathBuf,
     ready: Ready,
 }
 
-impl Attached {
-    /// Returns once tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
+impl AttachedTiptoe {
+    /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
@@ -259,7 +259,7 @@ impl Attached {
         self.finish()
     }
 
-    /// Waits for its end and returns its report.
+    /// Waits for the end of tiptoe, and returns its report.
     pub fn finish(self) -> Report {
         let (_, status) = self.process.finish();
         assert!(status.success(), "tiptoe ended with {status}");
@@ -286,7 +286,7 @@ fn report_path() -> PathBuf {
         TURN.fetch_add(1, Relaxed)
     );
     let path = std::env::temp_dir().join(name);
-    // A killed earlier run may have left a file of this name.
+    // An earlier run that was killed may have left a file of this name.
     let _ = std::fs::remove_file(&path);
     path
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 const TRACEPOINT: u64 = 2;
-/// The attribute flag inherit: also counts in threads that are started later.
+/// The attribute flag `inherit`, which makes an event also count in threads that are started later.
 const INHERIT: u64 = 1 << 1;
 /// `PERF_EVENT_IOC_SET_FILTER`
 const SET_FILTER: u64 = 0x4008_2406;
@@ -15,7 +15,7 @@ const SET_FILTER: u64 = 0x4008_2406;
 pub struct Tracepoint(File);
 
 impl Tracepoint {
-    /// Counts a tracepoint, such as `lock:contention_begin`, when its fields pass the filter.
+    /// Begins to count the events of a tracepoint, such as `lock:contention_begin`, whose fields pass the filter.
     pub fn count(name: &str, filter: Option<&str>, pid: u32) -> io::Result<Tracepoint> {
         let place = name.replace(':', "/");
         let id = std::fs::read_to_string(format!("/sys/kernel/tracing/events/{place}/id"))?;
@@ -46,7 +46,7 @@ impl Tracepoint {
         Ok(Tracepoint(event))
     }
 
-    /// Returns its count so far, also by ended threads.
+    /// Returns the count so far, including that of ended threads.
     pub fn read(&mut self) -> u64 {
         let mut count = [0; 8];
         let read = self.0.read_exact(&mut count);

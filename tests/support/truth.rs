@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::report::{Expected, Report};
+use crate::report::{ExpectedCounts, Report};
 
-/// The lines `expect`, `returns`, `left`, `inside` and `unfinished` of a target. For each function:
-/// its entries, and how many of them returned, were left without a return, were running at the end,
-/// or were either of the last two.
+/// The numbers that a target prints for each function, in lines `expect`, `returns`, `left`, `inside` and `unfinished`:
+/// the entries, and how many of them returned, were left without a return, were running at the end, or were one of the
+/// last two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth(pub BTreeMap<String, Calls>);
 
@@ -28,13 +28,12 @@ pub struct Calls {
     pub unfinished: Option<u64>,
 }
 
-/// The way in which a report's returns are compared with the truth.
+/// How a report's returns are compared with the target's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReturnComparison {
     /// Every call is timed.
     Enough,
-    /// Calls beyond the followed ones may be only counted. The end of such a call is reported as a
-    /// return or as counted only.
+    /// Some calls may be counted without being followed. Such a call is reported as a return or as only counted.
     Bounded,
 }
 
@@ -60,30 +59,29 @@ impl Truth {
         }
     }
 
-    /// Returns the functions that are entered at all, because a report has no event to compare for
-    /// others.
+    /// Returns the functions that are entered. A report has no event for the others.
     pub fn names(&self) -> Vec<&str> {
         let entered = self.0.iter().filter(|(_, calls)| calls.entries > 0);
         entered.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns the entries alone.
-    pub fn entries(&self) -> Expected {
+    /// Returns only the numbers of entries.
+    pub fn entries(&self) -> ExpectedCounts {
         let entries = self
             .0
             .iter()
             .map(|(name, calls)| (name.clone(), calls.entries));
-        Expected(entries.filter(|(_, count)| *count > 0).collect())
+        ExpectedCounts(entries.filter(|(_, count)| *count > 0).collect())
     }
 }
 
-/// Returns a target's output without the truth, because those counts vary from run to run.
+/// Returns a target's output without these numbers, because they vary from run to run.
 pub fn without_truth(output: &str) -> String {
     let lines = output.lines().filter(|line| parse_number(line).is_none());
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Parses `WORD NAME COUNT` as (NAME, COUNT) if WORD is one of the truth's.
+/// Parses `WORD NAME COUNT` as (NAME, COUNT). `None` if WORD is not one of these words.
 fn parse_number(line: &str) -> Option<(&str, u64)> {
     let (word, rest) = line.split_once(' ')?;
     let known = ["expect", "returns", "left", "inside", "unfinished"].contains(&word);
@@ -124,7 +122,7 @@ impl Report {
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// Returns the count that an event must have by its ends: all of them, or the returns only.
+    /// Returns the count that an event must have: the sum of all ends, or for returns only the returns.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_is_read_and_held_against_a_report() {
+    fn the_targets_numbers_are_parsed_and_compared_with_a_report() {
         assert_eq!(Truth::parse(OUTPUT).names(), ["a::b"]);
         assert_eq!(without_truth(OUTPUT), "sum 5\n");
         check(&format!(

@@ -1,5 +1,5 @@
-//! Locks for things that a machine has only once. The lock is taken on the kernel's folder for that
-//! thing, so that all processes find the same lock and no file is left.
+//! Locks for things that a machine has only once, such as debug registers. A lock is taken on the folder that the
+//! kernel has for the thing, so that all processes find the same lock and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,18 +7,17 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A wait this long fails. No test may hold the lock longer.
+/// A wait for a lock fails after this time, so no test may hold a lock longer.
 const LIMIT: Duration = Duration::from_secs(130);
 
-/// Waits until no other process holds this folder. The lock is released when the file is closed.
-/// Panics after 130 s.
+/// Waits for the lock of this folder. The lock is released when the returned file is closed. Panics after 130 s.
 pub fn wait(folder: &Path) -> File {
     let file = File::open(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     lock(&file, folder);
     file
 }
 
-/// Waits for the lock of a file, which is created.
+/// Waits for the lock of a file. Creates the file if it does not exist.
 pub fn wait_for_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path);

@@ -1,16 +1,16 @@
-//! A target that waits to be attached to, started directly or through other commands.
+//! A target that waits until tiptoe has attached. It is started directly or through other commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::memory::Site;
 use crate::process::Process;
-use crate::report::{Expected, Report};
+use crate::report::{ExpectedCounts, Report};
 use crate::tiptoe::Probe;
 
 /// A target that printed `ready` and has not begun.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingTarget {
     /// The started process.
     pub process: Process,
     /// The target's process id. It is not that of `process` if the started command forked the
@@ -19,22 +19,22 @@ pub struct Waiting {
     program: PathBuf,
 }
 
-impl Waiting {
+impl WaitingTarget {
     /// Starts `program`, with `wait` as its last argument, through another command such as `prlimit
     /// --nofile=4`. `through` must have at least one word.
-    pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> Waiting {
+    pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> WaitingTarget {
         let mut command = Command::new(through[0]);
         command.args(&through[1..]).arg(program).args(arguments);
-        Waiting::start(&mut command, program)
+        WaitingTarget::start(&mut command, program)
     }
 
     /// Starts a command that execs or forks `program`.
-    pub fn start(command: &mut Command, program: &Path) -> Waiting {
+    pub fn start(command: &mut Command, program: &Path) -> WaitingTarget {
         let mut process = Process::start(command.arg("wait"));
         assert_eq!(process.line(), "ready");
         let pid = last_child(process.pid());
         let program = program.to_owned();
-        Waiting {
+        WaitingTarget {
             process,
             pid,
             program,
@@ -48,7 +48,7 @@ impl Waiting {
         self.process.go();
         let expected = self.finish();
         let report = attached.finish();
-        report.assert_exact(&Expected(
+        report.assert_exact(&ExpectedCounts(
             expected
                 .0
                 .into_iter()
@@ -58,8 +58,8 @@ impl Waiting {
         report
     }
 
-    /// Lets it run to its end, which must be status 0.
-    pub fn end(mut self) -> Expected {
+    /// Lets the target run to its end. Its status must be 0.
+    pub fn end(mut self) -> ExpectedCounts {
         self.process.go();
         self.finish()
     }
@@ -69,16 +69,15 @@ impl Waiting {
         Site::new(self.pid, &self.program, function)
     }
 
-    /// Returns the counts that a target printed. The target must have been let go, and must end
-    /// with status 0.
-    pub fn ended(self) -> Expected {
+    /// Waits for the end of a target that has begun, and returns the counts that it printed. Its status must be 0.
+    pub fn ended(self) -> ExpectedCounts {
         self.finish()
     }
 
-    fn finish(self) -> Expected {
+    fn finish(self) -> ExpectedCounts {
         let (output, status) = self.process.finish();
         assert!(status.success(), "{status}: {output}");
-        Expected::parse(&output)
+        ExpectedCounts::parse(&output)
     }
 }
 

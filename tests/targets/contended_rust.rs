@@ -59,22 +59,22 @@ fn hold(held: &mut u64) {
 }
 
 fn mutex(_: &Me) {
-    hold(&mut HOT_MUTEX.lock().expect("nobody panics"));
+    hold(&mut HOT_MUTEX.lock().expect("no thread panics"));
 }
 
 fn rwlock(me: &Me) {
     if me.number % 2 == 1 {
-        let held = HOT_RWLOCK.read().expect("nobody panics");
+        let held = HOT_RWLOCK.read().expect("no thread panics");
         work(300 + *held % 2);
     } else {
-        hold(&mut HOT_RWLOCK.write().expect("nobody panics"));
+        hold(&mut HOT_RWLOCK.write().expect("no thread panics"));
     }
 }
 
 fn condvar(me: &Me) {
-    let mut turn = HOT_TURN.lock().expect("nobody panics");
+    let mut turn = HOT_TURN.lock().expect("no thread panics");
     while *turn != me.number {
-        turn = HOT_CONDVAR.wait(turn).expect("nobody panics");
+        turn = HOT_CONDVAR.wait(turn).expect("no thread panics");
     }
     *turn = me.next();
     HOT_CONDVAR.notify_all();

@@ -6,24 +6,24 @@
 #define NAME(name) "loaded_" name
 #endif
 
-extern void told(const char *name);
+extern void report_call(const char *name);
 
 PROBED int LOADED(helper)(int x) {
-    told(NAME("helper"));
+    report_call(NAME("helper"));
     return x + 1;
 }
 
 static PROBED __attribute__((constructor)) void LOADED(constructor)(void) {
-    told(NAME("constructor"));
+    report_call(NAME("constructor"));
     for (int i = 0; i < 3; i++) CHECK(LOADED(helper)(i) == i + 1);
 }
 
 static PROBED __attribute__((destructor)) void LOADED(destructor)(void) {
-    told(NAME("destructor"));
+    report_call(NAME("destructor"));
     CHECK(LOADED(helper)(7) == 8);
 }
 
 PROBED int LOADED(work)(int x) {
-    told(NAME("work"));
+    report_call(NAME("work"));
     return LOADED(helper)(x) + LOADED(helper)(x);
 }

@@ -13,7 +13,7 @@ static char **libraries;
 static int library_count;
 static uint64_t rounds;
 
-void told(const char *name) {
+void report_call(const char *name) {
     CHECK(pthread_mutex_lock(&lock) == 0);
     for (int i = 0; i < MOST; i++) {
         if (!calls[i].name) calls[i].name = strdup(name);

@@ -108,7 +108,7 @@ fn main() {
     if arguments.get(2).is_some_and(|word| word == "traced") {
         let until = Instant::now() + LIMIT;
         while !is_traced() {
-            assert!(Instant::now() < until, "nobody asks for locks");
+            assert!(Instant::now() < until, "no tracer asks for locks");
             sleep(Duration::from_millis(1));
         }
     }

@@ -5,7 +5,7 @@
 //     lives  COUNT / 100 times on each of 100 threads, one after another, as f(its id, call)
 //     below  COUNT times on each of four threads below g, as f(thread, call), and as often elsewhere, as f(-1, call);
 //            only those below are in the truth
-//     told   every 50 us on four threads, until a line arrives
+//     ticks  every 50 us on four threads, until a line arrives
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -111,7 +111,7 @@ static uint64_t below(void) {
     return FOUR * calls;
 }
 
-static void *until_told(void *who) {
+static void *until_line(void *who) {
     for (long i = 0; !atomic_load(&over); i++) {
         f((long)who, i);
         atomic_fetch_add(&handled, 1);
@@ -120,9 +120,9 @@ static void *until_told(void *who) {
     return NULL;
 }
 
-static uint64_t told(void) {
+static uint64_t ticks(void) {
     char line[64];
-    start(until_told);
+    start(until_line);
     CHECK(read(0, line, sizeof line) > 0);
     atomic_store(&over, true);
     join();
@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
         case 'f': expect("f", four()); break;
         case 's': expect("f", storm()); break;
         case 'b': expect("f", below()); break;
-        case 't': expect("f", told()); break;
+        case 't': expect("f", ticks()); break;
         default: expect("f", lives());
     }
     return 0;

@@ -3,12 +3,12 @@ use std::backtrace::Backtrace;
 use std::io::Read;
 use std::panic;
 
-/// Under its plain name, so that a test finds it.
+/// The function has its plain name, so that a test finds it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn looks(x: u64) -> u64 {
     let trace = Backtrace::force_capture().to_string();
-    // Names and places; addresses differ from run to run.
+    // The text has names and places, but no addresses, so it is the same in each run.
     trace.lines().for_each(|line| println!("{line}"));
     std::hint::black_box(x) + 1
 }
@@ -27,7 +27,7 @@ fn panics(x: u64) -> u64 {
     std::hint::black_box(x) + 1
 }
 
-/// What a drop sees while a panic unwinds.
+/// Prints the stack that its drop sees while a panic unwinds.
 struct Guard;
 
 impl Drop for Guard {

@@ -11,7 +11,7 @@ enum { PAGE = 4096, HEADS = 12 };
 static uint64_t opened, caught;
 static sigjmp_buf back;
 
-void told(const char *name) { opened += strcmp(name, "loaded_work") == 0; }
+void report_call(const char *name) { opened += strcmp(name, "loaded_work") == 0; }
 
 static void on_trap(int signal) {
     CHECK(signal == SIGTRAP);

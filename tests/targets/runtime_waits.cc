@@ -24,7 +24,7 @@
 static std::mutex hot_mutex;
 static std::shared_mutex hot_shared;
 static std::condition_variable hot_condition;
-static bool told;
+static bool is_released;
 static std::counting_semaphore<> hot_semaphore(0);
 static std::atomic<int> hot_atomic;
 static std::thread *other;
@@ -39,8 +39,8 @@ WAITS void wait_write() { hot_shared.lock(); hot_shared.unlock(); }
 WAITS void wait_read() { hot_shared.lock_shared(); hot_shared.unlock_shared(); }
 WAITS void wait_condition() {
     std::unique_lock lock(hot_mutex);
-    while (!told) hot_condition.wait(lock);
-    told = false;
+    while (!is_released) hot_condition.wait(lock);
+    is_released = false;
 }
 WAITS void wait_semaphore() { hot_semaphore.acquire(); }
 WAITS void wait_latch() { hot_latch->wait(); }
@@ -66,9 +66,9 @@ static void until(void (*wait)(), auto end) {
     waiter.join();
 }
 
-static void tell() {
+static void release() {
     std::lock_guard lock(hot_mutex);
-    told = true;
+    is_released = true;
     hot_condition.notify_one();
 }
 
@@ -76,7 +76,7 @@ static std::map<std::string, void (*)()> kinds = {
     {"mutex", [] { holding(hot_mutex, wait_mutex); }},
     {"write", [] { holding(hot_shared, wait_write); }},
     {"read", [] { holding(hot_shared, wait_read); }},
-    {"condition", [] { until(wait_condition, tell); }},
+    {"condition", [] { until(wait_condition, release); }},
     {"semaphore", [] { until(wait_semaphore, [] { hot_semaphore.release(); }); }},
     {"latch", [] {
         std::latch fresh(1);

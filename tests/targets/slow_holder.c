@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// slow_holder MS: for MS ms, one thread holds a lock for long, and another takes it briefly and measures its waits.
+// slow_holder MS [adaptive]: for MS ms, one thread holds a lock for long, and another takes it briefly and measures its waits.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int stopped;
 static atomic_ullong waited_ns;
-static uint64_t held, holds, held_ns;
+static uint64_t held, holds, held_ns, rounds_ns;
 
 static uint64_t now(void) {
     struct timespec then;
@@ -17,6 +17,7 @@ static uint64_t now(void) {
 }
 
 PROBED void slow_holder(void) {
+    uint64_t called = now();
     CHECK(pthread_mutex_lock(&cache_lock) == 0);
     uint64_t begun = now();
     usleep(2000);
@@ -25,6 +26,7 @@ PROBED void slow_holder(void) {
     CHECK(pthread_mutex_unlock(&cache_lock) == 0);
     holds++;
     usleep(100);
+    rounds_ns += now() - called;
 }
 
 PROBED void quick(void) {
@@ -50,6 +52,14 @@ static void *hasty(void *none) {
 int main(int argc, char **argv) {
     pthread_t threads[2];
     uint64_t ms = number(argc, argv, 1, 100);
+#ifdef __GLIBC__
+    pthread_mutexattr_t adaptive;
+    CHECK(pthread_mutexattr_init(&adaptive) == 0);
+    if (argc > 2 && strcmp(argv[2], "adaptive") == 0) {
+        CHECK(pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP) == 0);
+        CHECK(pthread_mutex_init(&cache_lock, &adaptive) == 0);
+    }
+#endif
     for (int i = 0; i < 2; i++)
         CHECK(pthread_create(&threads[i], NULL, i ? hasty : slow, NULL) == 0);
     usleep(ms * 1000);
@@ -58,5 +68,6 @@ int main(int argc, char **argv) {
     expect("waited_ns", waited_ns);
     expect("holds", holds);
     expect("held_ns", held_ns);
+    expect("rounds_ns", rounds_ns);
     return 0;
 }

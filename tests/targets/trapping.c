@@ -84,7 +84,7 @@ static void strays(void) {
 }
 
 // Enters its own user namespace, which the agent's thread prevents while it exists.
-static void apart(void) {
+static void unshared(void) {
     for (int i = 0; i < 10; i++) add();
     if (unshare(CLONE_NEWUSER)) exit(3);
     for (int i = 0; i < 10; i++) add();
@@ -96,7 +96,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "blocked")) blocked();
     if (!strcmp(argv[1], "hidden")) hidden();
     if (!strcmp(argv[1], "strays")) strays();
-    if (!strcmp(argv[1], "apart")) apart();
+    if (!strcmp(argv[1], "unshared")) unshared();
     printf("total %ld traps %d\n", total, traps);
     return 0;
 }

@@ -15,19 +15,19 @@ extern "C" PROBED __attribute__((flatten)) void wait_in_plugin(std::promise<void
 extern "C" PROBED void wait_often(int turns) {
     for (int turn = 0; turn < turns; turn++) {
         std::promise<void> promise;
-        std::thread teller([&] {
+        std::thread setter([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             promise.set_value();
         });
         wait_in_plugin(promise);
-        teller.join();
+        setter.join();
     }
 }
 
-// Waits until a line of stdin arrives. Prints `waits` once it has begun.
-extern "C" PROBED void wait_until_told(void) {
+// Waits until a line of stdin arrives. Prints `waits` when the wait has begun.
+extern "C" PROBED void wait_for_line(void) {
     std::promise<void> promise;
-    std::thread teller([&] {
+    std::thread setter([&] {
         char line[64];
         until_asleep(getpid(), SYS_futex, NULL, 0);
         puts("waits");
@@ -36,5 +36,5 @@ extern "C" PROBED void wait_until_told(void) {
         promise.set_value();
     });
     wait_in_plugin(promise);
-    teller.join();
+    setter.join();
 }

@@ -2,7 +2,7 @@
 //! written by hand.
 //!
 //! A run is a file in `docs/costs`, made by `scripts/costs.sh`. A table in the page begins with a comment that names
-//! the run and the bench, and selects rows of its JSON:
+//! the run and the bench, and selects rows from its JSON:
 //!
 //! ```text
 //! <!-- costs epyc lock
@@ -14,9 +14,10 @@
 //! -->
 //! ```
 //!
-//! A cell is the row of the bench that meets the conditions of `where`, its row and its column. With `less` it is the
-//! difference to the row whose fields in `less` have those values instead; with `over` the ratio. No such row leaves
-//! the cell empty; two are an error. The table ends before the line `<!-- end -->`.
+//! A cell is the row of the bench that meets the conditions of `where`, of the table's row and of its column. With
+//! `less` the cell is the difference to another row of the bench, which meets the same conditions except that the
+//! fields in `less` have the values given there. With `over` it is the ratio to that other row. If there is no such
+//! row, the cell is empty; two such rows are an error. The table ends before the line `<!-- end -->`.
 
 use std::fmt::Write as _;
 
@@ -232,7 +233,8 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Returns a number to the places that its spread, or three digits, justify.
+/// Formats a number with its spread. The number of decimals depends on the spread; without one, the number has three
+/// digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let size = spread
         .filter(|spread| *spread > 0.0)

@@ -26,7 +26,7 @@ pub struct Dependencies {
 #[derive(Clone, Copy, Debug)]
 pub struct Package<'a> {
     value: &'a Value,
-    /// Whether its code is in the command.
+    /// Whether the package's code is in the command.
     pub is_runtime: bool,
 }
 
@@ -63,7 +63,7 @@ impl Dependencies {
         self.edges(id, true)
     }
 
-    fn reached(&self, builds: bool) -> BTreeSet<String> {
+    fn reached(&self, has_build_edges: bool) -> BTreeSet<String> {
         let is_root =
             |value: &&Value| ROOTS.contains(&text(&value["name"])) && value["source"].is_null();
         let roots = list(&self.metadata["packages"]).filter(is_root);
@@ -71,26 +71,26 @@ impl Dependencies {
         let mut reached = BTreeSet::new();
         while let Some(id) = open.pop() {
             if reached.insert(id.to_owned()) {
-                open.extend(self.edges(id, builds));
+                open.extend(self.edges(id, has_build_edges));
             }
         }
         reached
     }
 
-    /// Returns the ids of a package's dependencies, without those of its tests. Unless `builds`,
-    /// those of build scripts and procedural macros are left out, because their code is not in the
-    /// command.
-    fn edges(&self, id: &str, builds: bool) -> Vec<&str> {
+    /// Returns the ids of a package's dependencies, without those of its tests. Build scripts and procedural macros are
+    /// only followed if `has_build_edges`, because their code is not in the command.
+    fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
             .filter(|node| node["id"] == id)
             .flat_map(|node| list(&node["deps"]));
         let is_used = |edge: &&Value| {
             let mut kinds = list(&edge["dep_kinds"]).map(|kind| kind["kind"].as_str());
-            kinds.any(|kind| kind.is_none() || builds && kind == Some("build"))
+            kinds.any(|kind| kind.is_none() || has_build_edges && kind == Some("build"))
         };
         let used = edges.filter(is_used).map(|edge| text(&edge["pkg"]));
-        used.filter(|id| builds || !self.is_macro(id)).collect()
+        used.filter(|id| has_build_edges || !self.is_macro(id))
+            .collect()
     }
 
     fn is_macro(&self, id: &str) -> bool {

@@ -35,7 +35,7 @@ pub fn missing(folder: &str) -> Vec<String> {
 fn missing_in(source: &str) -> Vec<String> {
     let (mut documented, mut has_example, mut hidden) = (false, false, false);
     let (mut in_trait, mut missing) = (false, Vec::new());
-    // Unit tests must be last in a file.
+    // The rest of the file is skipped, because unit tests are last in a file.
     let lines = source
         .lines()
         .take_while(|line| !line.starts_with("mod tests"));
@@ -59,7 +59,7 @@ fn missing_in(source: &str) -> Vec<String> {
             missing.push(bare.trim_end_matches('{').trim_end().to_owned());
         }
         in_trait = (in_trait || bare.starts_with("pub trait ")) && line != "}";
-        // Any other line ends the documentation, also one inside an attribute of several lines.
+        // Any other line ends the documentation, even a line inside an attribute that has several lines.
         (documented, has_example, hidden) = (false, false, false);
     }
     missing

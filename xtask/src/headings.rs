@@ -23,7 +23,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
                     .unwrap_or(Path::new(""))
                     .join(target),
             };
-            // Another rule finds links to missing files.
+            // Links to missing files are left to another rule.
             let page = std::fs::read_to_string(root().join(path));
             page.is_ok_and(|page| !ids(&page).contains(heading))
         };
@@ -35,13 +35,13 @@ pub fn broken(pages: &[String]) -> Vec<String> {
     pages.iter().flat_map(of_page).collect()
 }
 
-/// Returns the pages of the book that its list lacks. mdBook would not build them.
+/// Returns the pages of the book that are not in its list. mdBook would not build them.
 pub fn unlisted() -> Vec<String> {
     let list = read(SUMMARY);
     let pages = tracked(&["docs/src/*.md"]);
     let pages = pages.iter().map(|path| path.display().to_string());
     let is_listed = |page: &String| {
-        let name = page.rsplit('/').next().unwrap_or_default();
+        let name = page.strip_prefix("docs/src/").unwrap_or(page);
         list.contains(&format!("]({name})"))
     };
     pages
@@ -70,7 +70,7 @@ fn ids(page: &str) -> BTreeSet<String> {
             continue;
         };
         let id = id(text);
-        // Headings with equal text are numbered.
+        // The ids of headings with equal text end with a number.
         let numbered = (1..).map(|number| format!("{id}-{number}"));
         let mut names = std::iter::once(id.clone()).chain(numbered);
         ids.extend(names.find(|name| !ids.contains(name)));

@@ -1,5 +1,5 @@
-//! Runs one test under a keeper, which ends all that the test started. The tests' library has the
-//! same keeper (`tests/support/keeper.rs`).
+//! Runs one test under a keeper, which ends everything that the test started. The library of the tests uses the same
+//! keeper (`tests/support/keeper.rs`).
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -4,18 +4,18 @@ use crate::metadata::Package;
 
 const MARK: &str = "<!-- layers: read by xtask -->";
 
-/// One row: what a crate is, and which crates it may use.
+/// A row of the table: a crate's layer and attributes, and the crates that it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrateLayer {
-    /// 0 is the lowest.
+    /// The layer. 0 is the lowest.
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// The folders' last parts that it may depend on.
+    /// The crates on which it may depend, by the last part of their folder.
     pub may_use: Vec<String>,
-    /// Whether it must be `#![no_std]`.
-    pub no_std: bool,
-    /// Whether it must be `#![forbid(unsafe_code)]`.
+    /// Whether the crate must be `#![no_std]`.
+    pub is_no_std: bool,
+    /// Whether the crate must be `#![forbid(unsafe_code)]`.
     pub forbids_unsafe: bool,
 }
 
@@ -62,7 +62,7 @@ fn parse_row(line: &str) -> Result<CrateLayer, String> {
         layer: layer.parse().map_err(|_| format!("no layer: {line}"))?,
         folder: folder.trim_matches('`').to_owned(),
         may_use: may_use.map(str::to_owned).collect(),
-        no_std: no_std.starts_with("yes"),
+        is_no_std: no_std.starts_with("yes"),
         forbids_unsafe: is_unsafe == "forbid",
     })
 }
@@ -125,7 +125,7 @@ fn fault(row: &CrateLayer, used: &CrateLayer) -> Option<&'static str> {
     (!row.may_use.iter().any(|name| name == used.name())).then_some("not in its row")
 }
 
-/// Returns the rows that allow what the rules forbid, because the page itself may be wrong.
+/// Returns the rows that allow what the rules forbid. They are checked too, because the page itself may be wrong.
 pub fn wrong_rows(rows: &[CrateLayer]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {

@@ -1,9 +1,10 @@
-//! Checks the rules between the crates, which the tests in `tests/` call, and runs all tests
-//! ([`tests`]).
+//! Checks the rules on crates, sources and pages, and runs all tests ([`tests`]). The tests in `tests/` call the
+//! checks.
 //!
-//! The rules are written only in ARCHITECTURE.md's table; `cargo metadata` and the sources are
-//! compared with it. Each function returns the list of differences, which must be empty.
+//! The table in ARCHITECTURE.md is the only place that says which crate may use which. It is compared with `cargo
+//! metadata` and the sources. Each check returns a list of differences, which must be empty.
 
+pub mod architecture;
 pub mod bench_tables;
 pub mod dependencies;
 pub mod examples;

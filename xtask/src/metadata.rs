@@ -10,11 +10,11 @@ use crate::root;
 /// One package of ours.
 #[derive(Debug, Clone)]
 pub struct Package {
-    /// Its name, such as `tiptoe-wire`.
+    /// The package's name, such as `tiptoe-wire`.
     pub name: String,
-    /// Its folder under `crates/`, such as `core/wire`.
+    /// The package's folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// Its normal and build dependencies. Those of its tests are excluded, because they are not in
+    /// The package's normal and build dependencies. Those of its tests are excluded, because they are not in
     /// a product.
     pub dependencies: Vec<String>,
 }

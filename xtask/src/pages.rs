@@ -1,4 +1,4 @@
-//! Rules on the pages that users read: the length of README, its numbers, and the targets of links.
+//! Rules on the pages that users read: how long README is, how many numbers it has, and where links lead.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const PAGES: [&str; 4] = [
     "SECURITY.md",
 ];
 
-/// The texts before a link's target, and the characters that end it.
+/// Pairs of the text before a link's target and the character that ends the target.
 const LINKS: [(&str, &[char]); 5] = [
     ("](", &[')', ' ', '#']),
     ("]: ", &[' ', '#']),
@@ -27,7 +27,7 @@ const LINKS: [(&str, &[char]); 5] = [
     ("{{#include ", &['}', ':']),
 ];
 
-/// Returns the limits that README exceeds.
+/// Returns a line for each limit that README exceeds.
 pub fn too_long() -> Vec<String> {
     too_long_in(&read("README.md"))
 }
@@ -73,7 +73,7 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
 /// the page are left out.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
-        // `]: ` is a link only where a line defines a reference.
+        // `]: ` is followed by a link only if the line defines a reference.
         let is_link = opening != "]: " || line.starts_with('[');
         let after = line.split(opening).skip(1).filter(move |_| is_link);
         let targets = after.filter_map(|rest| rest.split(ends).next().map(str::to_owned));
@@ -86,8 +86,8 @@ fn targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the words of the prose that begin with a digit. `x86-64` and `arg0` are names, and targets
-/// of links are not read.
+/// Returns the words of the prose that begin with a digit. Names such as `x86-64` and `arg0` begin with a letter, and
+/// targets of links are left out.
 fn numbers(page: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_alphanumeric() || "-_.,".contains(letter);
     let mut numbers = Vec::new();

@@ -1,4 +1,4 @@
-//! Compares the instructions of locks: a lock without a hook must have the bare lock's.
+//! Compares the instructions of locks: a lock without a hook must have the same instructions as the bare lock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // Shipped programs have no symbols, but here the functions are found by their symbols.
+        // The build must keep symbols, which shipped programs lack, because the functions are found by them.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -90,7 +90,7 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Returns the instructions without operands, without the padding after the last one.
+/// Returns the instructions without their operands and without the padding after the last one.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 const FONT: &str = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\"";
-/// The width of a character, and the height of a line, of a font of 14 pixels.
+/// The width of a character and the height of a line, for a font of 14 pixels.
 const CHARACTER: f64 = 8.43;
 const LINE: usize = 19;
 const MARGIN: usize = 16;
@@ -18,11 +18,11 @@ const LONGEST: f64 = 430.0;
 const LABELS: f64 = 120.0;
 const STEP: usize = 34;
 
-/// How text is shown, as escape sequences select it.
+/// How text looks, as escape sequences select it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Look {
-    bold: bool,
-    dim: bool,
+    is_bold: bool,
+    is_dim: bool,
     color: Option<&'static str>,
 }
 
@@ -31,9 +31,9 @@ impl Look {
     fn apply(&mut self, number: &str) {
         match number {
             "" | "0" => *self = Look::default(),
-            "1" => self.bold = true,
-            "2" => self.dim = true,
-            "22" => (self.bold, self.dim) = (false, false),
+            "1" => self.is_bold = true,
+            "2" => self.is_dim = true,
+            "22" => (self.is_bold, self.is_dim) = (false, false),
             "31" | "91" => self.color = Some("#e06c75"),
             "32" | "92" => self.color = Some("#98c379"),
             "33" | "93" => self.color = Some("#e5c07b"),
@@ -47,10 +47,10 @@ impl Look {
 
     fn attributes(self) -> String {
         let mut text = String::new();
-        if self.bold {
+        if self.is_bold {
             text += " font-weight=\"bold\"";
         }
-        if self.dim {
+        if self.is_dim {
             text += " opacity=\"0.6\"";
         }
         if let Some(color) = self.color {
@@ -84,7 +84,7 @@ pub fn terminal(lines: &str) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// Splits a line into runs of text that look alike. Other escape sequences are left out.
+/// Splits a line into runs of text that look alike. Escape sequences that do not select the look are left out.
 fn runs(line: &str) -> Vec<(Look, String)> {
     let mut look = Look::default();
     let mut runs = Vec::new();
@@ -102,8 +102,8 @@ fn runs(line: &str) -> Vec<(Look, String)> {
     runs
 }
 
-/// Draws a bar for each line `NUMBER LABEL`, each with its number and its share of the first. A line
-/// that is no such pair is text below the bars. The first line is the title.
+/// Draws a bar for each line `NUMBER LABEL`, with its number and its share of the first number. A line that is no such
+/// pair becomes text below the bars. The first line is the title.
 pub fn bars(lines: &str) -> String {
     let mut lines = lines.lines();
     let title = lines.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The book's page of JSON keys, made from the JSON Schema beside it, which a test of `tiptoe-session` makes.
+//! Makes the book's page of JSON keys from the JSON Schemas beside it, which tests of the crates with the types make.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -7,44 +7,60 @@ use serde_json::{Map, Value};
 
 use crate::{read, root};
 
-const SCHEMA: &str = "docs/src/session.schema.json";
+const SCHEMAS: [&str; 2] = [
+    "docs/src/session.schema.json",
+    "docs/src/doctor.schema.json",
+];
 const PAGE: &str = "docs/src/json.md";
 
-/// The line of the page after which all is made.
+/// The line of the page after which everything is generated.
 const MARK: &str = "<!-- keys: made by `cargo run -p xtask -- schema` -->";
 
-/// Writes the schema, and the page. Returns an exit status.
+/// Writes the schemas, and the page. Returns an exit status.
 pub fn write() -> i32 {
-    let mut test = Command::new(env!("CARGO"));
-    test.args(["test", "--quiet", "-p", "tiptoe-session", "--lib", "schema"])
-        .env("TIPTOE_WRITE_SCHEMA", "1")
-        .current_dir(root());
-    if !test.status().expect("cargo runs").success() {
-        return 1;
+    for of in [
+        ["-p", "tiptoe-session", "--lib"],
+        ["-p", "tiptoe", "--bins"],
+    ] {
+        let mut test = Command::new(env!("CARGO"));
+        test.args(["test", "--quiet"])
+            .args(of)
+            .arg("the_schema_of_the_book")
+            .env("TIPTOE_WRITE_SCHEMA", "1")
+            .current_dir(root());
+        if !test.status().expect("cargo runs").success() {
+            return 1;
+        }
     }
-    std::fs::write(root().join(PAGE), page(&read(PAGE), &read(SCHEMA))).expect("a page");
+    std::fs::write(root().join(PAGE), todays_page()).expect("a page");
     0
 }
 
-/// Returns what differs between the page and the schema.
+fn todays_page() -> String {
+    page(&read(PAGE), &SCHEMAS.map(read))
+}
+
+/// Returns what differs between the page and the schemas.
 pub fn stale() -> Vec<String> {
-    let is_stale = page(&read(PAGE), &read(SCHEMA)) != read(PAGE);
-    let what = || format!("{PAGE} is not of {SCHEMA}: run `cargo run -p xtask -- schema`");
+    let what = || format!("{PAGE} is not of the schemas: run `cargo run -p xtask -- schema`");
+    let is_stale = todays_page() != read(PAGE);
     is_stale.then(what).into_iter().collect()
 }
 
-/// Returns the page with the tables of this schema after the mark.
-fn page(page: &str, schema: &str) -> String {
-    let schema: Value = serde_json::from_str(schema).expect("JSON");
+/// Returns the page with the tables of these schemas after the mark.
+fn page(page: &str, schemas: &[String]) -> String {
     let (own, _) = page.split_once(MARK).unwrap_or((page, ""));
     let mut made = format!("{own}{MARK}\n");
-    for name in in_order(&schema) {
-        made.push_str(&section(&name, &schema["$defs"][&name]));
+    for schema in schemas {
+        let schema: Value = serde_json::from_str(schema).expect("JSON");
+        for name in in_order(&schema) {
+            made.push_str(&section(&name, &schema["$defs"][&name]));
+        }
     }
     made
 }
 
-/// Returns the names of all types: each line of the output is followed by the types that it uses.
+/// Returns the names of all types. First are the types of lines of the output, each followed by the types that it uses.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);
@@ -74,13 +90,13 @@ fn references(schema: &Value) -> Vec<String> {
     }
 }
 
-/// Returns NAME of `#/$defs/NAME`.
+/// Returns the name of a type, which is NAME in `#/$defs/NAME`.
 fn type_of(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
 
-/// Returns a type's heading and table: of an object its keys, of a word its values, of objects of several kinds the keys of
-/// each.
+/// Returns a type's heading and table. The table lists the keys of an object, the values of a word, or for a type with
+/// several kinds of objects the keys of each kind.
 fn section(name: &str, schema: &Value) -> String {
     let mut text = format!("\n## {name}\n\n{}\n\n", description(schema));
     let variants = schema["oneOf"].as_array();
@@ -171,6 +187,7 @@ mod tests {
              | \"a\" | A. |\n\n## End\n\nIts end.\n\n| keys | is |\n|---|---|\n\
              | `kind`: \"killed\", `signal`: number | By a signal. |\n"
         );
-        assert_eq!(page(&format!("# JSON\n{MARK}\nold\n"), schema), expected);
+        let old = format!("# JSON\n{MARK}\nold\n");
+        assert_eq!(page(&old, &[schema.to_owned()]), expected);
     }
 }

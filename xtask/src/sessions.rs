@@ -1,16 +1,16 @@
-//! Puts the output of commands, which `scripts/sessions.sh` has recorded, into the pages that show it.
+//! Puts the output of commands into the pages that show it. `scripts/sessions.sh` records the output.
 
 use std::path::Path;
 
 use crate::{pages, read, root};
 
-/// The line of a block at which lines of the output are left out.
+/// The line in a block in place of those lines of the output that are left out.
 const CUT: &str = "[…]";
 
-/// The texts before and after the machine on which the outputs were made.
+/// The texts before and after the words that name the machine on which the outputs were recorded.
 const MACHINE: [&str; 2] = ["Outputs are of ", "."];
 
-/// Puts the sessions of a folder, one a file, into all pages. The file `machine` has the machine and the date.
+/// Puts the sessions of a folder, one in each file, into all pages. The file `machine` has the machine and the date.
 pub fn put(folder: &str) -> i32 {
     let files = std::fs::read_dir(folder).expect("a folder");
     let files = files.map(|file| file.expect("a file").path());

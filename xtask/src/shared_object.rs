@@ -9,7 +9,7 @@ use crate::root;
 
 const NAME: &str = "libtiptoe_agent.so";
 
-/// Returns the agent as last built: `TIPTOE_AGENT_SO`, or the newest one under the target folder.
+/// Returns the agent that was built last: `TIPTOE_AGENT_SO`, or the newest one under the target folder.
 pub fn agent() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
         return Some(path.into());
@@ -37,7 +37,7 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<(SystemTime, PathBuf)>) {
     }
 }
 
-/// Returns the libraries that it needs: its NEEDED entries.
+/// Returns the libraries that the shared object needs: its NEEDED entries.
 pub fn needed(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -45,12 +45,12 @@ pub fn needed(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns its undefined symbols.
+/// Returns the undefined symbols.
 pub fn undefined(path: &Path) -> Vec<String> {
     lines("nm", &["-D", "--undefined-only"], path)
 }
 
-/// Returns its text relocations. There must be none, because they need writable code.
+/// Returns the text relocations. There must be none, because they need writable code.
 pub fn text_relocations(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()

@@ -6,17 +6,17 @@ use std::process::Command;
 use crate::layers::CrateLayer;
 use crate::{read, root};
 
-/// Longer files do more than one job, and must be split.
+/// The most lines of a file. A longer file does more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
-/// Returns the attributes that a row promises, but the crate's root file lacks.
+/// Returns the attributes that a row of the table requires and that the crate's root file lacks.
 pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
     rows.iter()
         .flat_map(|row| {
             let text = door(row);
             [
                 (row.forbids_unsafe, "#![forbid(unsafe_code)]"),
-                (row.no_std, "#![no_std]"),
+                (row.is_no_std, "#![no_std]"),
             ]
             .into_iter()
             .filter(move |(promised, attribute)| *promised && !has(&text, attribute))
@@ -66,14 +66,14 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Pieces of code that write to stderr.
+/// Texts in code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Pieces of code that may open a target's file by its name. The name may lead to a pipe, to a
-/// device, or out of the target's root.
+/// Texts in code that may open a target's file by its name. Such code is forbidden, because the name may lead to a
+/// pipe, to a device, or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
-/// Texts that make a sentence where a note with a kind is wanted.
+/// Texts in code that makes a sentence although a note must have a kind.
 pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "notes.push(format!",
     "notes.push(\"",
@@ -82,25 +82,24 @@ pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "let note = format!",
 ];
 
-/// Returns the lines of product sources that contain one of `ways`, except comments and the files
-/// `but`.
-pub fn lines_with(ways: &[&str], but: &[&str]) -> Vec<String> {
+/// Returns the lines of product sources that contain one of `texts`, except comments and lines of the files `allowed`.
+pub fn lines_with(texts: &[&str], allowed: &[&str]) -> Vec<String> {
     let files = tracked(&["crates/*/src/*.rs"]);
     let others = files.iter().map(|path| path.display().to_string());
     others
-        .filter(|path| !but.contains(&path.as_str()))
+        .filter(|path| !allowed.contains(&path.as_str()))
         .flat_map(|path| {
-            let found = lines_of(&read(&path), ways);
+            let found = lines_of(&read(&path), texts);
             found.into_iter().map(move |line| format!("{path}: {line}"))
         })
         .collect()
 }
 
-fn lines_of(source: &str, ways: &[&str]) -> Vec<String> {
+fn lines_of(source: &str, texts: &[&str]) -> Vec<String> {
     let lines = source.lines().map(str::trim);
     lines
         .filter(|line| !line.starts_with("//"))
-        .filter(|line| ways.iter().any(|way| line.contains(way)))
+        .filter(|line| texts.iter().any(|text| line.contains(text)))
         .map(str::to_owned)
         .collect()
 }

@@ -1,9 +1,9 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
-//! - Two pools. Tests that need something that a machine has only once (debug registers, system-wide events:
-//!   `tests/owners.txt`) run one at a time; all others run on one thread more than there are CPUs. The longest start
-//!   first (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - There are two pools. Tests that need something that a machine has only once (debug registers, system-wide events:
+//!   `tests/owners.txt`) run one at a time. All others run on one thread more than there are CPUs. The longest tests
+//!   start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A test that runs out of time, or panics, leaves its output, and the stacks of the processes that it started, in
 //!   `target/failed/NAME`.
 //! - A test that fails is run once more by itself when all others have ended. If it passes then, it is `flaky`: the gate
@@ -57,7 +57,7 @@ impl Options {
     }
 }
 
-/// The flaky tests of the last run, a line each.
+/// The file with the flaky tests of the last run, one on each line.
 const FLAKY: &str = "target/test-flaky";
 
 /// Returns the folder for the output and the stacks of failed tests.
@@ -99,7 +99,7 @@ fn try_again(
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // More failures than this are taken for the change's fault: none is tried again.
+    // If more tests fail, the change is assumed to be the cause, and no test is run again.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);
@@ -134,7 +134,7 @@ fn sum_up(passed: &[Outcome], flaky: &[Outcome], failed: &[Outcome], left_out: u
             .map(|line| format!("flaky: {line}\n"))
             .collect::<String>()
     );
-    // For the last lines of `make test`, and for `scripts/flaky.sh`.
+    // The last lines of `make test` and `scripts/flaky.sh` read this file.
     let _ = std::fs::write(root().join(FLAKY), lines);
     println!("tests: {left_out} tests run in `make nightly` only");
     println!(

@@ -1,5 +1,6 @@
-//! Counts how plainly the comments of each crate, the pages and the messages are written: words of a dialect that readers
-//! must translate, and words that carry reasons. A count cannot judge a sentence; it shows what to read again.
+//! Counts words that show how plainly the comments of each crate, the pages and the messages are written: words of a
+//! dialect that readers must translate, and words that carry reasons. A count cannot judge a sentence; it shows what to
+//! read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,7 +64,8 @@ const REASONS: &[&str] = &[
 /// The most words of the dialect in 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The rows of pages, and of the texts that the command prints, other than its help, which is comments of the source.
+/// The rows of pages, and of the texts that the command prints. Its help is in the rows of crates, because help is
+/// comments of the source.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
@@ -162,7 +164,7 @@ fn crate_of(path: &str) -> String {
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
 }
 
-/// Returns how often the words of a phrase follow each other, over all phrases.
+/// Returns how often the phrases occur, all together.
 fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     let mut by_first: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
     for phrase in phrases {
@@ -181,7 +183,8 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Returns the words of a text in lower case, without examples. An empty word is there for an empty line.
+/// Returns the words of a text in lower case, without examples. An empty line becomes an empty word, so that no phrase
+/// continues across it.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -191,7 +194,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Names of code, in backticks, do not count, because only renaming could change them.
+            // Names of code, in backticks, are left out, because only renaming could change them.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';

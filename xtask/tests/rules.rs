@@ -8,8 +8,8 @@ use xtask::dependencies::Dependencies;
 use xtask::layers::{self, CrateLayer};
 use xtask::metadata::{self, Package};
 use xtask::{
-    bench_tables, examples, headings, pages, pairs, read, sbom, schema, shared_object, sources,
-    words,
+    architecture, bench_tables, examples, headings, pages, pairs, read, sbom, schema,
+    shared_object, sources, words,
 };
 
 /// The crates whose types may be serialized: each such type is a contract.
@@ -20,9 +20,9 @@ const LONG_FILES: &[&str] = &[];
 
 /// Files that may write to stderr, each with its reason.
 const WRITE_TO_STDERR: &[&str] = &[
-    // The only place for messages; it escapes them.
+    // The module that prints messages, and escapes them.
     "crates/apps/cli/src/terminal.rs",
-    // The only place for messages of `tiptoe-dev`, which no package contains.
+    // The module that prints messages of `tiptoe-dev`, which no package contains.
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number, and writes nothing.
     "crates/core/sys/src/host/inherited_descriptors.rs",
@@ -34,11 +34,11 @@ const WRITE_TO_STDERR: &[&str] = &[
 
 /// Files that may open a target's files by its names, each with its reason.
 const OPEN_A_TARGETS_FILES: &[&str] = &[
-    // The only place for it: regular files only, and within the target's root.
+    // The module that opens such files: only regular files, and only within the target's root.
     "crates/core/sys/src/host/procfs/files.rs",
-    // Only its tests have such a text: a line of a mount table.
+    // Only its tests contain such a text, in a line of a mount table.
     "crates/core/sys/src/host/procfs/mounts.rs",
-    // Compares the link itself with its own, and does not follow it.
+    // Compares the link itself with another link, and does not follow it.
     "crates/core/sys/src/rights.rs",
 ];
 
@@ -86,6 +86,11 @@ fn the_readme_is_short() {
 }
 
 #[test]
+fn the_architecture_is_short_and_names_what_exists() {
+    none(architecture::faults());
+}
+
+#[test]
 fn links_of_pages_lead_to_files() {
     none(pages::broken_links());
 }
@@ -111,7 +116,7 @@ fn words_are_plain() {
 }
 
 #[test]
-fn there_is_one_door_to_stderr() {
+fn only_one_module_writes_to_stderr() {
     none(sources::lines_with(
         &sources::WAYS_TO_STDERR,
         WRITE_TO_STDERR,
@@ -122,7 +127,7 @@ fn there_is_one_door_to_stderr() {
 #[test]
 fn notes_have_kinds() {
     let mut faults = sources::lines_with(&sources::SENTENCES_FOR_NOTES, &[]);
-    // The benches' tables are no reports.
+    // Tables of benches are no reports.
     faults.retain(|line| !line.starts_with("crates/apps/dev/"));
     let kinds = "crates/host/session/src/note.rs";
     let arms = sources::lines_with(&["_ =>"], &[]);
@@ -142,7 +147,7 @@ fn files_of_a_target_are_opened_in_one_place() {
 }
 
 #[test]
-fn the_agent_needs_nothing() {
+fn the_agent_needs_no_library_and_no_symbol() {
     let Some(path) = shared_object::agent() else {
         return skipped(
             "the agent's shared object",
@@ -162,7 +167,7 @@ fn the_agent_needs_nothing() {
     );
 }
 
-/// The hook of contended locks does not save vector registers, so it must not use any.
+/// The code of the hook of contended locks must use no vector registers, because the hook does not save them.
 #[test]
 fn hooks_of_locks_touch_no_vector_register() {
     let Some(path) = shared_object::agent() else {

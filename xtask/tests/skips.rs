@@ -1,4 +1,4 @@
-//! Skips of tests must appear in the last lines of `make test`.
+//! The last lines of `make test` must list what tests skipped.
 
 #[path = "../../tests/support/skipped.rs"]
 mod skipped;

@@ -1,8 +1,8 @@
 //! Builds the agent and links it.
 //!
-//! The agent needs its own profile (abort on panic, one codegen unit) and must be linked without any
-//! library. So a second cargo builds it, in its own target folder: two cargos that share a folder
-//! would deadlock on its lock.
+//! The agent needs its own profile (abort on panic, one codegen unit) and must be linked without any library. So a
+//! second cargo builds it. That cargo needs its own target folder, because two cargos in one folder would deadlock on
+//! the folder's lock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +30,7 @@ fn main() {
     let library = out.join("libtiptoe_agent.so");
     link(&archive, &library);
     println!("cargo:rustc-env=TIPTOE_AGENT_SO={}", library.display());
-    // For the build scripts of packages that depend on this one.
+    // Build scripts of packages that depend on this one read the path as DEP_TIPTOE_AGENT_SO.
     println!("cargo:so={}", library.display());
 }
 
@@ -62,14 +62,14 @@ fn compile(target: &Path) -> PathBuf {
     target.join("agent/libtiptoe_agent.a")
 }
 
-/// Links the shared object against no library, because the target may not have it.
+/// Links the shared object. It must need no library, because the target may not have that library.
 fn link(archive: &Path, library: &Path) {
     let script = library.with_extension("map");
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
-    // Each mapping slows each fork of a traced program, so the image has only three: code and
-    // constants, data that the loader relocates, and all other data. Zeroed data must be in the
-    // file, because otherwise it would be a fourth.
+    // Each mapping slows each fork of a traced program, so the image has only three mappings: code and constants, data
+    // that the loader relocates, and all other data. Zeroed data must be in the file, because otherwise it would be a
+    // fourth mapping.
     let zeroed = library.with_extension("ld");
     std::fs::write(
         &zeroed,

@@ -1,4 +1,4 @@
-//! Debug files that are the image itself.
+//! A source of debug files for the fuzzers.
 
 use std::path::Path;
 

@@ -60,13 +60,13 @@ impl Service {
     fn serve(
         &self,
         start: impl FnOnce(&Path) -> Command,
-        meanwhile: impl FnOnce(&Server) -> String,
+        during: impl FnOnce(&Server) -> String,
     ) -> (String, Option<i32>) {
         let folder = Server::folder(&self.path);
         (self.prepare)(self, &folder);
         let mut command = start(&folder);
         let mut server = Server::start_in(folder, self.own(&mut command), self.arguments);
-        let answers = meanwhile(&server);
+        let answers = during(&server);
         server.process.signal(libc::SIGTERM);
         let status = server.process.wait();
         (answers, status.code())

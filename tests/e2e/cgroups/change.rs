@@ -6,7 +6,7 @@ use super::*;
 const HIDDEN_SWITCHES: &str = "counts of events there may be charged to another cgroup";
 
 #[test]
-fn cgroups_come_and_go() {
+fn cgroups_are_created_and_removed() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     within.make("first");
@@ -119,7 +119,7 @@ fn a_thousand_cgroups_are_counted_separately() {
         })
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    // Half of them exist before counting begins.
+    // Half of the cgroups exist before counting begins.
     for cgroup in 0..tasks_ * each / 2 {
         within.make(&format!("c{cgroup}"));
     }
@@ -135,7 +135,7 @@ fn a_thousand_cgroups_are_counted_separately() {
         .map(|(name, counted, calls)| format!("{name}: {counted} of {calls}"))
         .collect();
     let notes = &session["notes"];
-    // Where the kernel hid a switch, calls may be in the cgroup of the task before, and a note says so.
+    // If the kernel hid a switch, calls may be in the cgroup of the previous task, and a note must say so.
     let is_hidden = notes.to_string().contains(HIDDEN_SWITCHES);
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
@@ -144,7 +144,7 @@ fn a_thousand_cgroups_are_counted_separately() {
 /// asserts that.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
-fn nothing_is_amiss_beside_forking_servers() {
+fn counts_are_consistent_beside_forking_servers() {
     both_ways(beside_forking_servers);
 }
 
@@ -179,7 +179,7 @@ fn beside_forking_servers(more: Option<&str>) {
 /// is charged when the kernel frees their memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn tasks_that_end_are_charged_all_of_their_time() {
+fn the_time_of_tasks_that_end_is_complete() {
     both_ways(ends);
 }
 
@@ -216,7 +216,7 @@ fn threads_are_moved_with_their_process() {
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
-        // At switches, only threads that are running when the move is reported can be charged late.
+        // If tiptoe counts at switches, only threads that are running when the move is reported can be charged late.
         let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),
@@ -256,7 +256,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     }
 }
 
-/// Two runs must not mix their lists of cgroups.
+/// Two runs at the same time must not mix their lists of cgroups.
 #[test]
 fn runs_have_their_own_cgroups() {
     let Some(within) = cgroup() else { return };
@@ -280,13 +280,13 @@ fn runs_have_their_own_cgroups() {
 /// sums.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
-fn thousands_come_and_go() {
+fn thousands_of_tasks_start_and_end() {
     thousands(|counted, _, what| assert!(counted > 0.0, "{what}"));
 }
 
 #[test]
 #[ignore = "nightly: asserts a time"]
-fn thousands_that_come_and_go_have_all_of_their_time() {
+fn the_time_of_thousands_of_short_tasks_is_complete() {
     thousands(assert_close);
 }
 

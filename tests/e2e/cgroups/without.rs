@@ -21,15 +21,15 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Without BPF the kernel's own cgroup events are used. Without these events the cgroups' files are
-/// read. The report says which.
+/// Without BPF the kernel's own cgroup events must be used. Without these events the cgroups' files must be read. The
+/// report must say which.
 #[test]
-fn without_bpf_others_count() {
+fn without_bpf_kernel_events_or_files_are_used() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let a = within.make("a");
     let pattern = format!("{name}/a");
-    // As root without the right to use BPF, and as an ordinary user.
+    // Runs as root without the right to use BPF, and as an ordinary user.
     let denied: [(&[&str], &str); 2] = [
         (
             &["setpriv", "--bounding-set", "-bpf,-sys_admin", "--"],

@@ -18,27 +18,27 @@ pub struct Built {
 
 #[derive(Debug)]
 struct Program {
-    /// Its package, and the target of an integration test: `tiptoe-wire`, `tiptoe-tests::e2e`.
+    /// The package, and for an integration test its target: `tiptoe-wire`, `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
-    /// The folder of its package, where cargo runs it.
+    /// The folder of the package, in which cargo runs the program.
     folder: PathBuf,
 }
 
 /// One test.
 #[derive(Debug, Clone)]
 pub struct Test {
-    /// Its program's name, then its own.
+    /// The name of the test's program, then its own name.
     pub name: String,
-    /// Its name within its program.
+    /// The test's name within its program.
     pub own_name: String,
     /// Its program.
     pub program: PathBuf,
-    /// The folder in which it runs.
+    /// The folder in which the test runs.
     pub folder: PathBuf,
 }
 
-/// Builds all test programs and the command. `None` if something does not build, which cargo has printed.
+/// Builds all test programs and the command. `None` if something does not build; cargo has then printed why.
 pub fn build() -> Option<Built> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);
@@ -90,7 +90,7 @@ fn program(message: &Value, executable: &str) -> Option<Program> {
     })
 }
 
-/// Returns the tests, and how many are left out because they are nightly ones.
+/// Returns the tests, and the number of tests that are left out because they run only nightly.
 pub fn tests(built: &Built, is_nightly: bool) -> (Vec<Test>, usize) {
     let mut tests = Vec::new();
     let mut left_out = 0;

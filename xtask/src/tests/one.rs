@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A longer test is killed. Programs that tests start are killed before that
-/// (`tests/support/process.rs`).
+/// A test that takes longer is killed. Programs that tests start are killed before that (`tests/support/process.rs`).
 const LIMIT_S: &str = "120";
 
 /// How a test ended.
@@ -19,9 +18,9 @@ pub struct Outcome {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// Its exit status, 124 if it ran out of time.
+    /// The exit status; 124 if the test ran out of time.
     status: i32,
-    /// Where its output is, if it failed.
+    /// The file with the test's output, if it failed.
     folder: PathBuf,
 }
 
@@ -60,7 +59,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let file = fs::File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let other = file.try_clone().expect("a descriptor");
     let limit = std::env::var("TIPTOE_TEST_LIMIT").unwrap_or_else(|_| LIMIT_S.to_owned());
-    // By /proc, because the build may have replaced this program's file.
+    // This program is found by /proc, because the build may have replaced its file.
     let mut keep = Command::new("/proc/self/exe");
     keep.args(["keep", &limit]).arg(&test.program);
     keep.args([
@@ -83,8 +82,8 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // A test that was renamed since the listing, or filtered out, would otherwise pass without
-    // having run.
+    // Exactly one test must have run. Otherwise a test that was renamed since the listing would pass without having
+    // run.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }

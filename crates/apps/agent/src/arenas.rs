@@ -44,17 +44,17 @@ pub struct UnwindRange {
     /// The address of the range's `.eh_frame_hdr`.
     pub info: u64,
     /// The calls that the trampoline follows by itself, if any.
-    pub direct: Option<Direct>,
+    pub direct: Option<TrampolineCalls>,
 }
 
 /// The calls that a trampoline follows by itself.
 #[derive(Clone, Copy)]
-pub struct Direct {
+pub struct TrampolineCalls {
     /// The return addresses of these calls in the trampoline.
     pub backs: [u64; WAYS],
     /// The first of the probe's words.
     pub slot: u64,
-    /// The address of the words with these calls' return addresses in the program.
+    /// The address of the words that hold these calls' return addresses in the program.
     callers: u64,
 }
 
@@ -190,7 +190,7 @@ impl Arenas {
     /// words. `address` is the return address in the trampoline.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
-        let Direct { backs, slot, .. } = range.direct?;
+        let TrampolineCalls { backs, slot, .. } = range.direct?;
         let (_, caller) = backs
             .iter()
             .zip(range.callers()?)
@@ -238,7 +238,7 @@ fn read(info: u64) -> Option<UnwindRange> {
         start: at(unwind_info::TABLE),
         end: at(last) + u64::from(count),
         info,
-        direct: (entries == unwind_info::PARTS).then(|| Direct {
+        direct: (entries == unwind_info::PARTS).then(|| TrampolineCalls {
             backs: core::array::from_fn(|way| {
                 at(unwind_info::TABLE + unwind_info::ENTRY * (1 + 2 * way as u64))
                     + unwind_info::RETURN

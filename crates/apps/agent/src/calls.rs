@@ -80,7 +80,7 @@ pub extern "C" fn slow(registers: &mut CallRegisters) {
         returns(&ReturnedCall {
             return_slot: registers.return_slot(),
             slot: registers.slot(),
-            timed: registers.has(TIMED),
+            is_timed: registers.has(TIMED),
         });
     } else {
         registers.rax = enters(registers).unwrap_or(0);
@@ -101,7 +101,7 @@ impl CallSession {
         let pid = shared.pid.load(Relaxed); // constant within a session
         let session = shared.claims.session()?;
         let data = shared.data()?;
-        let slab = hit::settle(shared, &data, pid, session).unwrap_or(0);
+        let slab = hit::give_slab(shared, &data, pid, session).unwrap_or(0);
         Some(CallSession { shared, data, slab })
     }
 
@@ -147,7 +147,7 @@ impl CallSession {
 fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     match frame.thunk {
         slot if slot < MAX_SLOT.into() => Some((slot, false)),
-        thunk => shared.thunks.at(thunk).map(|t| (t.slot, t.gate)),
+        thunk => shared.thunks.at(thunk).map(|t| (t.slot, t.is_gate)),
     }
 }
 
@@ -167,7 +167,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // The trampoline has counted the call as followed, or not at all. The difference is added.
+    // The trampoline has either counted the call as followed, or not counted it. Only the difference must be added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -190,7 +190,7 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
         calls: registers.rax,
         exit: registers.rdx,
         slot: u64::from(registers.slot()),
-        gate: registers.has(GATE),
+        is_gate: registers.has(GATE),
     };
     let way_back = way_back(here.shared, registers.to);
     if way_back.is_none() && !here.shared.described.calls_from(registers.to) {
@@ -216,7 +216,7 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     let frame = Frame {
         slot: registers.return_slot(),
         thunk: itself.map_or(goes, |_| thunk.slot),
-        entered: match thunk.gate {
+        entered: match thunk.is_gate {
             true => here.shared.slab(&here.data, here.slab),
             false => clockwork::ticks(),
         },
@@ -252,7 +252,7 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
         let call = ReturnedCall {
             return_slot: core::ptr::from_ref(to) as u64,
             slot: slot as u32,
-            timed: clockwork::is_on(),
+            is_timed: clockwork::is_on(),
         };
         *to = caller;
         returns(&call);
@@ -264,7 +264,7 @@ struct ReturnedCall {
     return_slot: u64,
     /// The first of its probe's words.
     slot: u32,
-    timed: bool,
+    is_timed: bool,
 }
 
 impl ReturnedCall {
@@ -281,7 +281,7 @@ fn returns(call: &ReturnedCall) {
     let here = CallSession::find();
     let here = here.as_ref();
     // Without a session it is unknown whether the thread may read the clock.
-    let now = here.filter(|_| call.timed).map(|_| clockwork::ticks());
+    let now = here.filter(|_| call.is_timed).map(|_| clockwork::ticks());
     let own = Region::of_caller().and_then(|region| {
         let (frames, end) = (region.frames(), region.position());
         let left = |frame| here.map_or((), |here| here.left(frame));

@@ -7,7 +7,7 @@
 //! because the code is the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
-//! memory ([`put_back_in`]). The child may be running, so only sites of one byte are restored, for which one store
+//! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
 //! suffices. The others begin with a jump; only their inner bytes trap, and the child's one thread is at none of them.
 
 use tiptoe_sys::raw::{call, close, nr, open};
@@ -19,7 +19,7 @@ use crate::signals;
 use crate::thread::set_mask;
 
 /// Removes all patches from a forked child. Does nothing in any other process.
-pub fn put_back() {
+pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
@@ -35,7 +35,7 @@ pub fn put_back() {
 /// Removes the trap bytes from a process that the caller is about to trace, if that is a fork with memory of its own.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
-pub fn put_back_in(pid: u32) {
+pub fn restore_in(pid: u32) {
     let Some(shared) = shared::get() else {
         return;
     };

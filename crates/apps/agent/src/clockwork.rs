@@ -56,7 +56,7 @@ pub fn ticks() -> u64 {
 /// Returns the time stamp counter, for the agent's own thread, which may read it.
 #[inline(always)]
 pub fn counter() -> u64 {
-    // SAFETY: every x86-64 has it, and the calling thread may read it.
+    // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

@@ -1,5 +1,6 @@
-//! Detects that the program has confined itself further than the agent's thread. If libc makes such a call, its hook
-//! ends that thread before; an inline system call is seen only afterwards.
+//! Detects that the program has confined itself further than the agent's thread. If libc makes the call that confines,
+//! the call's hook ends the agent's thread first. A system call outside libc has no hook, so it is seen only
+//! afterwards.
 //!
 //! tiptoe checks from outside and counts its checks in the plan. If tiptoe is stopped, the agent's thread checks.
 

@@ -41,7 +41,7 @@ pub fn drop_rights() {
     if let Ok(dumpable @ 0..=1) = dumpable {
         let _ = control(PR_SET_DUMPABLE, dumpable);
     }
-    // SAFETY: takes numbers. An anonymous keyring concerns this thread only.
+    // SAFETY: the call takes only numbers. An anonymous keyring concerns this thread only.
     let _ = unsafe { call(nr::KEYCTL, [JOIN_SESSION_KEYRING, 0, 0, 0, 0, 0]) };
     let _ = drop_capabilities();
     let _ = control(PR_SET_NO_NEW_PRIVS, 1);
@@ -55,7 +55,7 @@ fn control(option: usize, value: usize) -> Result<usize, Errno> {
 
 /// Gives up groups and users. Groups must be changed first, because that needs the user's rights.
 fn give_up_ids() {
-    // SAFETY: an empty list; the raw call changes this thread's groups only.
+    // SAFETY: the list is empty; the raw call changes this thread's groups only.
     let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };
     let unowned = UNOWNED + 2 * (memory::random().unwrap_or(0) % 0x07ff_ffff);
     take_ids(nr::SETRESGID, nr::GETGID, unowned);
@@ -116,7 +116,7 @@ mod landlock {
         // SAFETY: the record lives through the call.
         let rules = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [record, len, 0, 0, 0, 0]) }?;
         let done = allow_tasks(rules).and_then(|()| {
-            // SAFETY: concerns this thread only.
+            // SAFETY: the call concerns this thread only.
             unsafe { call(nr::LANDLOCK_RESTRICT_SELF, [rules, 0, 0, 0, 0, 0]) }
         });
         close(rules as i32);

@@ -107,7 +107,8 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     thread::wait_for_former(shared);
     if tasks::is_only_one() {
-        // With more threads, registering waits for all CPUs, 10 to 20 ms, so the agent's thread does it.
+        // In a program with several threads the registration waits for all CPUs, 10 to 20 ms, so the agent's thread
+        // makes it.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -158,7 +159,7 @@ extern "C" fn constructor() {
             }
             // This is the program's only thread. It gets its slab now, because its first hit may come when a sandbox
             // forbids system calls.
-            hit::settle_caller();
+            hit::give_slab_to_caller();
         }
         Err(errno) => {
             refuse(passed.data, errno);

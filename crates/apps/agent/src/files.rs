@@ -55,7 +55,7 @@ impl File {
             false => which.open(),
         };
         if is_kept && fd != NONE {
-            // SAFETY: changes only the offset of a descriptor of the agent.
+            // SAFETY: the call changes only the offset of a descriptor of the agent.
             let _ = unsafe { call(nr::LSEEK, [fd as usize, 0, 0, 0, 0, 0]) };
         }
         (fd != NONE).then_some(File { fd, is_kept })

@@ -55,8 +55,8 @@ pub fn is() -> bool {
 /// Performs the program's prctl(PR_SET_TSC).
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
-    // Only in the traced process: a forked child has no slab, so its trampolines never read the counter, and a child
-    // that shares this memory (vfork) must not hide its parent's frames.
+    // A forked child needs no change, because it has no slab, so its trampolines never read the counter. A child that
+    // shares this memory (vfork) must make none, because it would hide its parent's frames.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {
         forbid();

@@ -28,14 +28,14 @@ pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     };
     // Relaxed: constant within a session.
     let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
-    // Must be loaded first, so that a slab of a session that ends in between is refused.
+    // The session must be loaded before its data segment, so that a slab of a session that ends in between is refused.
     let Some(session) = shared.claims.session() else {
         return;
     };
     let Some(data) = shared.data() else { return };
-    let slab = settle(shared, &data, pid, session).unwrap_or(0);
+    let slab = give_slab(shared, &data, pid, session).unwrap_or(0);
     let has = |flag: i32| argument & flag as u64 != 0;
-    // If the thread got a slab, its trampoline looks the value up and counts the hit.
+    // If the thread got a slab, its trampoline counts the hit, because only the trampoline knows the value.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }
@@ -57,17 +57,17 @@ pub fn trapped(site: &Site, arg1: u64, arg0: u64) {
 }
 
 /// Gives the calling thread its slab before its first hit.
-pub fn settle_caller() {
+pub fn give_slab_to_caller() {
     if let Some(shared) = shared::get()
         && let Some(session) = shared.claims.session()
         && let Some(data) = shared.data()
     {
-        settle(shared, &data, getpid(), session);
+        give_slab(shared, &data, getpid(), session);
     }
 }
 
 /// Gives the calling thread a slab; `None` if it uses the overflow slab.
-pub fn settle(
+pub fn give_slab(
     shared: &'static Shared,
     data: &Data<'static>,
     pid: u32,

@@ -86,14 +86,14 @@ pub extern "C" fn hook(frame: &mut Frame) {
         frame.back = tiptoe_clone_cleared as *const () as u64;
         return;
     }
-    if let Some(result) = performed(number, frame) {
+    if let Some(result) = perform_if_hooked(number, frame) {
         frame.rax = result as u64;
         frame.back += PERFORMED;
     }
 }
 
 /// Performs a call and returns its result; `None` if the program must make the call.
-fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
+fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
         nr::RT_SIGPROCMASK => Some(sigprocmask(frame)),
@@ -105,7 +105,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::MLOCKALL => locked::lock_all(frame.rdi as u32),
         nr::PRCTL if frame.rdi as u32 == PR_SET_TSC => Some(forbidden::change(frame)),
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
-        nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
+        nr::UNSHARE | nr::SETNS => Some(perform_without_agents_thread(number, frame)),
         _ => match signals::MaskLocation::of(number) {
             Some(location) => waits::prepare(number, location, frame),
             None => {
@@ -159,9 +159,9 @@ fn before(number: usize, frame: &Frame) {
     const PTRACE_ATTACH: u64 = 16;
     const PTRACE_SEIZE: u64 = 0x4206;
     match number {
-        nr::PTRACE if frame.rdi == PTRACE_TRACEME => children::put_back(),
+        nr::PTRACE if frame.rdi == PTRACE_TRACEME => children::restore(),
         nr::PTRACE if [PTRACE_ATTACH, PTRACE_SEIZE].contains(&frame.rdi) => {
-            children::put_back_in(frame.rsi as u32);
+            children::restore_in(frame.rsi as u32);
         }
         _ => {}
     }
@@ -202,7 +202,7 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
-        None => children::put_back(),
+        None => children::restore(),
     }
 }
 
@@ -327,7 +327,7 @@ pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
 /// threads of a process must be in one; the calling thread then ends the session.
-fn alone(number: usize, frame: &Frame) -> i64 {
+fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     let here = shared::at_home();
     if let Some(shared) = here {
         thread::retire(shared);
@@ -337,7 +337,7 @@ fn alone(number: usize, frame: &Frame) -> i64 {
     if let Some(shared) = here {
         match thread::start(shared) {
             Ok(()) => watches::wait_until_back(),
-            Err(_) => thread::stand_in(shared),
+            Err(_) => thread::end_session_here(shared),
         }
     }
     result

@@ -40,7 +40,7 @@ const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
 /// The interval at which a waiting thread wakes the agent's thread again. The agent's thread may miss a wake that
 /// comes just before it sleeps.
 const AGAIN_NS: u64 = 200_000;
-/// Values of a library's `task`: the agent's thread must patch it, or could not.
+/// Values of a library's `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 

@@ -141,7 +141,7 @@ fn new_slab() -> Option<u64> {
     let pid = state.pid.load(Relaxed); // constant within a session
     let session = state.claims.session()?;
     let data = state.data()?;
-    let slab = hit::settle(state, &data, pid, session);
+    let slab = hit::give_slab(state, &data, pid, session);
     if slab.is_none() {
         data.add(0, state.lock_slot()? + UNSEEN);
     }
@@ -188,7 +188,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         sp: place,
         caller,
         at: registers.back,
-        timed: !registers.has(UNTIMED),
+        is_timed: !registers.has(UNTIMED),
     };
     let lock = || owned_lock(registers, caller.via >> OWNER_SHIFT);
     thread.begins(&call, lock, clockwork::ticks, read_lock);

@@ -177,14 +177,14 @@ fn mmap(
 
 /// Unlocks a range of the agent's own memory.
 pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: changes no content.
+    // SAFETY: the call changes no content of memory.
     unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.map(|_| ())
 }
 
 pub fn image() -> core::ops::Range<usize> {
     let (start, end): (usize, usize);
-    // SAFETY: only computes the addresses of two symbols of the linker. They are hidden, because each image has such
-    // symbols.
+    // SAFETY: the instructions only compute the addresses of two symbols of the linker. They are hidden, because each
+    // image has such symbols.
     unsafe {
         core::arch::asm!(
             ".hidden __ehdr_start",

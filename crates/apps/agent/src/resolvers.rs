@@ -37,7 +37,7 @@ pub struct Resolvers<'t, T> {
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// The number of resolvers; only the first are in `kept`.
+    /// The number of resolvers. It may exceed [`MOST_KEPT`], and then `kept` has only the first.
     count: usize,
 }
 
@@ -53,7 +53,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
     }
 
     /// Returns whether the loader calls this address to choose a function.
-    pub fn have(&mut self, address: u64) -> bool {
+    pub fn contain(&mut self, address: u64) -> bool {
         if !self.code.contains(&address) {
             self.read(address);
         }
@@ -81,7 +81,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // The count matters only up to the first that is not kept.
+                // Counting stops at the first resolver that is not kept: the count then says that some are missing.
                 *count > MOST_KEPT
             });
         }
@@ -102,7 +102,7 @@ fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
             first = line;
         }
         if (line.start..line.end).contains(&address) {
-            let is_code = line.executable && line.file.inode != 0 && line.file == first.file;
+            let is_code = line.is_executable && line.file.inode != 0 && line.file == first.file;
             return is_code.then_some((first.start, line.start..line.end));
         }
     }

@@ -67,7 +67,7 @@ fn find() -> Option<Thread<'static>> {
     let shared = SHARED.load(Acquire); // pairs with `begin`
     // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-    let slab = descriptor.load(Relaxed); // its own, or 0
+    let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
     let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));
     // The thread has no slab, or one of another session, because it was preempted after it read the address.
     if shared == 0 || slab.wrapping_sub(begin) >= len {

@@ -18,8 +18,8 @@ use crate::memory;
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether this session is the first in its range.
-    fresh: AtomicBool,
+    /// Whether the current session is the first in its range. Then no thread has an address of the range yet.
+    is_fresh: AtomicBool,
 }
 
 /// The addresses for one segment; both words are 0 before the first.
@@ -45,7 +45,7 @@ impl Segments {
         Segments {
             ranges: [SegmentRange::new(), SegmentRange::new()],
             turn: AtomicUsize::new(0),
-            fresh: AtomicBool::new(false),
+            is_fresh: AtomicBool::new(false),
         }
     }
 
@@ -61,7 +61,7 @@ impl Segments {
     pub fn map(&self, fd: i32, len: usize) -> Result<usize, Errno> {
         let range = self.range();
         let room = range.len.load(Relaxed);
-        self.fresh.store(room == 0, Relaxed);
+        self.is_fresh.store(room == 0, Relaxed);
         let segment = memory::segment(fd, len, true)?;
         if room == 0 {
             range.set(segment, len);
@@ -95,7 +95,7 @@ impl Segments {
 
     /// Removes the segment of a session that has not begun. A range that no thread has seen is unmapped.
     pub fn give_up(&self, at: usize, len: usize) {
-        if self.fresh.load(Relaxed) {
+        if self.is_fresh.load(Relaxed) {
             memory::unmap(at, len);
             self.range().set(0, 0);
         } else {

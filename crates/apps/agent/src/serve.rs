@@ -45,7 +45,7 @@ pub fn greet(shared: &Shared, data: &Data) {
             thunks,
         },
     });
-    let (at, len) = shared.kept();
+    let (at, len) = shared.lasting_range();
     data.set_kept(at, len);
     if let Some(owner) = data.owner() {
         raw::futex::wake(owner, u32::MAX);
@@ -207,7 +207,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         return EINVAL;
     };
     shared.publish_sites();
-    space::record_file_offsets(data, count, |index| {
+    space::add_sites(shared, data, count, |index| {
         Some((first + index, plan.site(index)?))
     });
     in_batches(
@@ -221,7 +221,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             }
         },
     );
-    signals::insist();
+    signals::reinstall_handlers();
     0
 }
 
@@ -248,7 +248,7 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         low < count && plan.address(low) == site.trampoline
     };
     shared.table.recall(is_listed);
-    space::record_file_offsets(data, shared.table.len(), |index| {
+    space::add_sites(shared, data, shared.table.len(), |index| {
         Some((index, shared.table.site(index).filter(is_listed)?))
     });
     0
@@ -262,10 +262,10 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
             // The hook may still be in place, because an earlier session could not remove it.
-            let stands = found
+            let is_patched = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
-            let done = stands || *outcome == Outcome::Done;
+            let done = is_patched || *outcome == Outcome::Done;
             data.set_result(start + offset, if done { 0 } else { *outcome as u64 });
             if let Some(found) = found {
                 shared.set_library(found.index, None);
@@ -273,7 +273,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             }
         }
     });
-    signals::insist();
+    signals::reinstall_handlers();
     0
 }
 
@@ -286,8 +286,8 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             data.set_result(start + offset, *outcome as u64);
             if let Some(found) = shared.table.find(plan.address(start + offset)) {
-                let stands = still_stands(&text, &found.site, *outcome);
-                shared.set_armed(found.index, stands);
+                let is_patched = is_still_patched(&text, &found.site, *outcome);
+                shared.set_armed(found.index, is_patched);
             }
         }
     });
@@ -296,7 +296,7 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 
 /// Returns whether a site is still patched although it was to be restored: its memory is mapped, but could not be
 /// written.
-fn still_stands(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
+fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
 
@@ -321,8 +321,9 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let mut resolvers = Resolvers::new(&text);
     for index in 0..count {
         let address = plan.address(index);
-        let chosen = resolvers.have(address).then(|| {
-            // SAFETY: the loader calls it in the same way; it takes no arguments and returns a code address.
+        let chosen = resolvers.contain(address).then(|| {
+            // SAFETY: a resolver takes no arguments and returns a code address, and the loader calls it in the same
+            // way.
             let resolver: extern "C" fn() -> u64 =
                 unsafe { core::mem::transmute(address as usize) };
             resolver()

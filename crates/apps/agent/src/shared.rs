@@ -41,13 +41,13 @@ pub struct Shared {
     /// The agent's thread; the kernel stores 0 when that thread has ended.
     pub thread: AtomicU32,
     /// Whether the agent's thread must end while the session stays.
-    pub retire: AtomicBool,
+    pub must_retire: AtomicBool,
     /// Whether the agent's thread must end the session, too.
-    pub leave: AtomicBool,
+    pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
     /// Whether another tracer may have removed its trap byte from a site.
-    pub rearm: AtomicBool,
+    pub must_rearm: AtomicBool,
     /// Patched sites. A site's word records whether it is armed, and the number of its library ([`Shared::is_live`]).
     pub table: Table<'static>,
     /// Libraries that were loaded during the session.
@@ -135,12 +135,12 @@ pub fn create() -> Result<&'static Shared, Errno> {
     let room = PageAllocator::new(LASTING)?;
     let at = room.at;
     memory::wipe_on_fork(at, WIPED)
-        .and_then(|()| furnish(room))
+        .and_then(|()| lay_out(room))
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
 /// Lays the state out. The part that a fork wipes must be first.
-fn furnish(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
+fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 4] = room.slice(4)?.as_array().ok_or(Errno(12))?;
     let [used, here, signals_owner, gate] = words;
@@ -160,10 +160,10 @@ fn furnish(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let shared = Shared {
         pid: AtomicU32::new(0),
         thread: AtomicU32::new(0),
-        retire: AtomicBool::new(false),
-        leave: AtomicBool::new(false),
+        must_retire: AtomicBool::new(false),
+        must_leave: AtomicBool::new(false),
         go: AtomicU32::new(0),
-        rearm: AtomicBool::new(false),
+        must_rearm: AtomicBool::new(false),
         table: Table::new(slots),
         libraries,
         claims: Claims::new(descriptors, used),
@@ -195,7 +195,7 @@ fn furnish(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     unsafe { block.write(shared) };
     // Release: pairs with the Acquire in `get`.
     SHARED.store(block, Ordering::Release);
-    // SAFETY: written just above, never freed.
+    // SAFETY: the block was written just above, and is never freed.
     Ok(unsafe { &*block })
 }
 
@@ -299,7 +299,7 @@ impl Shared {
     }
 
     /// Returns the address and length of everything that outlives a session. The descriptors are first.
-    pub fn kept(&self) -> (u64, u64) {
+    pub fn lasting_range(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 

@@ -248,7 +248,7 @@ impl ProgramSignal {
         let words = [action.handler, action.flags, action.restorer, action.mask];
         if let Some(record) = self.ring.get(next % RING) {
             for (word, value) in record.iter().zip(words) {
-                word.store(value, Ordering::Relaxed); // named by the store below
+                word.store(value, Ordering::Relaxed); // published by the store below
             }
         }
         self.newest.store(next, Ordering::Release); // pairs with `action`
@@ -372,7 +372,7 @@ pub fn noted_mask(signal: usize) -> u64 {
 
 /// Installs our handlers again if the program installed its own just before the hooks were patched, and records its
 /// handlers and masks.
-pub fn insist() {
+pub fn reinstall_handlers() {
     clear_masks();
     for bit in [ILL, TRAP] {
         let signal = number(bit);
@@ -449,7 +449,7 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
                 note_mask(signal, 0);
                 kernel_action(signal, Some(&new))?;
             }
-            (false, true) => insist(),
+            (false, true) => reinstall_handlers(),
             _ => {}
         }
     }

@@ -1,20 +1,20 @@
 //! The agent's record of the program's address space: which file's code is where.
 //!
 //! The agent's thread fills it from /proc/self/maps, and the program's own calls update it as libc makes them;
-//! `tiptoe_uprobe::feed` has the rules. A trap byte that a thread runs is ours if the file at that address is the one
-//! that was patched.
+//! `tiptoe_uprobe::feed` has the rules. A trap byte that a thread runs leads from its address to the mapping, to the
+//! file and offset, and to the site that was patched there. A file may be mapped twice, and each mapping has its own
+//! site within a jump's reach, so of the sites at one offset the one with the trapped address counts.
 //!
-//! Sites are found by address, because a file may be mapped twice and each mapping has its own trampolines, within a
-//! jump's reach. If the space does not confirm a site, because something else is mapped there or the space is unsure,
-//! the bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code into other memory at
-//! the same addresses. So no trap has to wait.
+//! The table of sites by address has the last word, because no hit may be lost: if the space is unsure, or something
+//! else is mapped there, the bytes around the trap decide (`tiptoe_uprobe::window`). A program may have copied its code
+//! into other memory at the same addresses. So no trap has to wait.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
 //! | any thread of the program | [`change`]: makes and records a call that changes code | a few checks of the lock |
-//! | a signal handler | [`is_own_trap`] | a few checks of the lock, to read |
+//! | a signal handler | [`find_own_trap`] | a few checks of the lock, to read |
 //! | the thread that loads a library | [`loading`]: its own mappings are not seen | never |
-//! | the agent's thread | [`read_if_unsure`], [`read`]: reads the list; [`record_file_offsets`] | for the lock, bounded |
+//! | the agent's thread | [`read_if_unsure`], [`read`]: reads the list; [`add_sites`] | for the lock, bounded |
 //!
 //! A forked child has no space, so bytes decide.
 
@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tiptoe_sys::raw::{self, call, getpid, nr};
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
-use tiptoe_uprobe::lookup::FileOffset;
+use tiptoe_uprobe::lookup::Shape;
 use tiptoe_uprobe::table::TrapSite;
 use tiptoe_uprobe::window;
 use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
@@ -34,14 +34,17 @@ use crate::files::{File, ProcFile};
 use crate::hit;
 use crate::hooks::{self, Frame};
 use crate::memory::{self, PAGE};
-use crate::shared::{self, MAX_SITES, Shared};
+use crate::shared::{self, Shared};
 use crate::signals::OURS;
 use crate::thread::set_mask;
 use crate::tls;
 
-/// The most tables of the page table, each of 1 KB, which take memory only when used. Beyond them the space stays
-/// unsure, and bytes decide.
-const TABLES: usize = 1 << 11;
+/// The capacity of the space, whose memory is taken only when used. Beyond the tables the space stays unsure, and
+/// beyond the probes sites are found by address.
+const SHAPE: Shape = Shape {
+    tables: 1 << 11,
+    probes: 1 << 15,
+};
 /// The most files, a power of two.
 const FILES: usize = 1 << 12;
 /// The checks of the lock before the agent's thread sleeps, and the sleeps after that. It sleeps because the holder
@@ -53,18 +56,18 @@ const SLEEP_NS: u64 = 1_000_000;
 const SHARE: u64 = 100;
 /// The sleep of the agent's thread before it checks whether it may read again.
 const SOON_NS: u64 = 10_000_000;
+/// How many bytes before a trap its site may begin, plus one: the bytes that a site has in its record.
+const REACH: u64 = 8;
 
 /// The record of one process's address space.
 struct Space {
     feed: Feed<'static>,
-    /// The place of each site in its file; 0 if not known.
-    site_offsets: &'static [AtomicU64],
     /// The process that it describes.
     pid: AtomicU32,
     /// Whether the loader is mapping or unmapping.
-    loading: AtomicBool,
+    is_loading: AtomicBool,
     /// Whether /proc/self/maps cannot be read.
-    blind: AtomicBool,
+    is_blind: AtomicBool,
     /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,
     readings: AtomicU64,
@@ -91,19 +94,17 @@ pub fn begin() {
 }
 
 fn make() -> Option<()> {
-    let words = Feed::words(TABLES, FILES);
+    let words = Feed::words(SHAPE, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
-    let at = memory::not_forked(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
+    let at = memory::not_forked(head + words * size_of::<u64>()).ok()?;
     // SAFETY: fresh zeroed memory of that length, which is never unmapped and from now on used only as atomics.
-    let all: &'static [AtomicU64] =
-        unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words + MAX_SITES) };
-    let (words, places) = all.split_at_checked(words)?;
+    let words: &'static [AtomicU64] =
+        unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words) };
     let space = Space {
-        feed: Feed::new(words, TABLES, FILES)?,
-        site_offsets: places,
+        feed: Feed::new(words, SHAPE, FILES)?,
         pid: AtomicU32::new(getpid()),
-        loading: AtomicBool::new(false),
-        blind: AtomicBool::new(false),
+        is_loading: AtomicBool::new(false),
+        is_blind: AtomicBool::new(false),
         due: AtomicU64::new(0),
         readings: AtomicU64::new(0),
         corrected: AtomicU64::new(0),
@@ -122,7 +123,7 @@ impl Space {
     /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
         // Relaxed: a space without a list contains nothing that can be wrong.
-        !self.blind.load(Ordering::Relaxed) && self.is_home()
+        !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
     /// Marks the space unsure, because a change may have been missed.
@@ -133,7 +134,7 @@ impl Space {
 
     fn read_once(&self) -> Option<Reading> {
         let Some(list) = File::open(ProcFile::Maps) else {
-            self.blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
+            self.is_blind.store(true, Ordering::Relaxed); // Relaxed: as in `is_on`
             return None;
         };
         let began = clockwork::counter();
@@ -150,14 +151,14 @@ impl Space {
     }
 
     fn read(&self, data: &Data) {
-        let mut tries = (0..SLEEPS).map_while(|turn| {
-            if turn > 0 {
-                raw::sleep_ns(SLEEP_NS);
-            }
+        let mut reading = None;
+        self.insist(|| {
             // Relaxed: as in `is_on`.
-            (!self.blind.load(Ordering::Relaxed)).then(|| self.read_once())
+            if !self.is_blind.load(Ordering::Relaxed) {
+                reading = self.read_once();
+            }
+            reading.is_some() || self.is_blind.load(Ordering::Relaxed)
         });
-        let reading = tries.find_map(|reading| reading);
         if let Some(reading) = reading {
             // Relaxed: agent's thread only.
             let readings = self.readings.fetch_add(1, Ordering::Relaxed) + 1;
@@ -173,9 +174,15 @@ impl Space {
         }
     }
 
-    fn site_offset(&self, site: usize) -> Option<FileOffset> {
-        let word = self.site_offsets.get(site)?.load(Ordering::Relaxed); // Relaxed: written before it is armed
-        FileOffset::from_word(word)
+    /// Calls `work`, which returns whether it got the lock, until it did. Fails if a thread of the program holds the
+    /// lock for long.
+    fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
+        (0..SLEEPS).any(|turn| {
+            if turn > 0 {
+                raw::sleep_ns(SLEEP_NS);
+            }
+            work()
+        })
     }
 }
 
@@ -192,7 +199,7 @@ pub fn read(data: &Data) -> u64 {
 pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
     // Relaxed: as in `is_on`; agent's thread only.
-    if space.blind.load(Ordering::Relaxed) {
+    if space.is_blind.load(Ordering::Relaxed) {
         return None;
     }
     if clockwork::counter() >= space.due.load(Ordering::Relaxed) {
@@ -201,61 +208,80 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Records the file of each of these sites, before they are armed. The space becomes unsure if hooks are among them,
-/// because they have not seen earlier changes. (agent's thread)
-pub fn record_file_offsets(
+/// Adds sites to the space, before they are armed. The space becomes unsure if hooks are among them, because they have
+/// not seen earlier changes. (agent's thread)
+pub fn add_sites(
+    shared: &Shared,
     data: &Data,
     count: usize,
     site: impl Fn(usize) -> Option<(usize, Site)>,
 ) {
     let Some(space) = get() else { return };
-    let unknown = |(_, site): (usize, Site)| space.feed.file_offset_of(site.address).is_none();
-    if space.feed.is_unsure() || (0..count).filter_map(&site).any(unknown) {
+    let sites = || (0..count).filter_map(&site);
+    let is_unknown = |(_, site): (usize, Site)| space.feed.file_offset_of(site.address).is_none();
+    if space.feed.is_unsure() || sites().any(is_unknown) {
         space.read(data);
     }
-    let mut hooks = false;
-    for (index, site) in (0..count).filter_map(site) {
-        let file_offset = space.feed.file_offset_of(site.address);
-        if let Some(word) = space.site_offsets.get(index) {
-            word.store(file_offset.map_or(0, FileOffset::word), Ordering::Relaxed); // Relaxed: before it is armed
-        }
-        hooks |= site.flags.has(SiteFlags::HOOK);
-    }
-    if hooks {
+    // An earlier session's site at the same address has another trampoline.
+    let replaces = |other: u32, address: u64| {
+        let other = shared.table.site(other as usize);
+        other.is_none_or(|other| other.address == address)
+    };
+    // If the lock stays taken, the sites are found by address.
+    space.insist(|| {
+        let sites = sites().map(|(index, site)| (site.address, index as u32));
+        space.feed.add_probes(LOOKS, sites, replaces)
+    });
+    if sites().any(|(_, site)| site.flags.has(SiteFlags::HOOK)) {
         space.doubt();
     }
 }
 
-/// Returns whether a trap at `address`, inside a site, is ours. (signal handler)
-pub fn is_own_trap(shared: &Shared, found: &TrapSite, address: u64) -> bool {
-    let known = get().and_then(|space| Some((space, space.site_offset(found.index)?)));
-    let is_known = match known {
-        Some((space, file_offset)) => {
-            let answer = space.feed.is_at(address, found.site.address, file_offset);
-            count(
-                shared,
-                match answer {
-                    Answer::Speculative => slots::SPECULATIVE,
-                    Answer::Locked => slots::LOCKED,
-                    Answer::Missed => slots::MISSED,
-                },
-            );
-            answer != Answer::Missed
-        }
-        None => shared.is_here(),
+/// Returns the site of a trap at `address`, if the trap is ours. (signal handler)
+pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
+    let by_index = |index: u32| shared.table.trap_site(index as usize, address);
+    let answer = match get() {
+        Some(space) => space
+            .feed
+            .find(address, REACH, |index| by_index(index).is_some()),
+        None => Answer::Missed,
     };
-    is_known || {
-        // The page can be read, because the thread has just executed an instruction of it.
-        let page = address / PAGE as u64;
-        let window = found.site.address..found.site.address + u64::from(found.site.len);
-        window::may_be_ours(&found.site, |at| {
-            // Bytes outside of the window may belong to another site's patch.
-            let other = !window.contains(&at) && shared.table.covers(at);
-            // SAFETY: the page is mapped, as said above. Code is only read as bytes.
-            let read = || unsafe { (at as *const u8).read_volatile() };
-            (at / PAGE as u64 == page && !other).then(read)
-        })
+    let (slot, index) = match answer {
+        Answer::Speculative(index) => (slots::SPECULATIVE, index),
+        Answer::Locked(index) => (slots::LOCKED, index),
+        Answer::Missed => return find_by_address(shared, address),
+    };
+    count(shared, slot);
+    by_index(index).filter(|found| shared.is_live(found.index))
+}
+
+/// Returns the site of a trap that the space does not confirm.
+#[cold]
+fn find_by_address(shared: &Shared, address: u64) -> Option<TrapSite> {
+    let found = shared.table.find(address)?;
+    if !shared.is_live(found.index) {
+        return None;
     }
+    match get().filter(|space| space.feed.has_probe(found.index as u32)) {
+        Some(space) => {
+            space.feed.note_miss();
+            count(shared, slots::MISSED);
+        }
+        // The site is in no file, or the space is full.
+        None if shared.is_here() => return Some(found),
+        None => {}
+    }
+    // The page can be read, because the thread has just executed an instruction of it.
+    let page = address / PAGE as u64;
+    let window = found.site.address..found.site.address + u64::from(found.site.len);
+    let may_be_ours = window::may_be_ours(&found.site, |at| {
+        // Bytes outside of the window may belong to another site's patch.
+        let other = !window.contains(&at) && shared.table.covers(at);
+        // SAFETY: the page is mapped, as said above. Code is only read as bytes.
+        let read = || unsafe { (at as *const u8).read_volatile() };
+        (at / PAGE as u64 == page && !other).then(read)
+    });
+    may_be_ours.then_some(found)
 }
 
 /// Counts a fork of this process, which copies the agent's memory, too.
@@ -315,7 +341,7 @@ pub fn loading(begins: bool) {
         return;
     };
     // Relaxed: ordered by the loader's lock.
-    let before = space.loading.swap(begins, Ordering::Relaxed);
+    let before = space.is_loading.swap(begins, Ordering::Relaxed);
     if before && begins {
         return;
     }

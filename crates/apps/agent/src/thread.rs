@@ -61,7 +61,7 @@ pub fn set_mask(mask: u64) -> u64 {
 /// the new session.
 pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
-    wait_until_gone(shared, former);
+    wait_until_ended(shared, former);
 }
 
 /// Starts the thread for the session that [`Shared`] holds.
@@ -83,23 +83,23 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
-    shared.leave.store(true, Ordering::Relaxed); // published by `retire`
+    shared.must_leave.store(true, Ordering::Relaxed); // published by `must_retire`
     retire(shared);
 }
 
 /// Makes the thread end without ending the session, and waits for that.
 pub fn retire(shared: &Shared) {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
-    shared.retire.store(true, Ordering::Release); // pairs with the swap in `run`
+    shared.must_retire.store(true, Ordering::Release); // pairs with the swap in `run`
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
-    wait_until_gone(shared, tid);
-    shared.retire.store(false, Ordering::Release); // no thread reads it now
+    wait_until_ended(shared, tid);
+    shared.must_retire.store(false, Ordering::Release); // no thread reads it now
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
-pub fn stand_in(shared: &Shared) {
+pub fn end_session_here(shared: &Shared) {
     // No signal handler must run here: it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     end(shared, LeaveReason::Confined);
@@ -116,7 +116,7 @@ fn end(shared: &Shared, why: LeaveReason) {
 }
 
 /// Waits until the kernel no longer knows the thread, at most about 5 s.
-fn wait_until_gone(shared: &Shared, tid: u32) {
+fn wait_until_ended(shared: &Shared, tid: u32) {
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     for _ in 0..50_000 {
         if tid == 0 || !thread_alive(pid, tid) {
@@ -156,7 +156,7 @@ pub extern "C" fn run() {
         return;
     };
     watches::go_on(shared, &data);
-    while !shared.retire.load(Ordering::Acquire) {
+    while !shared.must_retire.load(Ordering::Acquire) {
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
@@ -177,7 +177,7 @@ pub extern "C" fn run() {
             }
         } else if watches::tend(shared, &data) {
             // There was work, so do not sleep.
-        } else if shared.rearm.swap(false, Ordering::AcqRel) {
+        } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -188,8 +188,8 @@ pub extern "C" fn run() {
             }
         }
     }
-    // Relaxed: ordered by `retire`, read above.
-    if shared.leave.swap(false, Ordering::Relaxed) {
+    // Relaxed: ordered by `must_retire`, read above.
+    if shared.must_leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
         serve::settle(shared, || OtherThreads::Running, || ());
     }
@@ -210,7 +210,7 @@ fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
     const ABOVE: i32 = 20;
-    // SAFETY: takes and returns numbers.
+    // SAFETY: the call takes and returns numbers.
     let Ok(below) = (unsafe { call(nr::GETPRIORITY, [0; 6]) }) else {
         return;
     };

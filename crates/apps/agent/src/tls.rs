@@ -76,7 +76,7 @@ static EMPTY_DESCRIPTOR: EmptyDescriptor = EmptyDescriptor([0; 8]);
 /// Returns the offset of the first word from %fs, for trampolines.
 pub fn descriptor_offset() -> i64 {
     let offset: i64;
-    // SAFETY: it reads the offset that the loader put into the GOT.
+    // SAFETY: the instruction reads the offset that the loader put into the GOT.
     unsafe {
         asm!("mov {}, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]", out(reg) offset,
              options(nostack, pure, readonly, preserves_flags));
@@ -225,7 +225,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, which then ask the agent at each entry and at each return.
+/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and at each return: the
+/// thread may not read the clock ([`crate::forbidden`]).
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {

@@ -346,9 +346,8 @@ impl Bytes {
         self
     }
 
-    /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded
-    /// down to the thunk's 32 bytes, plus `record_distance`. In DWARF: breg16(0) const1s(-32) and
-    /// const4s(behind) plus.
+    /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded down to the thunk's
+    /// 32 bytes, plus `record_distance`. In DWARF: breg16(0) const1s(-32) and const4s(record_distance) plus.
     fn record(&mut self, record_distance: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
         self.word(record_distance as u32).put(&[0x22])

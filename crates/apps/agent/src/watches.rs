@@ -96,7 +96,8 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words may be copies of a parent's.
+/// Begins a session that watches nothing yet. A forked child has its parent's values in these words, so they are
+/// cleared.
 pub fn begin() {
     births::begin();
     SLOT.store(0, Relaxed);
@@ -180,7 +181,7 @@ pub fn are_inherited() -> bool {
 
 /// Enables or disables the events that this thread opened, and those inherited from them.
 fn switch(what: usize) {
-    // SAFETY: the call changes nothing else.
+    // SAFETY: the call enables or disables events of this thread, and changes nothing else.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
@@ -245,7 +246,7 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
         }
         match open_events(tid) {
             Ok(()) => opened += 1,
-            // It has just ended.
+            // The thread has just ended.
             Err(ESRCH) => {}
             Err(errno) => done = Err(OpenFailure { errno, tid }),
         }
@@ -397,7 +398,8 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // Only a time-out uses up patience, because other threads may have taken the freed cells.
+        // Only a wait that timed out uses up patience. After any other wait tiptoe has freed cells, but other threads
+        // may have taken them first.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The digits of a checksum or a commit that are printed. They identify a file, and prove nothing.
+/// The number of digits of a checksum or a commit that are printed. They are enough to identify a file, but not to
+/// prove that it was not forged.
 const DIGITS: usize = 16;
 
 /// Describes the build. `agent` is the built agent, and `programs` the folder with the built BPF programs.
@@ -53,7 +54,7 @@ pub fn commit(git: &OsStr, root: &Path) -> Option<String> {
     Some(commit.chars().take(DIGITS).collect())
 }
 
-/// Returns the files of git that change with the commit.
+/// Returns the files in git's folder that change when the commit changes.
 pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
     let path = |name: &str| {
         let mut git = Command::new("git");
@@ -65,7 +66,7 @@ pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
         Some(root.join(path))
     };
     let files = ["HEAD", "logs/HEAD"].into_iter().filter_map(path);
-    // Cargo would run the build script each time for a file that does not exist.
+    // Files that do not exist must be left out, because cargo would run the build script at each build for them.
     files.filter(|file| file.exists()).collect()
 }
 
@@ -80,7 +81,7 @@ pub fn objects(folder: &Path) -> Vec<PathBuf> {
     objects
 }
 
-/// Returns the beginning of a file's SHA-256, as `sha256sum` prints it.
+/// Returns the first digits of a file's SHA-256, as `sha256sum` prints it.
 pub fn checksum(path: &Path) -> Option<String> {
     let sum = output(Command::new("sha256sum").arg("--").arg(path))?;
     Some(sum.trim_start_matches('\\').chars().take(DIGITS).collect())

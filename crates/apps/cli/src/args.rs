@@ -32,7 +32,7 @@ Examples:
   tiptoe probe --latency dictFind -p 42      how long calls take"
     };
 }
-/// The order of a command's help: examples first, options last, because the last lines remain on the screen.
+/// The order of a command's help. The options are last, because the end of a long text remains on the screen.
 const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Low-overhead tracing that reports its own cost
@@ -68,10 +68,10 @@ pub enum Command {
     /// Show which code and thread accesses a variable, and the values
     #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
     #[command(mut_args(|arg| match arg.get_id().as_str() {
-        // Not implemented; an error says so.
+        // Not implemented yet. An error says that, so that the name is reserved.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
-        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG),
+        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
         _ => arg,
     }))]
     Watch(Box<WatchArgs>),
@@ -144,7 +144,8 @@ in. Calls of FUNC that began before the trace are not seen. FUNC itself is alway
 whatever the budget (about 8 ns a call), and cannot be counted.
 
 Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2 to \
-20 us if the kernel counts (it may have to single-step). A kernel probe that exceeds --budget \
+20 us if the kernel counts (it may have to single-step). Where only a trap fits, the kernel counts \
+if that is cheaper on this machine. A kernel probe that exceeds --budget \
 counts only in windows, so its count is a lower bound (>=). Code that is not probed runs \
 unchanged. Every report ends with what the tracing cost.
 
@@ -187,9 +188,9 @@ pub struct ProbeArgs {
     #[command(flatten)]
     pub timing: LatencyArgs,
 
-    /// Count in process also under seccomp, small limits
+    /// Use the agent even under seccomp or small limits
     ///
-    /// There tiptoe would let the kernel count.
+    /// By default the kernel counts in such a process.
     #[arg(long)]
     pub force: bool,
 
@@ -238,7 +239,7 @@ pub struct Common {
 
     /// Stop after this time: 2, 1.5s, 500ms, 3m
     ///
-    /// CMD runs on, and the report is printed when CMD ends.
+    /// CMD continues, and the report is printed when CMD ends.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
@@ -246,19 +247,19 @@ pub struct Common {
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub delay: Option<Duration>,
 
-    /// Print rates at this interval, a line each time
+    /// Print rates at this interval, one line each time
     ///
-    /// With --json, counts, one object each time, as in the report's `intervals`.
+    /// With --json each line is an object with counts, as in the report's `intervals`.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub interval: Option<Duration>,
 
     /// Show this many rows; 0 shows all [default: 20]
     ///
-    /// Of histograms, 10 are drawn by default.
+    /// On a terminal the default is as many as it has room for, between 3 and 20. Of histograms, 10 are drawn by default.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
-    /// Print all notes, also many similar ones
+    /// Print all notes, even many similar ones
     #[arg(short = 'v', long = "verbose")]
     pub all_notes: bool,
 
@@ -280,18 +281,18 @@ pub struct Common {
 
     /// What counts: agent, kernel or auto
     ///
-    /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel.
-    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto)]
+    /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel; where
+    /// the agent would need a trap, the cheaper of the two.
+    #[arg(long, value_name = "WHAT", default_value_t = Via::Auto, value_parser = values::via)]
     pub via: Via,
 
-    /// Limit of the cost: 1%, 0.5 or off
+    /// Limit of the cost: 1%, 0.5 or off [default: 1%]
     ///
-    /// The share of the target's CPU time that tracing may take. Beyond it, calls are only counted, and the kernel's
-    /// probes are closed for part of the time. A trap that is hit more than 10,000 times a second is disabled. off: no
-    /// limit.
-    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
-          allow_hyphen_values = true)]
-    pub budget: Budget,
+    /// The share of the target's CPU time that tracing may take. When it is used up, calls are only counted, and the
+    /// kernel's probes are closed for part of the time. A trap that is hit more than 10,000 times a second is disabled.
+    /// off: no limit.
+    #[arg(long, value_name = "PERCENT|off", value_parser = values::budget, allow_hyphen_values = true)]
+    pub budget: Option<Budget>,
 
     /// Trace the whole system
     #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
@@ -300,6 +301,13 @@ pub struct Common {
     /// Start this command and trace it
     #[arg(last = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
+}
+
+impl Common {
+    /// Returns the limit of the cost.
+    pub fn limit(&self) -> Budget {
+        self.budget.unwrap_or(Budget::Percent(1.0))
+    }
 }
 
 #[cfg(test)]
@@ -326,11 +334,11 @@ mod tests {
     fn targets_are_parsed_and_defaults_filled_in() {
         let args = parse("f g -p 1,2 -p 3").unwrap();
         assert_eq!(
-            (args.specs, args.common.pids),
+            (args.specs, args.common.pids.clone()),
             (vec!["f".into(), "g".into()], vec![1, 2, 3])
         );
         assert_eq!(
-            (args.common.via, args.common.budget),
+            (args.common.via, args.common.limit()),
             (Via::Auto, Budget::Percent(1.0))
         );
         let args = parse("f --json -- ls -p --json").unwrap();
@@ -346,7 +354,7 @@ mod tests {
         assert_eq!(args.common.duration, Some(Duration::from_millis(500)));
         assert_eq!(args.common.interval, Some(Duration::from_secs(2)));
         assert_eq!(
-            (args.common.budget, args.common.via),
+            (args.common.limit(), args.common.via),
             (Budget::Off, Via::Kernel)
         );
         assert_eq!(args.by, Some(ByWord::Comm));
@@ -362,7 +370,7 @@ mod tests {
         assert_eq!(args.timing.slower, Some(500_000));
         assert_eq!(args.timing.under.as_deref(), Some("g"));
         assert_eq!(args.by, Some(ByWord::Arg0));
-        assert_eq!(args.common.budget, Budget::Percent(0.5));
+        assert_eq!(args.common.budget, Some(Budget::Percent(0.5)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `tiptoe bug`: writes what a bug report needs into a folder.
 //!
-//! INVARIANT: nothing secret is written: no environment variable, no command line or name of a process, no name of a
-//! user or of the machine, and no path below a user's home. So each file has only chosen fields, and [`without_homes`]
-//! filters the whole text.
+//! INVARIANT: nothing secret is written, because users publish these files: no environment variable, no command line or
+//! name of a process, no name of a user or of the machine, and no path below a user's home. So each file contains only
+//! chosen fields, and [`without_homes`] filters the whole text.
 
 mod system;
 
@@ -38,7 +38,7 @@ pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {
-            // Only the write's failure is reported; a folder that remains matters less.
+            // Only the failed write is reported, because a folder that cannot be removed matters less.
             let _ = std::fs::remove_dir_all(folder);
             Err(failure)
         }
@@ -83,7 +83,7 @@ fn not_created(folder: &Path, error: &std::io::Error) -> Failure {
     Failure::new(what).hint("name another folder: tiptoe bug FOLDER")
 }
 
-/// Replaces each path below `/home`, `/root` or the given home by `[home]`. A path ends at white space.
+/// Replaces each path below `/home`, `/root` or the given home by `[home]`. A path is assumed to end at white space.
 fn without_homes(text: &str, home: Option<&Path>) -> String {
     let home = home.and_then(Path::to_str).filter(|home| home.len() > 1);
     let usual = ["/home", "/root"].map(|folder| format!("{folder}/"));

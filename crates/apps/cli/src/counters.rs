@@ -5,10 +5,10 @@ use tiptoe_event::{Counter, CounterError, counter_groups};
 
 use crate::failure::Failure;
 
-/// A group of events, which count together or not at all.
+/// A group of events, which are counted together or not at all.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CounterGroup<'a> {
-    /// Whether the group must always have its counters. A flexible group takes turns with others.
+    /// Whether the group must always have its counters. Otherwise it is flexible: it takes turns with other groups.
     pub is_pinned: bool,
     /// The events, the leader first.
     pub events: Vec<Counter<'a>>,
@@ -27,7 +27,8 @@ pub fn groups(lists: &[String]) -> Result<Vec<CounterGroup<'_>>, Failure> {
         .collect()
 }
 
-/// Returns the failure. The hint has the names nearest to an unknown one, or an example of a list.
+/// Returns the failure for an error in a list. Its hint is the names nearest to an unknown name, or an example of a
+/// list.
 fn failed(error: CounterError<'_>) -> Failure {
     let near: Vec<&str> = error.nearest().into_iter().flatten().collect();
     let hint = match (error.fault, near.is_empty()) {

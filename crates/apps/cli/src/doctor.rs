@@ -3,9 +3,12 @@
 //! [`tiptoe_sys::host::Capabilities`] has the kernel's answers. This module turns them into words:
 //! what each missing thing limits, and the exact command that enables it.
 
+mod check_result;
 mod fix;
 mod print;
 mod rows;
+#[cfg(test)]
+mod schema;
 mod verdict;
 
 use std::io;
@@ -18,7 +21,7 @@ use tiptoe_report::Options;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
-use rows::{CheckResult, Instrument};
+use check_result::{CheckResult, Instrument};
 use verdict::Verdict;
 
 use crate::failure::Failure;
@@ -33,9 +36,9 @@ Examples:
 /// `tiptoe doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Instruments that must work
+    /// Instruments that must work here
     ///
-    /// The exit status is 1 if one does not.
+    /// The exit status is 1 if one of them does not work.
     #[arg(value_name = "INSTRUMENT", value_enum)]
     pub needed: Vec<Instrument>,
 
@@ -52,35 +55,49 @@ pub struct DoctorArgs {
 
 const NEEDED_IS_MISSING: u8 = 1;
 
-/// All that is printed, as text or JSON. The fields' names are the keys of the JSON.
+/// The report of `tiptoe doctor`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct DoctorReport {
     #[serde(flatten)]
     verdict: Verdict,
+    /// The version of tiptoe that made it.
     tiptoe: &'static str,
+    /// The release of the running kernel.
     kernel: String,
+    /// The effective user.
     uid: u32,
+    /// The effective capabilities, as `cap_perfmon`.
     capabilities: Vec<&'static str>,
+    /// The checks, the most important first.
     checks: Vec<CheckResult>,
+    /// Other tracers on this machine.
     foreign: Vec<OtherTracer>,
+    /// Where other tracers may be that were not seen.
     unseen: ScanGaps,
 }
 
-/// Something that another program traces.
+/// What another program traces.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OtherTracer {
+    /// The process that traces; `null` if unknown.
     pid: Option<u32>,
+    /// Its name.
     comm: String,
+    /// What it traces, and how.
     what: String,
 }
 
-/// Where the scan for other tracers could not look.
+/// What the scan for other tracers could not see.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ScanGaps {
     /// How many processes have descriptors that this user may not read.
     processes: usize,
     /// Whether BPF programs without a process could not be listed.
     bpf: bool,
+    /// Whether probes in tracefs could not be listed.
     tracefs: bool,
     /// Whether processes outside this pid namespace may exist.
     other_pid_namespaces: bool,
@@ -113,8 +130,8 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Returns the report as text for other people's eyes: of other tracers only their number, because
-/// their names, and the paths that they trace, may be private.
+/// Returns the report as text that may be published. It has only the number of other tracers, because their names, and
+/// the paths that they trace, may be private.
 pub fn text_for_others() -> String {
     let mut report = DoctorReport::new(Capabilities::get(), tracers::scan());
     report.foreign = match report.foreign.len() {
@@ -131,7 +148,7 @@ pub fn text_for_others() -> String {
 impl DoctorReport {
     fn new(can: &Capabilities, scan: Scan) -> Self {
         let uid = Process::current().status().map_or(0, |s| s.uids[1]);
-        let checks = rows::all(can, uid);
+        let checks = rows::all(can, uid, scan.hidden_processes);
         Self {
             verdict: Verdict::new(can, &checks),
             tiptoe: env!("CARGO_PKG_VERSION"),

@@ -34,7 +34,7 @@ impl Failure {
         }
     }
 
-    /// Returns the failure for an option that is reserved; `instead` is the hint.
+    /// Returns the failure for an option that is reserved, but not implemented; `instead` is the hint.
     pub fn not_yet(what: impl Display, instead: &str) -> Failure {
         Failure::new(format!("{what} is not implemented yet")).hint(instead)
     }
@@ -55,8 +55,8 @@ impl From<tiptoe_collector::Error> for Failure {
     }
 }
 
-/// Prints clap's error in the form of a [`Failure`]; help and the version as clap does. Returns the
-/// exit status.
+/// Prints clap's error in the form of a [`Failure`]. Help and the version, which are errors too, are printed as clap
+/// formats them. Returns the exit status.
 pub fn usage(error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),

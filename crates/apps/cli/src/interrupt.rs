@@ -36,25 +36,25 @@ use crate::terminal;
 
 /// The thread's stack size. It is small because it counts against `ulimit -d`.
 const STACK: usize = 64 << 10;
-/// How often the thread checks.
+/// The time between two checks of the thread.
 const TICK: Duration = Duration::from_millis(20);
-/// How long preparing may continue after a signal, so that an attach that is nearly done completes. With a tick this is
-/// less than 200 ms, as `tiptoe-dev bench interrupt` measures.
+/// How long preparing may continue after a signal, so that an attach that is nearly done can complete. Together with a
+/// tick, tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
-/// How long the loop may take to see the flag: it may be reading a library that was just loaded.
+/// How long the driver's loop may take to see the flag, because it may be reading a library that was just loaded.
 const COUNTING: Duration = Duration::from_secs(2);
 /// How long the report may take after a second signal if there is a command. It is long because the signal may have
 /// been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The message of a signal that ends tiptoe before it is attached.
+/// Printed if a signal ends tiptoe before it is attached.
 const NOT_BEGUN: &str = "note: a signal ended tiptoe before it was attached: nothing was counted\n";
 
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Does not return if a signal is ending tiptoe. A caller that failed must call this before it reports: killing the
-/// command makes the driver fail, and that failure must not be reported.
+/// Waits for the end of the process if a signal is ending tiptoe; otherwise returns at once. A thread must call this
+/// before it reports a failure, because ending tiptoe kills the command, and that makes the driver fail.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -62,9 +62,9 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and a signal (0 for none): the one that
-/// the driver must forward to the command, or with `-p` the one that set the flag. With `-p`, a second signal ends
-/// tiptoe. The terminal itself sends Ctrl-C to the command, so only the other two are forwarded. Fails if a handler or
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and a signal (0 for none). With a command,
+/// it is the signal that the driver must forward to the command; it is never Ctrl-C, which the terminal itself sends to
+/// the command. With `-p`, it is the signal that set the flag, and a second signal ends tiptoe. Fails if a handler or
 /// the thread cannot be installed.
 pub fn on_signals(
     target: &RequestTarget,
@@ -98,12 +98,12 @@ pub fn on_signals(
             RequestTarget::Command(_) => {}
         }
         flag::register(*signal, Arc::clone(&stop)).map_err(failed)?;
-        // Must be last: when the pipe wakes the driver's thread, the flags must be set.
+        // Must be registered last, because the flags must be set when the pipe wakes the driver's thread.
         let writer = wakes.try_clone().map_err(failed)?;
         pipe::register(*signal, writer).map_err(failed)?;
     }
-    // With a handler, a file that exceeds `ulimit -f` is an error. Otherwise the signal would kill tiptoe in the middle
-    // of an attach.
+    // With a handler, a write beyond `ulimit -f` returns an error. Without one, the signal would kill tiptoe in the
+    // middle of an attach.
     flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let signals = Signals::new(signals).map_err(failed)?;
     let thread = std::thread::Builder::new().stack_size(STACK);
@@ -126,9 +126,10 @@ fn is_ignored(signal: i32) -> bool {
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-/// Ends tiptoe if it stays too long in a phase after a signal. Also draws the status line.
+/// Ends tiptoe if it stays too long in a phase after a signal. Also draws the status line, because the driver's thread
+/// may be busy for seconds.
 fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
-    // The first signal, and the last one after it.
+    // When the first signal arrived, and the last of those after it.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
         for signal in signals.pending() {
@@ -138,8 +139,7 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
         status::draw_if_due();
         let phase = Phase::now();
         for (received, patience) in received.into_iter().zip(patience(phase)) {
-            // Ctrl-C during the report may be meant for the command, so it ends tiptoe only once
-            // the command has exited.
+            // Ctrl-C during the report may be meant for the command, so it ends tiptoe only if the command has exited.
             if let (Some((at, signal)), Some(patience)) = (received, patience)
                 && at.elapsed() > patience
                 && (signal != SIGINT || phase != Phase::Ending || has_no_command())
@@ -147,7 +147,7 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
                 end(signal, notes);
             }
         }
-        // While tiptoe waits for the command, a signal is meant for the command.
+        // A signal that arrives while tiptoe waits for the command is meant for the command.
         if phase == Phase::Waiting {
             received[1] = None;
         }
@@ -170,10 +170,11 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this flag,
     // because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
-    // With `-o` no report is written that could have the note, and stderr is the command's.
+    // With `-o` nothing is printed: stderr belongs to the command, and the report that could contain the note is not
+    // written.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
-        // Not `say`, which may wait for the terminal.
+        // `say` must not be used here, because it may wait for the terminal.
         terminal::write_raw(NOT_BEGUN);
     }
     end_command(signal);

@@ -1,4 +1,4 @@
-//! Options about calls that are followed from entry to return, and the checks of `probe`'s options.
+//! The options of calls that are followed from entry to return, and checks of `probe`'s options.
 //!
 //! The checks must run before the command is started, so that a wrong option starts nothing.
 
@@ -69,7 +69,7 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
         .try_for_each(|spec| check_spec(&spec, args))
 }
 
-/// Returns a given option that needs the agent, because the kernel's probes only count.
+/// Returns the first option that needs the agent, if one is given. The kernel's probes only count.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     let options = [
         (args.timing.latency, "--latency"),
@@ -112,7 +112,7 @@ fn check_under(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option needs an entry or arguments that the event does not have.
+/// Fails if an option needs the entry of a function, or arguments, and the event has none.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
         let what = format!("'{spec}' is not an entry, and --latency times from entry to return");
@@ -129,7 +129,7 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         Some(option) if spec.kind == Kind::Uretprobe => {
             let what = match option {
                 "--by scope" => format!("'{spec}' is a return, and {option} needs an entry"),
-                // At its return the function may have overwritten the arguments' registers.
+                // When a function returns, it may have overwritten the registers of its arguments.
                 _ => format!("'{spec}' is a return, which has no arguments for {option}"),
             };
             let entry = Spec::uprobe(spec.binary, spec.function);

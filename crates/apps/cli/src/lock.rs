@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::Budget;
+use tiptoe_event::Via;
 
 use crate::args::Common;
 use crate::failure::Failure;
@@ -20,10 +21,11 @@ Examples:
   tiptoe lock --kernel -p 42            which locks of the kernel it waits for";
 
 pub const LOCK_BUDGET: &str = "\
-Limit of the cost: 1%, 0.5 or off
+Limit of the cost: 1%, 0.5 or off [default: 1%]
 
 The share of the target's CPU time that tracing may take. Beyond it, some waits are timed, \
-chosen by chance, and the others only counted. off: no limit.";
+chosen by chance, and the others only counted. off: no limit. The kernel times each wait that it \
+reports, so there is no limit for --kernel, --via kernel, and programs that the agent cannot enter.";
 
 pub const LOCK_HELP: &str = "\
 Examples:
@@ -59,8 +61,9 @@ Spinning is not seen. Children of CMD are not traced.
 Waits that began before the trace have rows of their own, marked `>=`. They are observed from \
 outside, as by --now: they count from when the thread last ran (a signal, SIGSTOP or an attach \
 makes it run for a moment). They end with the last check, twice a second, that found the \
-thread still asleep. Threads that wait for each other when the trace ends are reported as a \
-deadlock.
+thread still asleep. Waits that are not over when the trace ends count until then, also marked \
+`>=`. Threads that wait for each other then are reported as a deadlock. Threads of a container \
+are reported by the ids that they have outside of it.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, by the call site that \
 took it: from the call that takes it (or the end of the wait in that call) to the call that \
 releases it. It patches pthread_mutex_lock and similar functions: each call of these costs 1 \
@@ -76,7 +79,7 @@ stay exact; totals and blame are estimated from the timed waits, and marked `~` 
 and more are always reported.
 If the agent cannot enter (static programs, Go, musl, seccomp), and with --via kernel, BPF \
 programs at the kernel's futex tracepoints report the same of all futex calls. Each call then \
-takes about 1 us longer, half of it for the tracepoint itself. Beside the agent they report \
+takes about 1 us longer, half of it for the tracepoint itself; --budget does not limit that. Beside the agent they report \
 calls that could not be patched; the report names these. Call sites are the user's if libc's \
 frames are known. On musl they are the place in libc; in a program without symbols, the caller \
 of the function that makes the call; in Rust's std, which keeps frame pointers, std's own \
@@ -118,7 +121,7 @@ pub struct LockArgs {
     #[arg(long)]
     pub kernel: bool,
 
-    /// Print which threads wait for which now; deadlocks
+    /// Print which threads wait for which, and deadlocks
     #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "interval", "via", "force", "ready_fd"])]
     pub now: bool,
 
@@ -128,7 +131,7 @@ pub struct LockArgs {
 
     /// With --kernel: every acquisition of mmap_lock
     ///
-    /// Also those without a wait; this costs more.
+    /// Also acquisitions without a wait, which costs more.
     #[arg(long)]
     pub every: bool,
 
@@ -142,7 +145,7 @@ pub struct LockArgs {
 
     /// Also time how long this lock is held
     ///
-    /// By the code that takes it. LOCK is a variable or an address, as in a report.
+    /// Split by the code that takes it. LOCK is a variable or an address, as in a report.
     #[arg(long, value_name = "LOCK", conflicts_with_all = ["kernel", "now"])]
     pub hold: Option<String>,
 
@@ -150,9 +153,9 @@ pub struct LockArgs {
     #[arg(long, conflicts_with = "now")]
     pub histograms: bool,
 
-    /// Count in process also under seccomp, small limits
+    /// Use the agent even under seccomp or small limits
     ///
-    /// There tiptoe would let the kernel count. Not with --kernel.
+    /// By default the kernel counts in such a process. Not with --kernel.
     #[arg(long)]
     pub force: bool,
 
@@ -191,16 +194,38 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if an option would do nothing: one that needs `--kernel` without it, or one of the agent with it.
+/// Fails if a budget was given for waits that have no limit. `off` requests just that.
+fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
+    let (other, why, hint) = match args.common.via {
+        _ if args.now => ("--now", "nothing is traced", ""),
+        _ if args.kernel => (
+            "--kernel",
+            "the kernel times each contended wait",
+            ": the report says what it cost",
+        ),
+        Via::Kernel => (
+            "--via kernel",
+            "the kernel times each wait",
+            ": the report says what it cost",
+        ),
+        _ => return Ok(()),
+    };
+    match args.common.budget {
+        Some(Budget::Percent(_)) => {
+            let what = format!("--budget does not go with {other}: {why}");
+            Err(Failure::new(what).hint(format!("leave out --budget{hint}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails if an option would do nothing: an option that needs `--kernel`, without it, or an option of the agent, with
+/// it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
+    refuse_budget(args)?;
     if args.kernel && args.force {
         let what = "--force does not go with --kernel: nothing enters the process";
         return Err(Failure::new(what).hint("leave out --force"));
-    }
-    // As with --kernel, the default and `off` request no limit.
-    if args.now && !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
-        let what = "--budget does not go with --now: nothing is traced";
-        return Err(Failure::new(what).hint("leave out --budget"));
     }
     let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
     match of_kernel.into_iter().find(|(given, _)| *given) {
@@ -260,13 +285,14 @@ mod tests {
             ),
             ("-a", "-a"),
             ("-p 1 --by cgroup", "--by cgroup without --kernel"),
+            ("--now -p 1 --budget 1%", "--budget does not go with --now"),
             (
-                "--now -p 1 --budget 0.5%",
-                "--budget does not go with --now",
+                "--kernel -a --budget 1%",
+                "--budget does not go with --kernel",
             ),
             (
-                "--kernel -a --budget 0.5%",
-                "--budget does not go with --kernel",
+                "--via kernel -p 1 --budget 1%",
+                "--budget does not go with --via kernel",
             ),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);

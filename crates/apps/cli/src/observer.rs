@@ -15,28 +15,27 @@ use crate::terminal;
 
 /// The observer that prints lines while the trace runs.
 pub struct Terminal {
-    /// Whether interval lines go to stdout, not to stderr.
+    /// Whether the lines of intervals go to stdout. Otherwise they go to stderr.
     to_stdout: bool,
-    json: bool,
+    is_json: bool,
     options: Options,
     /// The form of recorded calls and accesses.
     calls_options: Options,
-    /// Recorded calls and accesses, before the report.
+    /// The lines of recorded calls and accesses, which come before the report.
     calls: LiveLines,
 }
 
-/// Lines that go to the output of the report during the run, and the notes beside them.
+/// Lines that go to the output of the report while the trace runs, and the notes that go to stderr.
 pub struct LiveLines {
     to: Box<dyn Write>,
-    /// `None` if notes are in the report alone.
+    /// `None` if notes must only be in the report.
     notes: Option<LiveNotes>,
-    /// Set to end the run when a line cannot be written: the reader closed the pipe, or the disk
-    /// is full.
+    /// Set if a line cannot be written, because the reader closed the pipe or the disk is full. It ends the run.
     stop: Arc<AtomicBool>,
 }
 
 impl LiveLines {
-    /// Fails if the descriptor of `output` cannot be duplicated.
+    /// Returns a writer to the output. Fails if the descriptor of `output` cannot be duplicated.
     pub fn new(
         output: &Output,
         notes: NotesTo,
@@ -72,12 +71,12 @@ impl LiveLines {
 }
 
 impl Terminal {
-    /// Returns the observer for a report to `output`. Interval lines never go to the report's file.
-    /// Fails if the descriptor of `output` cannot be duplicated.
+    /// Returns the observer for a report to `output`. The lines of intervals never go to the report's file. Fails if
+    /// the descriptor of `output` cannot be duplicated.
     pub fn new(
         output: &Output,
         notes: NotesTo,
-        json: bool,
+        is_json: bool,
         stop: Arc<AtomicBool>,
     ) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
@@ -87,7 +86,7 @@ impl Terminal {
         };
         Ok(Terminal {
             to_stdout,
-            json,
+            is_json,
             options,
             calls_options: output.options(None),
             calls: LiveLines::new(output, notes, stop)?,
@@ -95,7 +94,7 @@ impl Terminal {
     }
 
     fn line(&self, interval: &Interval) -> io::Result<String> {
-        let line = match self.json {
+        let line = match self.is_json {
             true => tiptoe_report::interval_json(interval)?,
             false => tiptoe_report::interval(interval, &self.options),
         };
@@ -110,7 +109,7 @@ impl Terminal {
     ) -> io::Result<String> {
         let mut lines = String::new();
         for one in all {
-            lines += &match self.json {
+            lines += &match self.is_json {
                 true => json(one)?,
                 false => text(one, &self.calls_options),
             };

@@ -25,9 +25,9 @@ const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
 /// Where the notes of a run go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotesTo {
-    /// To stderr at once, and into the report.
+    /// The notes go to stderr at once, and into the report.
     Stderr,
-    /// Into the report alone, because `-o` leaves stderr to the command.
+    /// The notes go only into the report, because `-o` leaves stderr to the command.
     Report,
 }
 
@@ -38,7 +38,7 @@ pub enum Output {
     Stdout,
     /// Standard error: the default with `-- CMD`, because the command shares tiptoe's stdout.
     Stderr,
-    /// A file that gets its name once it is complete.
+    /// A file that gets its name when it is complete.
     Whole(Rc<WholeFile>, PathBuf),
     /// A device, a pipe, or a descriptor.
     Direct(File, PathBuf),
@@ -63,7 +63,8 @@ impl Output {
         }
     }
 
-    /// Returns where the comments of a report in fields go. Its notes have no other place.
+    /// Returns where the comments go if the report is fields for scripts. Its notes and cost are such comments: they go
+    /// into the report if that is a file, because otherwise they would be lost.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,
@@ -99,7 +100,7 @@ impl Output {
         Ok(Box::new(file))
     }
 
-    /// Returns the form of a text report in this output.
+    /// Returns the options of a text report for this output: the width of a terminal, and whether it has colours.
     pub fn options(&self, top: Option<usize>) -> Options {
         let options = match self {
             Output::Stdout => terminal_options(&io::stdout()),
@@ -113,12 +114,13 @@ impl Output {
     }
 }
 
-/// Returns the form of text in a stream: in a terminal's width if the stream is one, and coloured as `--color` says.
+/// Returns the options of a text for a stream: the width if it is a terminal, and colours as `--color` requests.
 pub fn terminal_options(stream: &impl RawStream) -> Options {
     let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
     let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;
     Options {
         width: size.map(|(width, _)| usize::from(width.0)),
+        height: size.map(|(_, height)| usize::from(height.0)),
         color: is_colored || is_always_colored(),
         ..Options::default()
     }
@@ -128,8 +130,7 @@ fn is_always_colored() -> bool {
     ColorChoice::global() == ColorChoice::Always
 }
 
-/// A file that has its name from the first line on, so that no line is lost when the disk is full or
-/// tiptoe is killed.
+/// A file that gets its name with its first line, so that no line is lost if the disk is full or tiptoe is killed.
 struct GrowingFile(Rc<WholeFile>);
 
 impl Write for GrowingFile {

@@ -10,7 +10,7 @@ use crate::args::Cli;
 /// The width of help that is not on a terminal.
 const WIDTH: usize = 80;
 
-/// Returns this process's command line. Its `--color` then holds for all output.
+/// Parses the command line of this process, and applies its `--color` to all output.
 pub fn parse() -> Result<Cli, clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let color = color(&words);
@@ -34,8 +34,8 @@ fn set_color(color: ColorChoice) {
     color.write_global();
 }
 
-/// Returns `--color` for clap's help and errors, which clap formats before it returns the option. The word may belong
-/// to the command that `stat` starts; afterwards, clap's value replaces it.
+/// Finds the value of `--color` for help and errors, because clap formats them before it returns any option. The word
+/// may belong to the command that `stat` starts, so [`parse`] replaces the value by clap's.
 fn color(words: &[OsString]) -> ColorChoice {
     let words = words.iter().filter_map(|word| word.to_str());
     let mut own = words.take_while(|word| *word != "--");

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Outcome, Request, RequestTarget};
+use tiptoe_collector::{Outcome, Request, RequestTarget, RunOptions};
 use tiptoe_event::{Spec, Via};
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -34,9 +34,9 @@ pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     }
 }
 
-/// Fails for `--force` where the kernel counts.
-pub fn refuse_force(force: bool, via: Via) -> Result<(), Failure> {
-    if !force || via != Via::Kernel {
+/// Fails if `--force` is given with `--via kernel`.
+pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
+    if !is_forced || via != Via::Kernel {
         return Ok(());
     }
     let what = "--force does not go with --via kernel: nothing enters the process";
@@ -82,14 +82,16 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         hold: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,
-        duration: common.duration,
-        delay: common.delay,
-        interval: common.interval,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
-        stop,
-        hand_on,
-        ready,
+        options: RunOptions {
+            delay: common.delay,
+            duration: common.duration,
+            interval: common.interval,
+            stop,
+            hand_on,
+            ready,
+        },
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;
@@ -98,14 +100,14 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     }
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
-    let above = common.budget.share().and_then(above);
+    let above = common.limit().share().and_then(above);
     let more = above.into_iter().chain(interrupt::unsaid(notes));
     outcome.session.notes.extend(more);
     let extras = ReportExtras {
-        record: args.record,
-        histograms: args.timing.histograms,
+        has_calls: args.record,
+        has_histograms: args.timing.histograms,
     };
-    Ok(print_outcome(&outcome, output, &common, extras))
+    Ok(print_outcome(outcome, output, &common, extras))
 }
 
 /// Fails if a spec can never be traced. Must run before the command is started.
@@ -166,40 +168,30 @@ pub fn open_output(
     }
 }
 
-/// What a text report has besides its tables.
+/// Properties of a text report besides its tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportExtras {
     /// Whether lines of calls were printed before the report.
-    pub record: bool,
+    pub has_calls: bool,
     /// Whether histograms are drawn.
-    pub histograms: bool,
+    pub has_histograms: bool,
 }
 
 /// Prints the session of a run. Returns the exit status.
 pub fn print_outcome(
-    outcome: &Outcome,
+    outcome: Outcome,
     output: Output,
     common: &Common,
     extras: ReportExtras,
 ) -> ExitCode {
-    let written = report(&outcome.session, output, common, extras);
-    exit_code(outcome, written)
-}
-
-/// Prints a session.
-pub fn report(
-    session: &Session,
-    output: Output,
-    common: &Common,
-    extras: ReportExtras,
-) -> Result<(), Failure> {
-    let report = rendered(session, &output, common, extras)?;
-    output.write(&report)
+    let report = rendered(outcome.session, &output, common, extras);
+    let written = report.and_then(|report| output.write(&report));
+    exit_code(outcome.exit_status, written)
 }
 
 /// Returns the report of a session, in the form that the output needs.
 pub fn rendered(
-    session: &Session,
+    session: Session,
     output: &Output,
     common: &Common,
     extras: ReportExtras,
@@ -209,12 +201,12 @@ pub fn rendered(
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
         false => {
             let options = Options {
-                histograms: extras.histograms,
+                histograms: extras.has_histograms,
                 all_notes: common.all_notes,
                 ..output.options(common.top)
             };
-            let report = tiptoe_report::text(session, &options);
-            if extras.record {
+            let report = tiptoe_report::text(&session, &options);
+            if extras.has_calls {
                 format!("\n{report}")
             } else {
                 report
@@ -223,11 +215,11 @@ pub fn rendered(
     })
 }
 
-/// Returns the command's own status. If that is 0 and the report was lost, returns [`FAILED`],
-/// because the loss is tiptoe's failure.
-pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
+/// Returns the command's own status. Returns [`FAILED`] instead if that status is 0 and the report was lost, because
+/// tiptoe failed.
+pub fn exit_code(of_command: Option<i32>, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
-    let own = outcome.exit_status.unwrap_or(0);
+    let own = of_command.unwrap_or(0);
     match u8::try_from(own) {
         Ok(0) if lost => ExitCode::from(FAILED),
         Ok(status) => ExitCode::from(status),
@@ -256,15 +248,11 @@ mod tests {
 
     #[test]
     fn a_lost_report_does_not_hide_the_commands_status() {
-        let outcome = |exit_status| Outcome {
-            session: Session::default(),
-            exit_status,
-        };
         let lost = || Err(Failure::new("disk full"));
-        assert_eq!(exit_code(&outcome(None), Ok(())), ExitCode::SUCCESS);
-        assert_eq!(exit_code(&outcome(Some(143)), Ok(())), ExitCode::from(143));
-        assert_eq!(exit_code(&outcome(Some(3)), lost()), ExitCode::from(3));
-        assert_eq!(exit_code(&outcome(Some(0)), lost()), ExitCode::from(FAILED));
-        assert_eq!(exit_code(&outcome(None), lost()), ExitCode::from(FAILED));
+        assert_eq!(exit_code(None, Ok(())), ExitCode::SUCCESS);
+        assert_eq!(exit_code(Some(143), Ok(())), ExitCode::from(143));
+        assert_eq!(exit_code(Some(3), lost()), ExitCode::from(3));
+        assert_eq!(exit_code(Some(0), lost()), ExitCode::from(FAILED));
+        assert_eq!(exit_code(None, lost()), ExitCode::from(FAILED));
     }
 }

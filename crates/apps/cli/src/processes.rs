@@ -9,10 +9,11 @@ use crate::failure::Failure;
 /// How many bytes of a name the kernel keeps. A longer name is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// Process ids are below this number (proc(5), `pid_max`), where programs have no variables.
+/// Process ids are below this number (proc(5), `pid_max`). A larger number may be the address of a variable, because
+/// programs have no variables below it.
 const PID_LIMIT: u32 = 1 << 22;
 
-/// The hint for process ids that are separated by spaces, as `pidof` prints them.
+/// The hint for process ids that are separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
 pub const LIST_HINT: &str = "process ids are separated by commas: -p 1,2";
 
 /// Returns whether a word may be a process id.
@@ -21,7 +22,7 @@ pub fn is_pid(word: &str) -> bool {
     is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
 }
 
-/// Fails for a process id after those of `-p`, where a `what` must be.
+/// Fails if `-p` was given and this word, which must be a `what`, is a process id: it was probably meant for `-p`.
 pub fn refuse_pid(word: &str, what: &str, pids: &[u32]) -> Result<(), Failure> {
     match !pids.is_empty() && is_pid(word) {
         true => Err(Failure::new(format!("'{word}' is no {what}")).hint(LIST_HINT)),
@@ -29,8 +30,8 @@ pub fn refuse_pid(word: &str, what: &str, pids: &[u32]) -> Result<(), Failure> {
     }
 }
 
-/// Returns the processes whose comm is `name`, by id. Leaves out this process, zombies and kernel
-/// threads, which tiptoe cannot trace. Fails if no process is left.
+/// Returns the ids of the processes whose comm is `name`, in order. Leaves out this process, zombies and kernel
+/// threads, because tiptoe cannot trace them. Fails if there is no other process of that name.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name)
         .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;

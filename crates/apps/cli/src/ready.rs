@@ -1,5 +1,4 @@
-//! Reports that counting has begun: a line on stderr, and one to a program that waits for it
-//! (`--ready-fd`).
+//! Reports that counting has begun: by a line on stderr, and by a line to a program that waits for it (`--ready-fd`).
 
 use std::fs::File;
 use std::io::Write;
@@ -15,19 +14,19 @@ use crate::{status, terminal};
 /// The form of the line on stderr.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadyLine {
-    /// The line as it is.
+    /// The line is printed unchanged.
     Plain,
-    /// A comment, because a script may read fields from stderr.
+    /// The line is a comment, because a script may read fields from stderr.
     Comment,
-    /// No line: stderr must stay valid JSON, or belongs to the command.
+    /// No line is printed, because stderr must be valid JSON or belongs to the command.
     Silent,
 }
 
 impl ReadyLine {
-    /// Returns the form for a report in this output on a target.
-    pub fn for_output(output: &Output, target: &RequestTarget, json: bool) -> ReadyLine {
+    /// Returns the form of the line if the report of this target goes to this output.
+    pub fn for_output(output: &Output, target: &RequestTarget, is_json: bool) -> ReadyLine {
         match output {
-            Output::Stderr if json => ReadyLine::Silent,
+            Output::Stderr if is_json => ReadyLine::Silent,
             _ if output.notes_to(target) == NotesTo::Report => ReadyLine::Silent,
             _ => ReadyLine::Plain,
         }
@@ -54,13 +53,13 @@ pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
             ReadyLine::Silent => {}
         }
         if let Some(mut waits) = waits {
-            // If the write fails, no program waits any more.
+            // The write fails only if the program that waited has closed the pipe.
             let _ = waits.write_all(b"ready\n");
         }
     }))
 }
 
-/// Returns the target's name, for a line with room for only one.
+/// Returns one name for the target, because the status line has no room for more.
 pub fn whom(target: &RequestTarget) -> String {
     match target {
         RequestTarget::Command(command) => {

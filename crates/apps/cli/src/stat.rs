@@ -100,7 +100,7 @@ failed, or nothing can be counted; 128+N if signal N ended tiptoe.
 Needs root or cap_perfmon for -a, for other users' processes, and for what happens in the \
 kernel, if /proc/sys/kernel/perf_event_paranoid says so. Tracepoints need a readable tracefs.";
 
-/// The events without `-e`, besides a clock.
+/// The events that are counted without `-e`, besides a clock.
 const DEFAULT: &str =
     "context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses";
 
@@ -139,7 +139,7 @@ pub struct StatArgs {
 
     /// scope: count for each scope of the program
     ///
-    /// Its time and events. A program enters scopes with the crate tiptoe-scope or with tiptoe.h.
+    /// The scope's time and events. A program enters scopes with the crate tiptoe-scope or with tiptoe.h.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<StatByWord>,
 
@@ -176,7 +176,7 @@ pub struct StatArgs {
     )]
     pub separator: Option<String>,
 
-    /// Print all notes, also many similar ones
+    /// Print all notes, even many similar ones
     #[arg(short = 'v', long = "verbose")]
     pub all_notes: bool,
 
@@ -188,13 +188,13 @@ pub struct StatArgs {
 
     /// Print a table for scripts
     ///
-    /// With a line of names. Its columns do not depend on the options.
+    /// CSV, with a line of names. The columns do not depend on the options.
     #[arg(long, conflicts_with_all = ["json", "separator"])]
     pub csv: bool,
 
     /// Stop after this time: 2, 1.5s, 500ms, 3m
     ///
-    /// CMD runs on, and the report is printed when CMD ends.
+    /// CMD continues, and the report is printed when CMD ends.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
@@ -302,8 +302,8 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let mut outcome = tiptoe_collector::stat(&request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
     let comments = output.comments_to(&shape);
-    let written = report::write(&outcome.session, output, comments, &form, &options);
-    Ok(probe::exit_code(&outcome, written))
+    let written = report::write(outcome.session, output, comments, &form, &options);
+    Ok(probe::exit_code(outcome.exit_status, written))
 }
 
 /// Returns the targets that the options choose. Fails if they choose none.
@@ -341,8 +341,8 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e` they begin with a clock: the tasks' clock, which shows
-/// how long tasks or cgroups ran, or with `-a` alone the CPUs' clock.
+/// Returns the lists of events. Without `-e` they begin with a clock. It is the clock of tasks, which shows how long
+/// tasks or cgroups ran, or if the whole system is counted the clock of CPUs.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
@@ -376,7 +376,7 @@ struct Printer {
     options: Options,
     form: Form,
     table: IntervalTable,
-    /// Whether the line of the CSV's names was printed, which only the first interval has.
+    /// Whether the CSV's line of names was printed, which must be only before the first interval.
     has_heading: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The status line: one line on a terminal's stderr while a run attaches and counts. It is erased before anything else
-//! is printed, and then drawn again below.
+//! The status line: one line on a terminal's stderr while a run attaches and counts. The line is erased before anything
+//! else is printed, and drawn again below it.
 //!
 //! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
@@ -29,13 +29,13 @@ use crate::{ready, terminal};
 
 /// Moves to the line's beginning, and erases it.
 const ERASE: &str = "\r\x1b[K";
-/// How long a run has no line, so that short runs never show one.
+/// How long a run shows no line, so that short runs never show one.
 const FIRST: Duration = Duration::from_millis(300);
-/// The pause between two lines.
+/// The pause before the line is drawn again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The pause between two lines while functions are attached.
+/// The pause before the line is drawn again while tiptoe attaches.
 const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
-/// Reading the counts may take one part in this many of the loop's time.
+/// Reading counts for the line may take at most one part in 50 of the loop's time.
 const READING_SHARE: u32 = 50;
 
 // Relaxed: the flag orders no other data.
@@ -48,44 +48,44 @@ static LINE: Mutex<Line> = Mutex::new(Line {
 
 struct Line {
     run: Option<ShownRun>,
-    /// What is on the terminal; empty for nothing.
+    /// The text on the terminal; empty if there is no line.
     shown: String,
     drawn_at: Option<Instant>,
 }
 
-/// The run that the line describes.
+/// The state of the run that the line shows.
 struct ShownRun {
     description: RunDescription,
-    /// Whether the target writes to the same terminal.
+    /// Whether the target writes to the same terminal, so that the line must end when counting begins.
     is_shared: bool,
     begun: Instant,
     counting: Option<Instant>,
     hits: Option<u64>,
     cost: Option<Cost>,
-    /// The counts of `stat`, instead of hits.
+    /// The counts of `stat`, which the line shows instead of hits.
     counts: Vec<String>,
     /// When the counts were last requested.
     requested: Instant,
     next_request: Instant,
 }
 
-/// What the line says about a run.
+/// The properties of a run that the line shows, and that do not change.
 #[derive(Clone, Debug)]
 pub struct RunDescription {
     /// The target.
     pub whom: String,
-    /// What is counted, in the singular.
+    /// The noun for what is counted, in the singular.
     pub noun: &'static str,
-    /// The request's delay.
+    /// The time before counting begins.
     pub delay: Option<Duration>,
-    /// The request's duration.
+    /// The time after which counting ends.
     pub duration: Option<Duration>,
-    /// Whether the report is input for programs.
+    /// Whether the report is input for programs, so that no line may be in its stream.
     pub is_for_programs: bool,
 }
 
 impl RunDescription {
-    /// Reads the options of all instruments.
+    /// Returns the description for the options that all instruments have.
     pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
         RunDescription {
             whom: ready::whom(target),
@@ -97,10 +97,10 @@ impl RunDescription {
     }
 }
 
-/// Begins a run's line, if stderr is a terminal and the line disturbs nothing there.
+/// Begins the line of a run, if stderr is a terminal and the line disturbs nothing there.
 ///
-/// A command that shares the terminal writes to it at any time, so the line ends before the command begins. If stdout
-/// is elsewhere, the command's output is assumed to go there, too.
+/// A command that shares the terminal may write to it at any time, so the line must end before the command begins. If
+/// stdout is no terminal, the command is assumed to write only there.
 pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
     let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -110,7 +110,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
         Output::Stderr => stderr,
         Output::Whole(..) | Output::Direct(..) => false,
     } && description.is_for_programs;
-    // With a delay, a command begins long before the counting.
+    // With a delay, a command begins before counting does, so there must be no line at all.
     if !stderr || is_dumb || is_data || is_shared && description.delay.is_some() {
         return;
     }
@@ -129,7 +129,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
     IS_ON.store(true, Relaxed);
 }
 
-/// Notes that counting begins, or ends the status line if the target writes to the same terminal.
+/// Switches the line to the state of counting, or ends it if the target writes to the same terminal.
 pub fn counting() {
     if !IS_ON.load(Relaxed) {
         return;
@@ -146,7 +146,7 @@ pub fn counting() {
     }
 }
 
-/// Returns whether the line needs new counts now.
+/// Returns whether new counts are needed to draw the line again.
 pub fn wants_progress() -> bool {
     if !IS_ON.load(Relaxed) {
         return false;
@@ -178,7 +178,7 @@ pub fn put_counts(counts: &[Count]) {
     }
 }
 
-/// Draws the line, unless it was just drawn. Must be called every few milliseconds, by one thread.
+/// Draws the line if its pause is over. One thread must call this every few milliseconds.
 pub fn draw_if_due() {
     if !IS_ON.load(Relaxed) {
         return;
@@ -195,8 +195,8 @@ pub fn end() {
     }
 }
 
-/// Erases the line for good, unless that would wait for another thread that writes to the terminal, or for a terminal
-/// that takes no output. The next output then erases the line.
+/// Erases the line for good. Does nothing if it would have to wait for another thread that writes to the terminal, or
+/// for a terminal that takes no output; then the next output erases the line.
 pub fn end_without_waiting() {
     if !IS_ON.load(Relaxed) {
         return;
@@ -208,14 +208,14 @@ pub fn end_without_waiting() {
     }
 }
 
-/// Disables the line. A thread that panics must call this before it reports: it may hold the line's lock, and would
-/// deadlock.
+/// Disables the line. A thread that panics must call this before it prints, because it may hold the line's lock and
+/// would deadlock.
 pub fn give_up() {
     IS_ON.store(false, Relaxed);
 }
 
-/// Calls `write`, which writes to the terminal, while the line is erased. `ends_line`: the next text begins on a new
-/// line.
+/// Erases the line, calls `write`, which writes to the terminal, and draws the line again. Without `ends_line` the line
+/// is not drawn, because the text that `write` wrote does not end its line.
 pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     if !IS_ON.load(Relaxed) {
         return write();
@@ -229,7 +229,7 @@ pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     written
 }
 
-/// A writer to the terminal.
+/// A writer to the terminal that erases the line before it writes, and draws it again.
 pub struct AboveStatusLine<W>(pub W);
 
 impl<W: Write> Write for AboveStatusLine<W> {
@@ -262,7 +262,7 @@ impl Line {
         let is_late = now >= run.begun + FIRST;
         let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
         let is_over = matches!(Phase::now(), Phase::Ending | Phase::Waiting);
-        // Checked last, because it makes system calls.
+        // `takes_a_line` is called last, because it makes system calls.
         if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
             return;
         }
@@ -279,13 +279,13 @@ impl Line {
         }
     }
 
-    /// Draws the line, with the cursor at its beginning, so that an echoed `^C` is erased with it.
+    /// Draws the line, and leaves the cursor at its beginning, so that an echoed `^C` is erased with it.
     fn draw(&mut self, text: String) {
         terminal::write_raw(&format!("\r{text}\x1b[K\r"));
         self.shown = text;
     }
 
-    /// Returns what was shown.
+    /// Erases the line, and returns its text.
     fn erase(&mut self) -> String {
         let shown = std::mem::take(&mut self.shown);
         if !shown.is_empty() {

@@ -1,4 +1,4 @@
-//! The only way to stderr; `cargo test -p xtask` refuses any other.
+//! The only module that writes to stderr; `cargo test -p xtask` refuses others.
 //!
 //! A message may contain a name that a traced program chose (of a thread, a library, a folder). So
 //! [`say`] escapes line ends and each character that a terminal would obey. Otherwise a program
@@ -14,24 +14,24 @@ use tiptoe_sys::host::terminal::takes_a_line as takes;
 use crate::output;
 use crate::status::{self, AboveStatusLine};
 
-/// Prints one line, escaped, and wrapped on a narrower terminal.
+/// Prints one line, escaped, and wrapped if it is wider than the terminal.
 pub fn say(line: &str) {
     let options = match line.starts_with('#') {
-        // A comment in a table for scripts must stay one line.
+        // A comment must remain one line, because scripts read it as one.
         true => Options::default(),
         false => options(),
     };
     let line = tiptoe_report::message(line, &options) + "\n";
-    // A failure to write to stderr can be reported nowhere.
+    // The result is ignored, because a failure to write to stderr can be reported nowhere.
     let _ = status::with_line_erased(true, || io::stderr().write_all(line.as_bytes()));
 }
 
-/// Returns a writer for a report and the lines before it, which must be printable.
+/// Returns a writer for a report and the lines before it. The text must be printable already.
 pub fn for_reports() -> impl Write + 'static {
     AboveStatusLine(io::stderr())
 }
 
-/// Writes a text that is already printable, or that the terminal must obey.
+/// Writes a text unescaped. It must be printable already, or be a control sequence of ours.
 pub fn write_raw(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -46,13 +46,12 @@ pub fn takes_a_line() -> bool {
     takes(io::stderr())
 }
 
-/// Returns the form of text on stderr.
+/// Returns the options of a text for stderr.
 pub fn options() -> Options {
     output::terminal_options(&io::stderr())
 }
 
-/// Reports a panic as a fault of tiptoe. The message must be escaped like any other, because it may
-/// quote what a traced program wrote.
+/// Reports a panic as a fault of tiptoe. The message must be escaped, because it may quote what a traced program wrote.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
     status::give_up();
     let place = panic.location().map(|place| format!(" at {place}"));

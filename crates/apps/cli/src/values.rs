@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tiptoe_collector::Budget;
-use tiptoe_event::duration_ns;
+use tiptoe_event::{UnknownWord, Via, duration_ns};
 
 /// Parses a time: seconds, or a number with a unit.
 pub fn time(text: &str) -> Result<Duration, String> {
@@ -29,6 +29,17 @@ pub fn pid_alone(text: &str) -> Result<u32, String> {
 
 fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
+}
+
+/// Parses what counts. `kernel-task` is parsed, too, because its refusal names the command that has it.
+pub fn via(text: &str) -> Result<Via, String> {
+    let via = text.parse();
+    via.map_err(|_| "expected one of agent, kernel, auto".to_owned())
+}
+
+/// Parses what watches.
+pub fn watch_via(text: &str) -> Result<Via, String> {
+    text.parse().map_err(|error: UnknownWord| error.to_string())
 }
 
 /// Parses a budget: `off`, or percent with or without the sign.

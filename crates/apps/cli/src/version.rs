@@ -34,8 +34,8 @@ pub fn run(args: &VersionArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the version, and what this command was built from: commit, target, and the agent and BPF
-/// programs inside.
+/// Returns the version, and what this command was built from: the commit, the target, and the agent and BPF programs
+/// that the command contains.
 pub fn verbose() -> String {
     short() + DESCRIPTION
 }

@@ -24,12 +24,12 @@ Examples:
   tiptoe watch head -p 42 --trace            each access as it happens";
 
 pub const WATCH_BUDGET: &str = "\
-Limit of the cost: 1%, 0.5 or off
+Limit of the cost: 1%, 0.5 or off [default: 1%]
 
 The share of one CPU's time that accesses may take. Beyond it the watch rests for part of the \
 time. off: no limit.";
 
-pub const WATCH_VIA: &str = "What watches: agent, kernel, auto";
+pub const WATCH_VIA: &str = "agent, kernel, kernel-task or auto";
 
 pub const WATCH_VIA_LONG: &str = "\
 What watches: agent, kernel, kernel-task or auto
@@ -96,13 +96,13 @@ pub struct WatchArgs {
 
     /// The thread whose own variable is watched
     ///
-    /// If each thread has its own: thread_local, __thread.
+    /// For a variable of which each thread has its own: thread_local, __thread.
     #[arg(long, value_name = "TID|NAME")]
     pub thread: Option<String>,
 
     /// Count only accesses that changed the value
     ///
-    /// Also those that may have, because earlier ones were missed.
+    /// Also accesses whose old value is unknown, because they may have changed it.
     #[arg(long)]
     pub changed: bool,
 
@@ -124,19 +124,19 @@ pub struct WatchArgs {
 
     /// Also use the debugger's debug register
     ///
-    /// One of the four is left to debuggers by default.
+    /// By default one of the four registers is left to debuggers.
     #[arg(long)]
     pub all_slots: bool,
 
     /// Let many variables take turns of this length
     ///
-    /// For more variables than debug registers. Those with /pinned/ after them keep their registers.
+    /// For more variables than debug registers. A variable with /pinned/ after its name keeps its register.
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_hyphen_values = true)]
     pub rotate: Option<Duration>,
 
     /// Report how debug registers were reserved
     ///
-    /// And how long reservations waited.
+    /// Also how long reservations waited.
     #[arg(long)]
     pub stats: bool,
 
@@ -197,7 +197,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         via: common.via,
         rotate: args.rotate,
         stats: args.stats,
-        budget: common.budget,
+        budget: common.limit(),
         options: RunOptions {
             duration: common.duration,
             stop,
@@ -209,7 +209,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let mut outcome = tiptoe_collector::watch(&request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
     Ok(probe::print_outcome(
-        &outcome,
+        outcome,
         output,
         &common,
         ReportExtras::default(),

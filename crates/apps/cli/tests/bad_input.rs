@@ -1,5 +1,4 @@
-//! Bad input is refused with one line that says what failed, one that says what to do, and exit
-//! status 2.
+//! Bad input must be refused with exit status 2, one line that says what failed, and one line that says what to do.
 
 use std::process::{Command, Output};
 
@@ -51,7 +50,7 @@ fn bad_options_are_refused() {
     );
     refuses(
         &["probe", "f", "-p", "1", "--via", "magic"],
-        "agent, kernel, kernel-task, auto",
+        "expected one of agent, kernel, auto",
     );
     refuses(
         &["probe", "f", "-p", "1", "--via", "kernel-task"],

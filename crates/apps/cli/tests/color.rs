@@ -1,10 +1,11 @@
-//! Colours are for terminals, unless `--color` says otherwise, and never in JSON.
+//! Only text on a terminal has colours, unless `--color` says otherwise. JSON never has any.
 
 use std::process::{Command, Output};
 
 const TIPTOE: &str = env!("CARGO_BIN_EXE_tiptoe");
 
-/// Variables that decide on colours. A runner of tests may have set some; `CI` allows colours on any terminal.
+/// Variables that decide whether text has colours. They must be unset, because a runner of tests may have set some;
+/// `CI` allows colours on any terminal.
 const DECIDE: [&str; 4] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"];
 
 fn without_colors_decided(command: &mut Command) {
@@ -25,7 +26,7 @@ fn piped(line: &str) -> Output {
     command.output().expect("tiptoe runs")
 }
 
-/// Runs tiptoe with a terminal, in which a variable of the environment is set.
+/// Runs tiptoe on a terminal, with this variable in its environment.
 fn on_a_terminal(line: &str, variable: (&str, &str)) -> Output {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{TIPTOE} {line}"), "/dev/null"]);
@@ -69,7 +70,7 @@ fn a_pipe_has_colours_only_with_always() {
         ("probe f --color=always", true),
         ("doctor", false),
         ("doctor --color always", true),
-        // This one is for the command.
+        // This `--color` is an argument of the command.
         ("stat -e page-faults true --color always", false),
     ] {
         let output = piped(line);

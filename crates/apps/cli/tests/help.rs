@@ -1,8 +1,8 @@
-//! Help must fit the narrowest usual terminal also where its width is unknown: in a pipe, or in a file.
+//! Help must fit the narrowest usual terminal even if the width is unknown, as in a pipe or a file.
 
 use std::process::Command;
 
-/// The columns of a terminal that is not wider.
+/// The columns of the narrowest usual terminal.
 const WIDTH: usize = 80;
 
 fn help(words: &[&str]) -> String {
@@ -69,7 +69,7 @@ fn long_help_begins_with_the_examples_of_short_help() {
     }
 }
 
-/// Help named options whose only answer is that they are not implemented.
+/// Help named options that are not implemented.
 #[test]
 fn help_has_no_option_that_is_not_implemented() {
     for (command, options) in [

@@ -58,8 +58,8 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Makes `tid` the segment's owner, as a running tiptoe does. With 0 it has none, so that the
-    /// agent restores the program.
+    /// Makes thread `tid` the segment's owner, as a running tiptoe does. With 0 the segment has no owner, so the agent
+    /// restores the program.
     fn own(&self, tid: u32) {
         let owner = self.data.owner().expect("the owner word");
         owner.store(tid, Ordering::Release);
@@ -116,8 +116,8 @@ fn address_of(file: &[u8], name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// Returns how many reads a thread makes while `act` runs. The agent's thread also reads files from
-/// time to time by itself, so the number is only compared roughly.
+/// Returns how many reads a thread makes while `act` runs. The number may only be compared roughly, because the agent's
+/// thread also reads files without a request.
 fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     let count = || {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).expect("it lives");
@@ -130,7 +130,7 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// The agent used to call any address that a plan named.
+/// The agent called any address that a plan named.
 #[test]
 fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
@@ -175,7 +175,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
     }
 
-    // The agent used to read a file's tables for each resolver, and libc has over a hundred.
+    // The agent read a file's tables once for each resolver, and libc has over a hundred resolvers.
     const MANY: usize = 100;
     let thread = segments.data.thread();
     let one = reads(pid, thread, || {

@@ -29,7 +29,7 @@ fn find_row<'a>(text: &'a str, name: &str) -> &'a str {
         .trim()
 }
 
-/// Returns what is printed of a file.
+/// Returns the row's value that must be printed for a file.
 fn identity(path: &Path) -> String {
     let size = std::fs::metadata(path).expect("a file").len();
     let sum = description::checksum(path).expect("`sha256sum` is installed");
@@ -61,7 +61,7 @@ fn the_verbose_version_names_what_is_inside() {
     assert_eq!(find_row(&text, "agent"), identity(Path::new(AGENT)));
 }
 
-/// Each BPF program is listed, and each listed one is in the command with these bytes.
+/// Each BPF program must be listed, and the command must contain each listed program with these bytes.
 #[test]
 fn the_listed_bpf_programs_are_those_inside() {
     let text = printed(&["--version", "--verbose"]);
@@ -79,7 +79,7 @@ fn the_listed_bpf_programs_are_those_inside() {
             "{text}"
         );
         let object = std::fs::read(&path).expect("an object");
-        // They are aligned in the command, because their loader reads them where they are.
+        // The programs must be aligned in the command, because their loader reads them in place.
         let mut places = (0..command.len()).step_by(8);
         assert!(
             places.any(|at| command[at..].starts_with(&object)),
@@ -108,7 +108,7 @@ fn without_git_or_a_repository_of_its_own_the_commit_is_unknown() {
     );
     let git = OsStr::new("git");
     assert_eq!(description::commit(git, Path::new("/proc")), None);
-    // A folder inside a repository is not its root.
+    // A folder inside another repository must not get that repository's commit.
     assert_eq!(description::commit(git, &root.join("crates")), None);
 }
 

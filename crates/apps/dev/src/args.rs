@@ -37,7 +37,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", global = true, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub runs: u16,
 
-    /// This is one of several runs: print JSON, and end with the process that began them.
+    /// Set by the process that starts several runs: print JSON, and end when that process ends.
     #[arg(long, global = true, hide = true)]
     pub is_one_of_runs: bool,
 

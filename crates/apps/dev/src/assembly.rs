@@ -2,15 +2,14 @@
 
 use std::fmt::Write;
 
-/// A kind of function, and how many of them a round calls.
+/// A kind of function, and the number of such functions that a round calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// Its name in rows.
+    /// The site's name in rows.
     pub name: &'static str,
     /// The number of distinct functions that a round calls.
     pub functions: usize,
-    /// The number of offsets in an instruction cache line at which the functions and their loops
-    /// are placed.
+    /// The number of offsets in a cache line at which the functions and their loops are placed.
     pub places: usize,
     body: &'static str,
     /// The alignment of the functions; 1 leaves no padding for a jump.
@@ -28,32 +27,31 @@ impl Site {
         }
     }
 
-    /// Returns the names for questions, one for each place. The functions of `NAME` are `NAME_0`,
+    /// Returns the names by which the program is asked, one for each place. The functions of `NAME` are `NAME_0`,
     /// `NAME_1`, …
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
-/// The offsets to average over, because the speed of a loop of a few instructions depends on its
-/// place, by up to a nanosecond.
+/// The number of offsets to average over, because the place of a loop of a few instructions changes its speed by up to
+/// a nanosecond.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// The floor of any detour: `PUSH` with a jump to a copy of its first instructions, and a jump
-/// back.
+/// The least that a detour can cost: `PUSH` with a jump to a copy of its first instructions, and a jump back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The floor of any return probe: `DETOUR` with a call of the copy, so that the function returns to
-/// the detour, and a jump to the caller's address, which a variable holds until then.
+/// The least that a return probe can cost: `DETOUR` with a call of the copy, so that the function returns to the
+/// detour, and then a return to the caller, whose address a variable keeps during the call.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
                            .pushsection .bss.returns; 7: .skip 8; .popsection";
 
-/// Every kind of first instruction, each in its own loop.
+/// One function for each kind of first instruction.
 pub(crate) const KINDS: [Site; 6] = [
     Site::new("push", 1, PUSH),
     Site::new("endbr64", 1, "endbr64; lea 1(%rdi), %eax; ret"),
@@ -63,21 +61,21 @@ pub(crate) const KINDS: [Site; 6] = [
     Site::new("ret", 1, "ret"),
 ];
 
-/// A function of one byte between others, where only a trap fits.
+/// A function of one byte between other code, so that only a trap fits.
 pub(crate) const TRAP: Site = Site {
     align: 1,
     places: 1,
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many distinct functions, called in turn: their cost is that of branch targets and caches.
+/// Many distinct functions, called in turn, so that branch targets and caches dominate their cost.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
     Site::new("push4096", 4096, PUSH),
 ];
 
-/// The functions of `push` with [`DETOUR`], which counts nothing.
+/// The functions of `push`, with the path of [`DETOUR`], which counts nothing.
 pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour", 1, DETOUR),
     Site::new("detour256", 256, DETOUR),
@@ -85,13 +83,13 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour4096", 4096, DETOUR),
 ];
 
-/// The functions of `push` with [`BARE_RETURN`], which counts nothing.
+/// The functions of `push`, with the path of [`BARE_RETURN`], which counts nothing.
 pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return", 1, BARE_RETURN),
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// The floor of any trap: the program's own, with an empty handler.
+/// The least that a trap can cost: a trap of the program's own, with an empty handler.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
@@ -106,7 +104,7 @@ pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .en
 /// The least cost of a tool with one counter that all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// The prologue that a compiler makes for `-pg`, which some tracers need.
+/// A function with the prologue that a compiler makes for `-pg`, which some tracers need.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,

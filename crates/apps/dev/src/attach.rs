@@ -11,10 +11,10 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::Target;
 
-/// How long a thread watches for gaps in which it does not run. Must be longer than an attach.
+/// How long a thread looks for gaps in which it did not run. This must be longer than an attach.
 const WATCH_MS: u32 = 500;
 
-/// Attaches to and detaches from 1,000 and 10,000 functions. The first attach to a process injects the agent, later
+/// Attaches to 1,000 and 10,000 functions, and detaches. The first attach to a process injects the agent, and later
 /// ones reuse it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
@@ -23,19 +23,19 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         ..Table::default()
     };
     for site in ATTACH {
-        let (mut first, mut again, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut first, mut again, mut detached) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let mut target = Target::start(&[site])?;
             for times in [&mut first, &mut again] {
                 let (attach, detach) = once(&mut target, site, options)?;
                 times.push(attach);
-                gone.push(detach);
+                detached.push(detach);
             }
         }
         for (case, times) in [
             ("attach_first", first),
             ("attach_again", again),
-            ("detach", gone),
+            ("detach", detached),
         ] {
             table.rows.push(table_row(case, site, &times, "ms"));
         }
@@ -72,9 +72,9 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, without its time on the CPU's queue: in an idle target,
-/// while the agent is injected and patches, and while it only patches. The agent is injected on a waiting thread, so
-/// on the busy one only if there is no other.
+/// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target, while the
+/// agent is injected and patches, and while it only patches. The agent is injected on a waiting thread, and on the busy
+/// thread only if there is no other.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

@@ -16,8 +16,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         return runs(args);
     }
     if args.is_one_of_runs {
-        // This process gets SIGTERM when its parent ends, and then cleans up. If this fails, it
-        // ends when it is done.
+        // This process must end when its parent ends: it then gets SIGTERM, and cleans up. If the request fails, it
+        // continues until it is done.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     tiptoe_dev::clean_up_on_signals()
@@ -33,7 +33,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     print(&printed)
 }
 
-/// Runs the bench in several processes. A signal that ends this one ends them, too.
+/// Runs the bench in several processes. If a signal ends this process, they end too.
 fn runs(args: &BenchArgs) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("tiptoe-dev cannot run: {error}"));
     let program = std::env::current_exe().map_err(failed)?;

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside the same calls with accounting off
-//! (`ideal`), the same accounting under one mutex (`global_mutex`), and the kernel's own.
+//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers. It is compared with the same calls
+//! without accounting (`ideal`), with the same accounting under one mutex (`global_mutex`), and with the kernel's own.
 //!
 //! `thread` and `enable` have the options and the output of `perf bench breakpoint`.
 

@@ -1,18 +1,18 @@
 //! `tiptoe-dev bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
 //! whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
-//! Each round builds the project three times: without a tracer (`off`), with waits watched (`contended`), and the
-//! naive way, with every acquisition watched (`every`). The order changes in each round, so that a change of the
-//! machine's speed affects all cases alike. The page cache is dropped before each build. Rounds continue until the
-//! 95% interval of `contended` is at most half a point to both sides, or up to their limit.
+//! Each round builds the project three times: without a tracer (`off`), with waits watched (`contended`), and the naive
+//! way, with every acquisition watched (`every`). The order changes in each round, so that a change of the machine's
+//! speed affects all cases alike. The page cache is dropped before each build. Rounds end when the 95% interval of
+//! `contended` is at most half a point to both sides, or when their number reaches the limit.
 //!
 //! The processes of a build rarely wait for an mmap_lock, because most have one thread. So `faults` compares the same
 //! cases on a load that contends: threads of one process that map memory, touch it and unmap it.
 //!
 //! Another program may make one build 10 % longer. So the reported value is the trimmed mean of the rounds'
 //! differences, without a fifth at each end, and its interval is Yuen's (Biometrika 61, 1974): Student's t over the
-//! winsorized variance. Quiet rounds give the same value, and a disturbed one does not widen the interval. The plain
-//! mean is printed, too.
+//! winsorized variance. For quiet rounds this is close to the plain mean, and a disturbed round does not widen the
+//! interval. The plain mean is printed, too.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -38,7 +38,7 @@ use faults::FaultLoad;
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
 /// The half width of the interval, in points, at which rounds stop.
 const NARROW: f64 = 0.5;
-/// The fewest rounds, because an interval of fewer means nothing.
+/// The fewest rounds, because the interval of fewer rounds means nothing.
 const FEWEST: usize = 8;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
@@ -75,7 +75,7 @@ impl BuildRounds {
     }
 }
 
-/// Returns the order of cases in a round. All six orders take turns.
+/// Returns the order of the cases in a round. All six orders take turns.
 fn turns(round: usize) -> [usize; CASES.len()] {
     const ORDERS: [[usize; CASES.len()]; 6] = [
         [0, 1, 2],
@@ -88,7 +88,7 @@ fn turns(round: usize) -> [usize; CASES.len()] {
     ORDERS[round % ORDERS.len()]
 }
 
-/// Measures a build, if there is a source, and a load that contends.
+/// Measures a build, if there is a source, and a load that contends for mmap_lock.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "build".into(),
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     match source() {
         Ok(source) => {
-            build(&source)?; // The first build may have more to do.
+            build(&source)?; // Not measured: the first build may have more to do.
             let found = rounds(options, || build(&source))?;
             let what = format!("builds in {}", source.display());
             add(&mut table, "build", &found);
@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Measures all cases in rounds, until the interval is narrow enough.
+/// Measures all cases in rounds, until the interval is narrow enough or the limit of rounds is reached.
 fn rounds(
     options: &Options,
     mut work: impl FnMut() -> Result<BuildCost, Error>,
@@ -161,7 +161,7 @@ struct BuildCost {
     cpu: f64,
 }
 
-/// Cleans and builds, with one job per CPU.
+/// Builds the source from scratch, with one job per CPU.
 fn build(source: &Path) -> Result<BuildCost, Error> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let make = |arguments: &[&str]| {
@@ -296,13 +296,13 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // Of so few values none is dropped, so this is Student's own interval.
+        // With so few values none is dropped, so this is Student's own interval.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
             "{half}"
         );
-        // One is dropped at each end; the variance is that of 2, 2, 3, 4, 4.
+        // One value is dropped at each end. The variance is that of 2, 2, 3, 4, 4.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0, 99.0]);
         assert!(
             (mean - 3.0).abs() < 1e-9 && (half - 3.513).abs() < 1e-3,
@@ -313,8 +313,8 @@ mod tests {
         assert!(trimmed_and_half_width(&[]).1.is_infinite());
     }
 
-    /// Compares builds whose times scatter, half of them watched. About 950 of 1,000 intervals must contain the true
-    /// value, even if every tenth build is disturbed.
+    /// Compares builds whose times scatter; half of the builds are watched. About 950 of 1,000 intervals must contain
+    /// the true value, even if every tenth build is disturbed.
     #[test]
     fn intervals_contain_the_true_value_as_often_as_promised() {
         let mut seed = 1_u64;

@@ -29,13 +29,13 @@ use counting::{Case, Counting};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// As in the published test: six cgroups and their parent.
+/// The published test of perf's cgroup switches has six cgroups and their parent.
 const CHILDREN: usize = 6;
 /// The numbers of cgroups in the rings.
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The hops for each requested ms, which take about 10 ms.
+/// The number of hops for each requested ms. They take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor for rings, because each task must run often, so that its earlier state does not matter.
+/// The factor for rings, in which each task must run often, so that its state from before does not matter.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> Case {
@@ -50,7 +50,7 @@ const fn tiptoe(events: usize) -> Case {
 }
 
 const SWITCH: [Case; 16] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, true),
     perf(1, false),
@@ -68,30 +68,30 @@ const SWITCH: [Case; 16] = [
     tiptoe(20),
 ];
 const WITHIN: [Case; 5] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, true),
     tiptoe(0),
     Case::PerCpu,
 ];
-const RING: [Case; 4] = [Case::Nobody, perf(2, false), tiptoe(0), Case::PerCpu];
+const RING: [Case; 4] = [Case::Off, perf(2, false), tiptoe(0), Case::PerCpu];
 const LIVES: [Case; 5] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, false),
     tiptoe(0),
     Case::PerCpu,
 ];
-/// Processes and threads: the letter in questions, and the rows' sites.
+/// Processes and threads: the letter by which the program is asked, and the sites in rows.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),
 ];
-/// The lives for each requested ms.
+/// The number of created tasks for each requested ms.
 const LIVES_PER_MS: u32 = 50;
 /// The last two cases read events at switches, as perf does.
 const RESPONSE: [Case; 7] = [
-    Case::Nobody,
+    Case::Off,
     Case::System,
     perf(2, true),
     tiptoe(0),
@@ -115,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         folder,
         options,
     };
-    // `switch` is between two children, `within` is inside one.
+    // The tasks of `switch` are in two children, those of `within` in one.
     let found = bench.ring("switch", &SWITCH, 2, CHILDREN, &mut table)?;
     compare(&mut table, "switch", "switch", &found);
     let found = bench.ring("within", &WITHIN, 2, 1, &mut table)?;
@@ -140,7 +140,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures ns per hop of `tasks` tasks in `cgroups` cgroups, the cases in turns.
+    /// Measures all cases in turns: the ns per hop of `tasks` tasks in `cgroups` cgroups.
     fn ring(
         &mut self,
         site: &str,
@@ -246,7 +246,8 @@ impl Bench<'_> {
     }
 }
 
-/// Adds a row with each case's time, and a note on how much it exceeds the one without counting in the same round.
+/// Adds a row with each case's time, and a note on how much that time exceeds the time without counting in the same
+/// round.
 fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<Case>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();

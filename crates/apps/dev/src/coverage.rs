@@ -20,9 +20,9 @@ use crate::workshop::failed;
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// What to write to its stdin first.
+    /// What must be written to the program's stdin first.
     question: &'static str,
-    /// The cases: name, and the binary as in a spec.
+    /// The cases: the name, and the binary as a spec names it.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// What a program prints when it is ready: redis by itself, the others on request.
+/// What a program prints when it is ready. Redis prints it by itself, and the others are asked to.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -89,10 +89,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 Via::Agent,
                 options.agent,
             );
-            session.map(|session| add(&mut table, case, &session))?;
+            add(&mut table, case, &session?)?;
         }
         table.notes.extend(crowded(holder, child.id()));
-        // Others end when their stdin closes, but redis does not read its stdin.
+        // Redis must be killed, because it does not read its stdin. The others end when their stdin is closed.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -130,8 +130,8 @@ impl Holder {
 /// The least distance of forward jumps whose last byte must be a trap.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins so close after its program that a jump of [`FORWARD`] bytes
-/// has no room. The kernel chooses the heap's place at random, within 1 GB.
+/// Returns a note if the heap begins so soon after the program that a jump of [`FORWARD`] bytes has no room. The kernel
+/// chooses the heap's place at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));
@@ -149,7 +149,7 @@ fn crowded(holder: &Holder, pid: u32) -> Option<String> {
 }
 
 /// Adds one row per binary, and one note per reason.
-fn add(table: &mut Table, case: &str, session: &Session) {
+fn add(table: &mut Table, case: &str, session: &Session) -> Result<(), Error> {
     let by_trap = session
         .events
         .iter()
@@ -157,10 +157,13 @@ fn add(table: &mut Table, case: &str, session: &Session) {
     let traps = by_trap.count();
     let jumps = session.events.len() - traps;
     let all = session.events.len() + session.refusals.len();
+    if all == 0 {
+        return Err(Error::Answer(format!("no function of {case} was found")));
+    }
     table.rows.push(TableRow {
         case: case.to_owned(),
         sites: Some(all),
-        value: 100.0 * jumps as f64 / all.max(1) as f64,
+        value: 100.0 * jumps as f64 / all as f64,
         unit: "%".into(),
         ..TableRow::default()
     });
@@ -172,4 +175,5 @@ fn add(table: &mut Table, case: &str, session: &Session) {
     table
         .notes
         .extend(reasons.map(|(reason, count)| format!("{case}: {count} of {all}: {reason}")));
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Runs the driver on a thread of its own, beside the measurement.
+//! Runs the driver on a thread of its own, so that the calling thread can measure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,13 +27,13 @@ pub(crate) struct TraceRequest<'a> {
     pub calls: Calls,
 }
 
-/// What is traced of each call.
+/// What the driver traces of each call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// Only its entry is counted.
+    /// Only the call's entry is counted.
     #[default]
     Entries,
-    /// Its return is counted, too.
+    /// The call's return is counted, too.
     Returns,
     /// Entry and return are counted, and the time between them.
     Times,
@@ -89,7 +89,7 @@ impl Tracing {
             record: traced.calls == Calls::Records,
             ..plain
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
@@ -107,7 +107,7 @@ impl Tracing {
             hold: hold.map(str::to_owned),
             ..request(pid, Vec::new(), via, agent)
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
@@ -117,7 +117,7 @@ impl Tracing {
             scopes: Some(Vec::new()),
             ..request(pid, Vec::new(), Via::Agent, agent)
         };
-        let stop = Arc::clone(&request.stop);
+        let stop = Arc::clone(&request.options.stop);
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
@@ -138,7 +138,7 @@ impl Tracing {
     /// Starts to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
         let request = WatchRequest {
-            // No agent is needed, because benches may watch from outside.
+            // There is no agent, because the kernel watches from outside the process.
             agent: &[],
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
@@ -188,7 +188,7 @@ impl Tracing {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the trace, after which the program is as before.
+    /// Ends the trace. The program is then as it was before.
     pub(crate) fn finish(mut self) -> Result<Session, Error> {
         self.end().map(|outcome| outcome.session)
     }
@@ -223,7 +223,8 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // An error, if any, is already being returned. The driver must have detached before that.
+        // An error is ignored, because the bench is already returning one. The driver must have detached when this
+        // returns.
         let _ = self.end();
     }
 }
@@ -246,8 +247,12 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
+    // A set `stop` would break the attach off.
     let request = Request {
-        stop: Arc::new(AtomicBool::new(true)),
+        options: RunOptions {
+            duration: Some(Duration::ZERO),
+            ..RunOptions::default()
+        },
         ..request(pid, vec![spec.to_owned()], via, agent)
     };
     Ok(tiptoe_collector::run(request, &mut Silent)?.session)
@@ -268,13 +273,8 @@ fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Requ
         hold: None,
         slower_ns: None,
         under: None,
-        duration: None,
-        delay: None,
-        interval: None,
         budget: Budget::Off,
         force: false,
-        stop: Arc::default(),
-        hand_on: Arc::default(),
-        ready: Default::default(),
+        options: RunOptions::default(),
     }
 }

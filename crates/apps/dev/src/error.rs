@@ -38,10 +38,10 @@ pub enum Error {
     /// The benched program's answer does not have the expected form.
     #[error("the benched program answered `{0}`")]
     Answer(String),
-    /// Some function got no probe, although tracing started.
+    /// A function has no probe, although tracing started.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Some function still has its probe, although tracing ended.
+    /// A function still has its probe, although tracing ended.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
     /// Another tool is not installed.

@@ -12,7 +12,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Makes a failure without a hint. `what` is one line.
+    /// Returns a failure without a hint. `what` is one line.
     pub fn new(what: impl Into<String>) -> Failure {
         let (what, hint) = (what.into(), None);
         Failure { what, hint }
@@ -24,8 +24,7 @@ impl Failure {
         Failure { hint, ..self }
     }
 
-    /// Prints the failure, escaped, because it may quote a file. Returns the exit status, as for
-    /// bad options.
+    /// Prints the failure, escaped, because it may quote a file. Returns the exit status, which is that of bad options.
     pub fn report(&self) -> ExitCode {
         eprintln!("error: {}", Printable(&self.what));
         if let Some(hint) = &self.hint {

@@ -36,7 +36,7 @@ int main(void) {
     return 0;
 }
 ";
-/// The longest debug file whose check sum tiptoe computes.
+/// The size of the largest debug file whose check sum tiptoe computes.
 const DEBUG_FILE: u64 = 1 << 30;
 const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("probe", &["probe", "count"]),
@@ -90,8 +90,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeroes at
-/// its end make its check sum wrong, so tiptoe reads all of it before it refuses it.
+/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeroes at its
+/// end make its check sum wrong. So tiptoe reads the whole debug file before it refuses it.
 fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     let writing = || failed("writing a debug file");
     let (program, debug) = ("program", "program.debug");
@@ -108,7 +108,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     objcopy(&["--remove-section=.note.gnu.build-id"], program, debug)?;
     let link = format!("--add-gnu-debuglink={debug}");
     objcopy(&["--strip-all", &link], program, "stripped")?;
-    // A running program keeps its old file.
+    // A rename replaces the file, because the file of a running program cannot be written.
     std::fs::rename(folder.join("stripped"), folder.join(program)).map_err(writing())?;
     let path = folder.join(debug);
     let file = File::options().write(true).open(&path);
@@ -191,7 +191,7 @@ impl Tiptoe {
 
 impl Drop for Tiptoe {
     fn drop(&mut self) {
-        // It fails only if it has ended.
+        // Fails only if tiptoe has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,6 @@
-//! Measures for `tiptoe-dev bench`: the cost of a hit beside its peers, the share of functions that can be patched, the
-//! time to attach, the rate of lookups, the cost of accounting for debug registers, the cost of a watched variable.
+//! Measures for `tiptoe-dev bench`: the cost of a hit compared with other tools, the share of functions that can be
+//! patched, the time to attach, the rate of lookups, the cost of accounting for debug registers, and the cost of a
+//! watched variable.
 //!
 //! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
 //! quartiles, never a single run. Benches of hits generate and compile (`cc`) a program, and count that program's own
@@ -46,7 +47,7 @@ pub use temporary::{clean_up_on_signals, stay_if_ending};
 pub struct Bench {
     /// The NAME of `tiptoe-dev bench NAME`.
     pub name: &'static str,
-    /// One line on what the bench measures.
+    /// What the bench measures, in one line.
     pub about: &'static str,
     run: fn(&Options) -> Result<Table, Error>,
 }

@@ -4,16 +4,16 @@
 //! the holds of one mutex, too (`hold`), with the agent in the default budget (`budget`), and with BPF programs at
 //! the kernel's futex tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
-//! An uncontended pair runs the same bytes in all cases. The additional cost of a wait and a wake is measured with a
-//! wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do little else: four
-//! threads with sections of 150 ns, and two that sleep in turns, by semaphores, a condition and a mutex. `floor` is the
-//! least that hooks of waits and wakes must take: jumps, calls, saved registers, and for a wait one reading of the
-//! clock.
+//! An uncontended pair of lock and unlock executes the same bytes in all cases. The additional cost of a wait and a
+//! wake is measured with a wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do
+//! little but wait: four threads with sections of 150 ns, and two threads that sleep in turns, by semaphores, a
+//! condition and a mutex. `floor` is the least that hooks of waits and wakes can take: jumps, calls, saved registers,
+//! and for a wait one reading of the clock.
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]).
 //!
-//! Other tools are measured for comparison ([`preloads`]). Their libraries replace the lock functions, so each
-//! uncontended pair pays.
+//! Other tools are measured for comparison ([`preloads`]). Their libraries replace the lock functions, so they slow
+//! each uncontended pair too.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ const PROGRAM: &str = include_str!("lock/program.c");
 /// The longest time for the agent to patch all sites, or to restore them.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time for tiptoe to finish after an attach or a detach is seen.
+/// The time that tiptoe is given to finish, after an attach or a detach is seen.
 const SETTLE: Duration = Duration::from_millis(30);
 /// The number of BPF programs: at the beginning of a wait, at its end, and at the end of a thread.
 const PROGRAMS: usize = 3;
@@ -65,8 +65,8 @@ const CASES: [(&str, Option<Via>); 5] = [
 /// The case that also times how long `mutex` is held.
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is for questions that do little but wait,
-/// after a warm-up, because the rates must be known first.
+/// The case that times only as many waits as a budget of 1 % allows. It is measured only for questions that do little
+/// but wait, and after a warm-up, because the agent must know the rates first.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",
@@ -77,9 +77,9 @@ const WAITING: [&str; 6] = [
     "pingpong_mutex",
 ];
 const WARM: &str = "wait 300";
-/// The sites with a floor, and the questions for it.
+/// The sites with a floor, and the question that measures the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The sites for other tools. Their hooks are in the lock functions, not where threads wait.
+/// The sites for other tools, whose hooks are in the lock functions, not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -178,7 +178,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, Error> {
-    // The work of several threads takes longer to settle.
+    // The work of several threads takes longer to become steady.
     let together = question.starts_with("convoy") || question.starts_with("ping");
     let ms = if together {
         10 * options.ms
@@ -243,11 +243,11 @@ fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     Ok(tracing)
 }
 
-fn wait(program: &mut Program, armed: bool) -> Result<(), Error> {
+fn wait(program: &mut Program, is_armed: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
-    while (program.ask("armed")? != 0.0) != armed {
+    while (program.ask("armed")? != 0.0) != is_armed {
         if Instant::now() > until {
-            return Err(match armed {
+            return Err(match is_armed {
                 true => Error::Unprobed("libc"),
                 false => Error::StillProbed("libc"),
             });

@@ -1,5 +1,5 @@
-//! The `tiptoe-dev` command, for those who change tiptoe: what its parts cost on this machine, and
-//! how accurate a set of counters would be. No package contains it.
+//! The `tiptoe-dev` command, for developers of tiptoe. It measures what tiptoe's parts cost on this machine, and
+//! simulates how accurate a set of counters would be. No package contains it.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -5,16 +5,16 @@ pub struct Options {
     pub agent: &'static [u8],
     /// How often every case is measured.
     pub rounds: usize,
-    /// The most rounds of a bench whose cases take seconds.
+    /// The limit of rounds for a bench whose cases take seconds.
     pub pairs: usize,
     /// The time of each single measurement.
     pub ms: u32,
-    /// The numbers of threads to measure, the most last.
+    /// The numbers of threads to measure, the largest last.
     pub threads: Vec<u32>,
 }
 
 impl Options {
-    /// Returns the default amount, with this agent.
+    /// Returns the default options, with this agent.
     pub fn new(agent: &'static [u8]) -> Options {
         let cpus = crate::together::cpus();
         Options {
@@ -26,7 +26,7 @@ impl Options {
         }
     }
 
-    /// Returns the most threads.
+    /// Returns the largest number of threads.
     pub fn most_threads(&self) -> u32 {
         self.threads.last().copied().unwrap_or(1)
     }

@@ -1,5 +1,5 @@
-//! Reports how far a bench had the machine to itself: other tracers, because a measurement beside one measures both;
-//! other programs; CPU time that the hypervisor took; and tasks that waited for a CPU.
+//! Reports what else the machine did during a bench: other tracers, because a bench beside another tracer measures
+//! both; other programs; CPU time that the hypervisor took; and tasks that waited for a CPU.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may still list our closed BPF programs.
+/// How long the kernel may list our BPF programs after they were closed.
 const FORGETS: Duration = Duration::from_millis(500);
 /// The percentages of CPU time of other programs, and of the hypervisor, that make a result doubtful.
 const MOST_OTHERS: f64 = 2.0;
@@ -38,13 +38,13 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// Times since the boot of the machine, over all CPUs; and of this process and its ended children.
+/// CPU times since the boot of the machine, over all CPUs, and of this process with its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
     busy: Duration,
     stolen: Duration,
-    /// How long some task was ready but had no CPU, by the wall clock.
+    /// The wall time in which at least one task was ready but had no CPU.
     queued: Option<Duration>,
     own: Duration,
 }
@@ -104,7 +104,8 @@ struct MachineUse {
     /// The share of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
-    /// The part of the time in which some task, also of the bench, waited for a CPU. Not every kernel reports it.
+    /// The share of time in which at least one task, possibly of the bench, waited for a CPU. `None` if the kernel does
+    /// not report it.
     queued: Option<f64>,
 }
 
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bench_that_ran_alone_has_one_note_more() {
+    fn a_bench_on_a_quiet_machine_has_one_note_more() {
         let table = watched(|| Ok::<_, ()>(Table::default())).expect("nothing fails");
         assert!(table.notes[0].contains("other programs used "), "{table}");
     }

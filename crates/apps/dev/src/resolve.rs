@@ -1,7 +1,7 @@
 //! `tiptoe-dev bench resolve`: the rate at which threads can look up the probe of an address.
 //!
-//! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
-//! reader-writer lock, the usual way elsewhere. Rates are the lookups of all threads per second of wall time
+//! Addresses are random over all mappings, and each has a probe. `rwlock` looks up in the same page table under its
+//! reader-writer lock, as other tracers do. Rates are the lookups of all threads per second of wall time
 //! ([`crate::together`]). Cases alternate within each round.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ mod find_object;
 mod world;
 
 use find_object::FindObject;
-use world::{Case, Measured, World};
+use world::{Case, LookupCounts, World};
 
 const MAPPINGS: [usize; 3] = [100, 10_000, 100_000];
 const CHANGES_PER_S: [u32; 2] = [0, 1_000];
@@ -47,7 +47,7 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
         .collect();
     let world = World::new(&words, mappings)?;
     let all = questions(&options.threads);
-    let mut measured: BTreeMap<ResolveCase, Vec<Measured>> = BTreeMap::new();
+    let mut measured: BTreeMap<ResolveCase, Vec<LookupCounts>> = BTreeMap::new();
     for round in 0..options.rounds {
         for turn in 0..all.len() {
             let question = all[(turn + round) % all.len()];
@@ -64,7 +64,7 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
         let rates: Vec<f64> = found.iter().map(|found| found.per_s / 1e6).collect();
         add(table, question, mappings, &rates);
     }
-    ways(table, mappings, &measured);
+    note_slow_lookups(table, mappings, &measured);
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn add(table: &mut Table, question: &ResolveCase, mappings: usize, rates: &[f64]
     });
 }
 
-/// Adds the note, and returns the row's numbers.
+/// Returns a row with the rate, and adds a note with the rate of each thread.
 fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow {
     let (value, spread) = median_and_spread(rates);
     let each = value / f64::from(threads);
@@ -117,15 +117,19 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
     }
 }
 
-/// Adds a note: how many lookups could not be speculative while mappings changed.
-fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<ResolveCase, Vec<Measured>>) {
+/// Adds a note on the lookups that were not speculative, because mappings changed during them.
+fn note_slow_lookups(
+    table: &mut Table,
+    mappings: usize,
+    measured: &BTreeMap<ResolveCase, Vec<LookupCounts>>,
+) {
     let changed = measured
         .iter()
         .filter(|(question, _)| question.case == Case::Speculative && question.changes_per_s > 0);
     let sum = changed
         .flat_map(|(_, found)| found.iter().copied())
-        .fold(Measured::default(), Measured::plus);
-    let Measured {
+        .fold(LookupCounts::default(), LookupCounts::plus);
+    let LookupCounts {
         speculative,
         locked,
         unsure,

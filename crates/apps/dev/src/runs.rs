@@ -1,14 +1,14 @@
-//! The same bench in several processes.
+//! Runs the same bench in several processes.
 //!
-//! The addresses of a process's memory and the calibration at its start change a result. They differ only between
-//! processes, so rounds within one process do not show their effect. So the median of several processes is reported,
+//! The addresses of a process's memory and the calibration at its start affect a result. Both are the same for all
+//! rounds within one process, so only several processes show their effect. The median of the processes is reported,
 //! with half their range.
 
 use crate::table::{Table, TableRow, median_and_spread};
 
 impl Table {
-    /// Returns the table of a bench that ran several times. Notes that differ are of one run, and are left out, as are
-    /// the lines in another tool's form.
+    /// Returns the table of a bench that ran several times. Only notes that all runs have are kept, and no lines in
+    /// another tool's form.
     pub fn of_runs(runs: &[Table]) -> Table {
         let Some(first) = runs.first() else {
             return Table::default();
@@ -69,8 +69,8 @@ impl TableRow {
 mod tests {
     use super::*;
 
-    /// Regression: the spread was that of rounds within one process, and six of ten rows of a second run were outside
-    /// of it.
+    /// Regression: the spread was that of rounds within one process, and six of ten values of a second process were
+    /// outside of it.
     #[test]
     fn runs_spread_as_far_as_their_medians() {
         let run = |value: f64, busy: &str| Table {

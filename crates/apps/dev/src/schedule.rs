@@ -17,9 +17,11 @@ const CGROUPS: u32 = 1000;
 const PARENTS: u32 = 10;
 /// The events of each cgroup, and of the system.
 const EVENTS: u32 = 20;
-/// The slots: enough for all events that are wanted at a time (a leaf's, its parent's and the system's), and too few.
+/// The numbers of slots: enough for all events at a time (those of a leaf, of its parent and of the system), and too
+/// few.
 const SLOTS: [u32; 2] = [60, 4];
-/// The times of an operation on the PMU, of which the second is usual. Results have half their range.
+/// The times of an operation on the PMU. The second one is usual. The spread of a result is half the range of the
+/// results for these times.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
@@ -35,7 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = group_requests(parents.iter().chain(&leaves));
-    // With the default of 8 ms, 400 switches of each CPU.
+    // By default, with 8 ms, each CPU makes 400 switches.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut table_rows = Vec::new();
     for slots in SLOTS {
@@ -97,7 +99,7 @@ fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupReque
 #[derive(Default)]
 struct PolicyResults {
     all: Outcome,
-    /// Millions of simulated switches per second, by CPU.
+    /// For each CPU, the millions of switches that were simulated per second.
     switches_per_s: Vec<f64>,
 }
 
@@ -112,8 +114,8 @@ impl PolicyResults {
         self.all += &outcome;
     }
 
-    /// Returns the PMU operations per switch, and the percentages of time in which the system's events are out
-    /// because of switches, and in which they have no slot.
+    /// Returns the PMU operations per switch, and two percentages of time: that in which the system's events are
+    /// removed because of switches, and that in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);

@@ -17,9 +17,9 @@ const PROGRAM: &str = include_str!("scope/program.c");
 /// The longest time for an attach, or for a detach.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The sites: the row's name, and the question.
+/// The sites: the row's name, and the question to the program.
 const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
-/// The rows for comparison: the name, and the question.
+/// The rows for comparison: the name, and the question to the program.
 const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
 
 #[derive(Clone, Default)]
@@ -77,10 +77,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Waits until the program's scopes are traced, or until they no longer are.
-fn wait(program: &mut Program, traced: bool) -> Result<(), Error> {
+/// Waits until the program's scopes are traced, or if not `is_traced` until they no longer are.
+fn wait(program: &mut Program, is_traced: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
-    while (program.ask("traced")? > 0.0) != traced {
+    while (program.ask("traced")? > 0.0) != is_traced {
         if Instant::now() > until {
             return Err(Error::Unwatched);
         }

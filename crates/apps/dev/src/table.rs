@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 pub struct Table {
     /// The name of the bench.
     pub bench: Cow<'static, str>,
-    /// Lines in the form of another tool. The rows have the same numbers.
+    /// The numbers of the rows, in the form of another tool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// One sentence each, on skipped cases for example.
+    /// Notes of one sentence each, such as on skipped cases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// One number and its case.
+/// A number, and what was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableRow {
-    /// The case: `off`, `count`, a binary.
+    /// The case, such as `off` or `count`, or a binary.
     pub case: String,
     /// The first instruction of the probed function.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,14 +59,14 @@ pub struct TableRow {
     pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles; of few values, such as the results of several runs, half the range.
+    /// Half the distance between the quartiles. For few values, such as the results of several runs, half the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
     pub unit: Cow<'static, str>,
 }
 
-/// The columns. A column without a value in any row is omitted.
+/// The headings of the columns. A column without a value in any row is left out.
 const HEADS: [&str; 12] = [
     "case",
     "site",
@@ -153,8 +153,7 @@ impl Table {
     }
 }
 
-/// Returns a time with at most four digits before the point, in a unit that allows it, and the spread in the same
-/// unit.
+/// Returns a time and its spread, in a unit that is large enough for at most four digits before the point.
 fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
     const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
     let (first, rest) = unit
@@ -264,8 +263,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns the interval that contains the median 19 times out of 20. It is by rank, because the distribution is
-/// unknown.
+/// Returns the interval that contains the median 19 times out of 20. The ends are two of the values, chosen by rank,
+/// because the distribution is unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

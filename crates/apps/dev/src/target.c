@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "apart.h"
+#include "pinned.h"
 #include "still.h"
 
 struct site {
@@ -67,15 +67,15 @@ struct work {
 };
 static pthread_barrier_t begin;
 
-// Runs rounds in growing batches until the thread has used `limit` seconds: of CPU time if it is alone, otherwise by
-// the wall clock, because all threads must end at once.
+// Runs rounds in growing batches until `limit` seconds are over. They are seconds of CPU time if the thread is alone,
+// and of the wall clock otherwise, because all threads must end at once.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     clockid_t clock = work->is_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
     long batch = 1;
     work->site->run[work->deep](1);
     if (!work->is_alone) {
-        stay_apart(work->thread);
+        pin_to_cpu(work->thread);
         pthread_barrier_wait(&begin);
     }
     double used = seconds(CLOCK_THREAD_CPUTIME_ID), from, spent;
@@ -140,7 +140,7 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// Does nothing, because a program continues after an int3 by itself.
+// Does nothing: after the handler of an int3, the program continues at the next instruction.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

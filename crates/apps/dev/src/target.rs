@@ -24,8 +24,8 @@ pub(crate) struct Target {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Measured {
-    /// The CPU time of one call, as the mean over the site's places.
+pub(crate) struct CallTimes {
+    /// The CPU time of one call, the mean over the site's places.
     pub ns_per_call: f64,
     /// The number of calls in the mean.
     pub calls: u64,
@@ -33,10 +33,10 @@ pub(crate) struct Measured {
     pub per_s: f64,
 }
 
-impl Measured {
-    fn parse(answer: &str) -> Option<Measured> {
+impl CallTimes {
+    fn parse(answer: &str) -> Option<CallTimes> {
         let mut words = answer.split(' ');
-        Some(Measured {
+        Some(CallTimes {
             ns_per_call: finite(words.next()?).ok()?,
             calls: words.next()?.parse().ok()?,
             per_s: finite(words.next()?).ok()?,
@@ -58,7 +58,7 @@ impl Target {
         Target::start_under(&[], sites)
     }
 
-    /// Starts the program as the last argument of another command, in the program's folder.
+    /// Starts the program by another command, whose last argument is the program, in the program's folder.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
         let program = compile(folder.path(), sites)?;
@@ -83,7 +83,7 @@ impl Target {
             answers: BufReader::new(stdout),
             folder,
         };
-        // The first answer comes from main, so the libraries are loaded.
+        // The first answer is from main, so all libraries are loaded by then.
         if let Some(&site) = sites.first() {
             target.probed(site)?;
         }
@@ -99,7 +99,7 @@ impl Target {
     }
 
     /// Returns the CPU time per call, and the rate of calls.
-    pub(crate) fn measure(&mut self, question: Question) -> Result<Measured, Error> {
+    pub(crate) fn measure(&mut self, question: Question) -> Result<CallTimes, Error> {
         let Question {
             site,
             depth,
@@ -107,7 +107,7 @@ impl Target {
             ms,
         } = question;
         let ms = (ms / site.places as u32).max(1);
-        let mut whole = Measured {
+        let mut whole = CallTimes {
             ns_per_call: 0.0,
             calls: 0,
             per_s: 0.0,
@@ -115,7 +115,7 @@ impl Target {
         let mut s_per_call = 0.0;
         for name in site.names() {
             let answer = self.ask(&format!("measure {name} {depth} {threads} {ms}"))?;
-            let parsed = Measured::parse(&answer).ok_or(Error::Answer(answer))?;
+            let parsed = CallTimes::parse(&answer).ok_or(Error::Answer(answer))?;
             whole.ns_per_call += parsed.ns_per_call / site.places as f64;
             whole.calls += parsed.calls;
             s_per_call += 1.0 / (parsed.per_s * site.places as f64);
@@ -132,8 +132,8 @@ impl Target {
             .sum()
     }
 
-    /// Returns the longest time, within `ms`, that a busy thread did not run. `others` threads wait
-    /// beside it.
+    /// Returns the longest time, within `ms`, that a busy thread did not run, while `others` threads of the program
+    /// wait.
     pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
         self.number(&format!("gap {ms} {others}"))
     }
@@ -161,7 +161,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The program ends when its questions end, and a tracer around it then removes its own state.
+        // The program ends when its stdin is closed, so that a tracer around it can remove its own state.
         self.questions = None;
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {

@@ -1,8 +1,8 @@
 //! Runs the same work in several threads at once, and measures it by the wall clock.
 //!
 //! Each thread stays on one CPU, and a barrier starts all of them. Their rate is the work of all threads in the time
-//! from the first thread's start to the last one's end. CPU time would be too favourable: it excludes waits, and
-//! threads that share a CPU would count as if each had its own.
+//! from the first thread's start to the last thread's end. Rates by CPU time would be too high, because CPU time
+//! excludes waits, and threads that share a CPU would count as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,7 +27,7 @@ pub(crate) fn allowed() -> Vec<usize> {
 pub(crate) fn stay_on(cpu: usize) {
     let mut there = CpuSet::new();
     there.set(cpu);
-    // If this fails, two threads may share a CPU, and rates are lower.
+    // The result is ignored: if this fails, two threads may share a CPU, and rates are lower.
     let _ = sched_setaffinity(None, &there);
 }
 
@@ -96,7 +96,8 @@ impl Work {
         self.lived.as_nanos() as f64
     }
 
-    /// Returns the share of time in which threads slept. Time in which another program had their CPU is no sleep.
+    /// Returns the share of time in which threads slept. The time in which a thread was ready but another program had
+    /// its CPU is no sleep.
     pub(crate) fn asleep(&self) -> f64 {
         let awake = self.cpu + self.queued;
         self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)
@@ -109,14 +110,14 @@ pub(crate) struct Gate {
     is_over: OwnLines<AtomicBool>,
 }
 
-/// A value in cache lines of its own. Otherwise its neighbours would slow down some cases and not others.
+/// A value in cache lines of its own. Otherwise stores to data beside it would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);
 
 impl Gate {
     /// Waits for all threads, then repeats `batch` until the measurement is over. `batch` returns the number of its
-    /// operations. Each thread must call this once.
+    /// operations. Each thread must call this exactly once, because the barrier waits for all threads.
     pub(crate) fn repeat(&self, mut batch: impl FnMut() -> u64) -> ThreadShare {
         self.start.wait();
         let (cpu, queued, start) = (cpu_time(), queued(), Instant::now());
@@ -134,11 +135,12 @@ impl Gate {
     }
 }
 
-/// Runs `each` in this many pinned threads, with the thread's number. `meanwhile` runs in the calling thread from
-/// their start on; its return ends the measurement. Returns the work, and what each thread returned besides.
+/// Runs `each` in this many pinned threads, with the thread's number, and `during` in the calling thread. The
+/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and the second
+/// value that each thread returned.
 pub(crate) fn together<A: Send>(
     threads: u32,
-    meanwhile: impl FnOnce(),
+    during: impl FnOnce(),
     each: impl Fn(u32, &Gate) -> (ThreadShare, A) + Sync,
 ) -> (Work, Vec<A>) {
     let gate = Gate {
@@ -155,7 +157,7 @@ pub(crate) fn together<A: Send>(
         };
         let started: Vec<_> = (0..threads).map(run).collect();
         gate.start.wait();
-        meanwhile();
+        during();
         gate.is_over.0.store(true, Relaxed); // Relaxed: only ends the loops
         let joined = started.into_iter().map(|thread| thread.join());
         joined.flatten().collect::<Vec<_>>()

@@ -1,6 +1,7 @@
 //! The case `uftrace`: how much uftrace's recorder adds to a call of a function that was compiled for it.
 //!
-//! It records entry and return with their times to files, and cannot attach. A note says if it is not installed.
+//! uftrace records entry and return with their times to files. It cannot attach, so it starts the program. A note says
+//! if it is not installed.
 
 use std::process::{Command, Stdio};
 
@@ -10,10 +11,10 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// A smaller buffer would lose what cannot be written in time, and so look cheap.
+/// uftrace drops records that it cannot write in time, so it would look cheaper with a smaller buffer.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
-/// Adds the rows, or a note. `plain` has the same functions, compiled for no tracer.
+/// Adds the rows, or a note. The site `plain` has the same functions, not compiled for a tracer.
 pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> Result<(), Error> {
     if !installed() {
         table

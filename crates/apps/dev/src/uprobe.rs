@@ -27,7 +27,7 @@ use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Table, TableRow, median_and_spread};
-use crate::target::{Measured, Question, Target};
+use crate::target::{CallTimes, Question, Target};
 use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
@@ -47,8 +47,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round needs a new process, because an agent keeps what it has learned of calls, and gets slower by
-        // that.
+        // Each round needs a new process, because an agent keeps what it has learned about call sites, and gets slower
+        // by that.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                     measured.push((case, times.each));
                     kept.extend(times.kept);
                 }
-                // This user may not open perf events, or this kernel has none.
+                // This user may not open perf events, or the kernel does not have them.
                 Err(error) if case.is_kernels() => {
                     refused.insert(case, error.to_string());
                 }
@@ -115,8 +115,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns depths 0 and 5 for every kind, more functions for `push`, and more threads for `push`, for a trap of ours,
-/// and for one of the kernel's.
+/// Returns the loads: depths 0 and 5 for every kind, many functions for `push`, and several threads for `push`, for a
+/// trap of ours and for a trap of the kernel.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -141,7 +141,7 @@ fn questions(cpus: u32) -> Vec<CallLoad> {
     depths.chain(threads).chain(many).collect()
 }
 
-fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<Measured, Error> {
+fn ask(target: &mut Target, load: &CallLoad, options: &Options) -> Result<CallTimes, Error> {
     let CallLoad {
         site,
         depth,
@@ -159,22 +159,22 @@ fn untraced(
     target: &mut Target,
     loads: &[CallLoad],
     options: &Options,
-) -> Result<Vec<Measured>, Error> {
+) -> Result<Vec<CallTimes>, Error> {
     loads
         .iter()
         .map(|load| ask(target, load, options))
         .collect()
 }
 
-/// The results of a case by load; `None` for a load that the case does not measure.
+/// The results of a case, by load. `None` for a load for which the case is not measured.
 struct Times {
-    each: Vec<Option<Measured>>,
+    each: Vec<Option<CallTimes>>,
     /// The share of calls with a record, if calls are recorded.
     kept: Option<f64>,
 }
 
-impl From<Vec<Option<Measured>>> for Times {
-    fn from(each: Vec<Option<Measured>>) -> Times {
+impl From<Vec<Option<CallTimes>>> for Times {
+    fn from(each: Vec<Option<CallTimes>>) -> Times {
         Times { each, kept: None }
     }
 }
@@ -198,7 +198,7 @@ fn traced(
             .any(|load| load.site == **site && case.measures(load))
     };
     let sites: Vec<Site> = probed.iter().filter(wanted).copied().collect();
-    let times = |target: &mut Target| -> Result<Vec<Option<Measured>>, Error> {
+    let times = |target: &mut Target| -> Result<Vec<Option<CallTimes>>, Error> {
         let times = loads.iter().map(|load| {
             case.measures(load)
                 .then(|| ask(target, load, options))
@@ -209,7 +209,7 @@ fn traced(
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
         let times = times(target)?;
-        // A probe that counts nothing costs nothing. It would look cheap, so it must be an error.
+        // A probe that counted nothing would look cheap, so this must be an error.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
             _ => Ok(times.into()),
@@ -246,7 +246,7 @@ fn unprobed(
     case: Case,
     load: &CallLoad,
     options: &Options,
-) -> Result<Option<Measured>, Error> {
+) -> Result<Option<CallTimes>, Error> {
     let site = case.floor(load.site).filter(|_| case.measures(load));
     let load = site.map(|site| CallLoad { site, ..*load });
     load.map(|load| ask(target, &load, options)).transpose()

@@ -4,7 +4,7 @@
 //!   signal; `tiptoe watch` (with value and callers), `perf record` and gdb.
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest gap, in that
 //!   time, of a thread that never waits: with events of the CPUs, of each thread, and with ptrace.
-//! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither
+//! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither of them
 //!   writes.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without the allowance.
 //!

@@ -1,4 +1,4 @@
-//! A compiled program that is measured and answers questions over a pipe.
+//! Compiles and runs a program that is measured, and that answers questions over a pipe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const ASKING: &str = "asking the benched program";
 /// Headers for the programs: clocks and gaps of a thread, and pinned threads.
 pub(crate) const HEADERS: [(&str, &str); 2] = [
     ("still.h", include_str!("still.h")),
-    ("apart.h", include_str!("apart.h")),
+    ("pinned.h", include_str!("pinned.h")),
 ];
 
 /// A folder for compiling programs, which is removed when this is dropped.
@@ -92,7 +92,7 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
-    // Otherwise a killed compiler would leave files that are never removed.
+    // The compiler's temporary files must be in our folder, because a killed compiler does not remove them.
     command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {
@@ -143,7 +143,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The program ends when its questions end, so they must be closed before the wait.
+        // The pipe must be closed before the wait, because the program ends when its stdin ends.
         self.questions = None;
         let _ = self.child.wait();
     }

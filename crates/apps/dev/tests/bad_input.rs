@@ -1,4 +1,4 @@
-//! Bad input is refused with one line that says what failed, and exit status 2.
+//! Bad input must be refused with exit status 2 and one line that says what failed.
 
 use std::process::Command;
 

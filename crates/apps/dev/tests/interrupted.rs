@@ -1,4 +1,4 @@
-//! A bench that a signal ends leaves nothing: no child, no folder, no cgroup.
+//! A bench that a signal ends must leave nothing: no child, no folder, no cgroup.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,8 +26,7 @@ impl Bench {
         Bench(child.expect("tiptoe-dev runs"))
     }
 
-    /// Returns the process of the bench's compiled program, once it runs; `None` if the bench ends
-    /// before.
+    /// Waits until the bench's compiled program runs, and returns its process id; `None` if the bench ends before.
     fn program(&mut self) -> Option<u32> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -69,7 +68,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.split_whitespace().flat_map(str::parse).collect()
 }
 
-/// Returns whether a process runs. A killed one may be a zombie.
+/// Returns whether a process runs. A killed process may still be a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))

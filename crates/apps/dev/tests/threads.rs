@@ -1,4 +1,4 @@
-//! Rates are only measured of threads that have a CPU each.
+//! Rates must only be measured if each thread has a CPU of its own.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn threads_that_would_share_a_cpu_are_refused() {
     let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
     let mut one = CpuSet::new();
     one.set(first.expect("it runs on one"));
-    // The command inherits this affinity.
+    // The command inherits this thread's affinity.
     sched_setaffinity(None, &one).expect("one of its own");
     for bench in [
         &["bench", "resolve", "-t", "8"][..],

@@ -7,8 +7,8 @@ use tiptoe_port::RESUMES;
 
 use crate::Scope;
 
-/// A future within a scope: see [`Scope::with`]. The first poll enters the scope. Each later poll resumes it, which
-/// must not count as a new entry.
+/// A future that is in a scope while it is polled: see [`Scope::with`]. The first poll enters the scope. Each later
+/// poll resumes the scope, which must not count as a new entry.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct With<F> {

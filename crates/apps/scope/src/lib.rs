@@ -47,19 +47,19 @@ pub use future::With;
 /// `tiptoe.h`, for build scripts that compile C beside Rust.
 pub const HEADER: &str = include_str!("../include/tiptoe.h");
 
-/// The port by which tiptoe's agent enters this library.
+/// The agent writes here the addresses of its functions, which entering and leaving a scope call while it is attached.
 #[used]
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Scopes);
 
-/// A label that threads can be in. Two labels with one name are reported as one.
+/// A label that threads can be in. Two scopes of the same name are reported as one.
 #[derive(Debug)]
 pub struct Scope {
     label: Label,
 }
 
-/// The thread is in the scope until this is dropped. It must stay on its thread; to move work between threads, use a
-/// future ([`Scope::with`]).
+/// A guard: the thread is in the scope until the guard is dropped. The guard must stay on its thread; for work that
+/// moves between threads use a future ([`Scope::with`]).
 #[derive(Debug)]
 #[must_use = "the scope is left where this is dropped: `let _in = …`"]
 pub struct Entered {
@@ -82,13 +82,13 @@ impl Scope {
         }
     }
 
-    /// Returns its name.
+    /// Returns the scope's name.
     pub fn name(&self) -> &'static str {
         self.label.text()
     }
 
-    /// Makes the calling thread enter the scope, inside its current one, until the returned value is dropped. Scopes
-    /// must be left in the opposite order: leaving one also leaves those entered since.
+    /// Makes the calling thread enter the scope, inside its current scope, until the returned guard is dropped. Scopes
+    /// must be left in the opposite order, because leaving a scope also leaves all that were entered since.
     #[inline]
     pub fn enter(&'static self) -> Entered {
         self.enter_as(0)

@@ -10,8 +10,8 @@ static NAMED: LazyLock<RwLock<HashMap<&'static str, &'static Scope>>> =
     LazyLock::new(RwLock::default);
 
 impl Scope {
-    /// Returns the scope of this name, which is made at the first call and kept for good. Names must be few, such as
-    /// tenants, because tiptoe reports a thousand scopes separately and merges the others.
+    /// Returns the scope of this name. The first call creates it, and it is never freed. There must be few names, such
+    /// as those of tenants, because tiptoe reports a thousand scopes separately and merges the others.
     ///
     /// ```
     /// use tiptoe_scope::Scope;

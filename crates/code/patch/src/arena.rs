@@ -83,9 +83,9 @@ pub struct Space {
 /// An arena to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
-    /// The address of its first byte.
+    /// The address of the arena's first byte.
     pub base: u64,
-    /// Its length in bytes.
+    /// The arena's length in bytes.
     pub len: u64,
     /// The bytes at `base + PROLOGUE`.
     pub prologue: Vec<u8>,
@@ -147,25 +147,25 @@ pub(crate) fn base_of(address: u64) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// As `any`, but the last byte may also be one that traps together with the next.
+    /// As `any`, but the last byte may also be one that traps only together with the byte after it.
     pub(crate) pairs: Displacement,
-    /// The lowest and highest address in reach of its links.
+    /// The lowest and highest address of the trampoline from which all its links are in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// The number of first bytes that most hits run.
+    /// The number of first bytes that most hits execute. They should be on few cache lines.
     pub(crate) hot: u64,
-    /// The length of its unwind information, a multiple of [`UNIT`].
+    /// The length of the trampoline's unwind information, a multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
-    /// Whether it has [`CALLER_BYTES`] of its own.
-    pub(crate) callers: bool,
+    /// Whether the trampoline needs [`CALLER_BYTES`] for return addresses.
+    pub(crate) needs_callers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
     pub(crate) at: u64,
-    /// Its unwind information, in the same arena.
+    /// The address of the trampoline's unwind information, in the same arena.
     pub(crate) unwind: u64,
-    /// The address of its callers' words, or 0.
+    /// The address of the trampoline's words for return addresses, or 0.
     pub(crate) callers: u64,
 }
 
@@ -315,7 +315,7 @@ impl Arenas {
             .or_else(|| self.in_end(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
-        let callers = match want.callers {
+        let callers = match want.needs_callers {
             true => self.callers_near(room.at)?,
             false => 0,
         };

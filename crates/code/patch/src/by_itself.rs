@@ -87,7 +87,7 @@ impl Trampoline {
         let mut general = vec![counters::load(code, abi.tls, true)];
         general.extend(call.hits.emit_under(code, true));
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-        let followed = if call.timed {
+        let followed = if call.is_timed {
             let has_credit = code.jump_ahead(IF_GREATER, true);
             self.spent(call, copy, missed);
             self.code.bind(has_credit);
@@ -134,7 +134,7 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     let others = unless_from(code, 0);
     let known = code.len();
     let general = enter(code, call, abi);
-    let unwritten = match call.timed {
+    let unwritten = match call.is_timed {
         true => push_timed(code, call, abi),
         false => push(code, call, abi),
     };

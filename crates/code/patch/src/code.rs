@@ -38,7 +38,7 @@ pub(crate) struct UnwindState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardJump {
     end: usize,
-    near: bool,
+    is_near: bool,
 }
 
 /// Condition codes: the low four bits of the opcode.
@@ -147,7 +147,7 @@ impl Code {
         self.put(&[0x70 | condition, 0]);
         ForwardJump {
             end: self.len(),
-            near,
+            is_near: near,
         }
     }
 
@@ -156,12 +156,12 @@ impl Code {
         self.put(opcode).put32(0);
         ForwardJump {
             end: self.len(),
-            near: true,
+            is_near: true,
         }
     }
 
     pub(crate) fn bind_at(&mut self, ahead: ForwardJump, offset: usize) {
-        debug_assert!(ahead.near, "a short jump does not reach everywhere");
+        debug_assert!(ahead.is_near, "a short jump does not reach everywhere");
         let distance = offset as i64 - ahead.end as i64;
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
@@ -169,7 +169,7 @@ impl Code {
     /// Makes a jump lead to the next instruction.
     pub(crate) fn bind(&mut self, jump: ForwardJump) {
         let distance = self.len() - jump.end;
-        if jump.near {
+        if jump.is_near {
             self.bytes[jump.end - 4..jump.end].copy_from_slice(&(distance as u32).to_le_bytes());
         } else {
             debug_assert!(distance < 128, "a short jump over {distance} bytes");

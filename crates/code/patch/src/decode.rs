@@ -108,7 +108,7 @@ pub(crate) struct Survey {
     /// Targets of its direct branches and calls, sorted.
     targets: Vec<u64>,
     /// Whether control does not continue after the last instruction, which ends the function.
-    ends: bool,
+    ends_function: bool,
     /// System calls that may run from a copy, sorted.
     movable: Vec<u64>,
 }
@@ -123,7 +123,7 @@ impl Survey {
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
                 // Data between instructions: try again one byte later.
-                survey.ends = false;
+                survey.ends_function = false;
                 decoder
                     .set_position(start + 1)
                     .expect("inside the function");
@@ -133,7 +133,7 @@ impl Survey {
             if let Some(target) = direct_target(&instruction) {
                 survey.targets.push(target);
             }
-            survey.ends = !falls_through(&instruction) || instruction.is_call_near();
+            survey.ends_function = !falls_through(&instruction) || instruction.is_call_near();
         }
         survey.targets.sort_unstable();
         survey.movable = syscall::movable(function, &survey);
@@ -152,7 +152,7 @@ impl Survey {
     pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
         let body = function.body().len();
         let end = function.address + body as u64;
-        let len = if self.ends {
+        let len = if self.ends_function {
             filler(&function.bytes[body..], end)
         } else {
             0
@@ -254,6 +254,6 @@ mod tests {
     fn targets_are_found_after_data() {
         let bytes = [0xeb, 0x01, 0x06, 0xeb, 0xfb, 0xc3];
         let survey = Survey::new(&code(&bytes, 6));
-        assert!(survey.is_target(0x1003) && survey.is_target(0x1000) && survey.ends);
+        assert!(survey.is_target(0x1003) && survey.is_target(0x1000) && survey.ends_function);
     }
 }

@@ -118,7 +118,7 @@ fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> b
     straight && !sets(factory, instruction, Register::RSP)
 }
 
-/// Returns the arguments that the instruction overwrites, a bit each.
+/// Returns a bit for each argument that the instruction overwrites.
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
     let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
     (0..ARGUMENTS.len())

@@ -46,7 +46,7 @@ const FLAGS: u32 = 0x100 | PRIVATE;
 pub struct Notice {
     argument: i32,
     /// Whether the operation is still in `%esi`, so that wakes can be left out.
-    but_wakes: bool,
+    skips_wakes: bool,
 }
 
 impl Notice {
@@ -73,7 +73,7 @@ impl Notice {
     pub fn after_call(site: &FutexSite, rule: u32) -> Notice {
         Notice {
             argument: rule as i32 & RULE | AFTER,
-            but_wakes: site.may_wake,
+            skips_wakes: site.may_wake,
         }
     }
 
@@ -81,7 +81,7 @@ impl Notice {
         let but_wakes = false;
         Notice {
             argument,
-            but_wakes,
+            skips_wakes: but_wakes,
         }
     }
 
@@ -104,12 +104,12 @@ pub struct FutexSite {
     pub call: SyscallSite,
     /// The shape after the call, unless no jump fits or the call cannot wait.
     pub after_call: Option<Shape>,
-    /// Whether it may be a wake, with the operation still in `%esi` after it.
+    /// Whether the call may be a wake, with the operation still in `%esi` after it.
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` returns the function at an address, because another
-/// function may make the call.
+/// Finds a function's futex calls. `other` returns the function that contains an address. It is
+/// needed because glibc may make the call in a function of its own.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -127,7 +127,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the call of a function that makes any system call.
+/// Returns the futex call of a function like `syscall(3)`, which makes any system call.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }
@@ -207,7 +207,7 @@ fn shape_after_call(
 }
 
 pub(crate) fn notify(code: &mut Code, notice: Notice) {
-    let wakes = notice.but_wakes.then(|| {
+    let wakes = notice.skips_wakes.then(|| {
         [WAKE | PRIVATE, WAKE].map(|operation| {
             code.put(&[0x81, 0xfe]).put32(operation as i32); // cmp $operation,%esi
             code.jump_ahead(IF_EQUAL, true)
@@ -281,7 +281,7 @@ mod tests {
             };
             let sites = futex_sites(&function, |_| None);
             assert_eq!(sites[0].after_call.is_some(), is, "{first:x?}");
-            let found = Notice::after_call(&sites[0], 8).but_wakes;
+            let found = Notice::after_call(&sites[0], 8).skips_wakes;
             assert_eq!(found, is && may_wake, "{first:x?}");
         };
         check(&[0xbe, 0x81, 0, 0, 0], false, false);

@@ -36,9 +36,9 @@ pub struct Island {
 /// A trampoline's unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindBytes {
-    /// Where to write it, in the trampoline's arena.
+    /// The address at which to write the information, in the trampoline's arena.
     pub address: u64,
-    /// Its bytes.
+    /// The bytes of the information.
     pub bytes: Vec<u8>,
 }
 
@@ -75,8 +75,8 @@ impl Draft<'_> {
 /// All bytes to write for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte: the shape's site, or the entry's first instruction if a filter needs
-    /// an argument overwritten in between.
+    /// The address of the first patched byte: the shape's site; or the entry's first instruction,
+    /// if the instructions up to the site overwrite an argument that a filter needs.
     pub site: u64,
     /// The strategy that found room.
     pub strategy: Strategy,
@@ -254,7 +254,7 @@ impl Planner {
             len: code.len() as u64,
             hot: draft.trampoline.hot as u64,
             unwind_len: draft.unwind.len(),
-            callers: !code.followed().is_empty(),
+            needs_callers: !code.followed().is_empty(),
         })
     }
 }

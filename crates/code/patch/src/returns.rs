@@ -24,9 +24,9 @@ use crate::decode::{FunctionCode, direct_target};
 /// The canonical frame address, in bytes above a register. The return address is the word below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cfa {
-    /// Above the stack pointer.
+    /// This many bytes above the stack pointer.
     AboveSp(i64),
-    /// Above %rbp.
+    /// This many bytes above %rbp.
     AboveBp(i64),
     /// No CFA: the code is entered without a call.
     Nowhere,
@@ -41,14 +41,14 @@ pub enum Callee {
     Slot(u64),
 }
 
-/// The return addresses that a function reads, and where it leads.
+/// The return addresses that a function reads, and the code to which control goes on from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
     /// Bit N: the return address of the Nth frame above.
     pub levels: u8,
     /// Targets of jumps out of the function (tail calls): they return to this function's caller.
     pub jumps: Vec<Callee>,
-    /// Targets of its calls.
+    /// Targets of the function's calls.
     pub calls: Vec<Callee>,
 }
 
@@ -170,23 +170,23 @@ fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
 struct Prologue {
     /// Bytes between the stack pointer and the CFA; `None` after the first branch.
     depth: Option<i64>,
-    pushed_bp: bool,
-    framed: bool,
+    has_pushed_bp: bool,
+    is_framed: bool,
 }
 
 impl Default for Prologue {
     fn default() -> Prologue {
         Prologue {
             depth: Some(WORD),
-            pushed_bp: false,
-            framed: false,
+            has_pushed_bp: false,
+            is_framed: false,
         }
     }
 }
 
 impl Prologue {
     fn cfa(&self) -> Option<Cfa> {
-        match self.framed {
+        match self.is_framed {
             true => Some(FRAMED),
             false => self.depth.map(Cfa::AboveSp),
         }
@@ -197,8 +197,8 @@ impl Prologue {
         let first = instruction.op0_register();
         let sets_bp = instruction.mnemonic() == Mnemonic::Mov
             && (first, instruction.op1_register()) == (Register::RBP, Register::RSP);
-        self.framed |= self.pushed_bp && sets_bp;
-        self.pushed_bp = pushes && first == Register::RBP;
+        self.is_framed |= self.has_pushed_bp && sets_bp;
+        self.has_pushed_bp = pushes && first == Register::RBP;
         let straight = matches!(
             instruction.flow_control(),
             FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_next_to_the_return_address_is_not_it() {
+    fn words_beside_the_return_address_are_no_reads_of_it() {
         check(&[0x48, 0x8b, 0x44, 0x24, 0x08, 0xc3], 0); // mov 8(%rsp),%rax: an argument
         check(&[0x48, 0x89, 0x44, 0x24, 0xf8, 0xc3], 0); // mov %rax,-8(%rsp): the red zone
         check(&[0x50, 0x48, 0x8b, 0x04, 0x24, 0x58, 0xc3], 0); // push %rax; mov (%rsp),%rax; pop

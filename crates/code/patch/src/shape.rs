@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_may_lean_on_its_padding() {
+    fn a_patch_may_extend_into_the_padding() {
         let bytes = [0xc3, 0xcc, 0xcc, 0xcc, 0xcc];
         let shape = shape(
             &FunctionCode {

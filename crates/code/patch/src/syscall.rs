@@ -18,16 +18,16 @@ use crate::Refusal;
 use crate::decode::{FunctionCode, Survey};
 use crate::shape::{Kind, Shape, run, shape_in};
 
-/// A `mov $nr,%eax`, or a `push` (see `pushed`), straight before a system call.
+/// A system call, and the `mov $nr,%eax` or `push` (see `pushed`) before it, which is patched.
 #[derive(Clone, Debug)]
 pub struct SyscallSite {
     /// The address of the `mov` or `push`.
     pub address: u64,
-    /// The number; `u32::MAX` if it is only in %eax.
+    /// The system call's number; `u32::MAX` if only %eax has it.
     pub nr: u32,
     /// The address of the `syscall`, or of the call of the function with it.
     pub syscall: u64,
-    /// The shape before the call.
+    /// The shape of the patch at `address`.
     pub shape: Shape,
 }
 

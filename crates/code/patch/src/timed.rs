@@ -78,9 +78,9 @@ pub(crate) struct Call {
     pub(crate) slot: u32,
     /// The probe's number among those that follow calls.
     pub(crate) probe: u32,
-    pub(crate) timed: bool,
+    pub(crate) is_timed: bool,
     /// Whether the thread is marked as inside the call.
-    pub(crate) gate: bool,
+    pub(crate) is_gate: bool,
     pub(crate) hits: Hits,
 }
 
@@ -128,7 +128,7 @@ impl Trampoline {
         frames(code, abi);
         code.put(&[0xf7, 0xc1]).put32(0xfff); // test $0xfff,%ecx
         let full = code.jump_ahead(IF_EQUAL, true);
-        let stale = call.gate.then(|| jump_if_stale(code));
+        let stale = call.is_gate.then(|| jump_if_stale(code));
         let (another, look) = look_up(code, call);
         push_frame(code, abi, call);
         code.bind(another);
@@ -232,11 +232,11 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
         None => code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0), // movq $0,-8(%rcx): in callees
     };
     match call {
-        Call { gate: true, .. } => counters::of_thread(code, abi.tls),
-        Call { timed: true, .. } => now(code),
+        Call { is_gate: true, .. } => counters::of_thread(code, abi.tls),
+        Call { is_timed: true, .. } => now(code),
         _ => {}
     }
-    if call.gate || call.timed {
+    if call.is_gate || call.is_timed {
         code.put(&[0x48, 0x89, 0x41, 0xf0]); // mov %rax,-16(%rcx)
     }
     code.put(&[0x48, 0x8d, 0x44, 0x24, SLOT]); // lea SLOT(%rsp),%rax
@@ -263,8 +263,8 @@ impl Call {
             true => Ok(Call {
                 slot,
                 probe,
-                timed: false,
-                gate: false,
+                is_timed: false,
+                is_gate: false,
                 hits: Hits::default(),
             }),
             false => Err(Refusal::Slot { slot }),
@@ -273,8 +273,8 @@ impl Call {
 
     pub(crate) fn slow_argument(&self, more: i32) -> i32 {
         let flags = [
-            (self.timed, TIMED),
-            (self.gate, GATE),
+            (self.is_timed, TIMED),
+            (self.is_gate, GATE),
             (self.hits.under, UNDER),
         ];
         let flags = flags.into_iter().filter(|(set, _)| *set);
@@ -283,18 +283,19 @@ impl Call {
         })
     }
 
-    /// Returns whether the trampoline follows the first two callers' calls.
+    /// Returns whether calls from the first two callers are followed in the trampoline itself.
     fn follows_by_itself(&self) -> bool {
-        !self.gate && self.by().is_none()
+        !self.is_gate && self.by().is_none()
     }
 
     fn by(&self) -> Option<GroupValue> {
-        self.hits.by.filter(|_| self.timed)
+        self.hits.by.filter(|_| self.is_timed)
     }
 
-    /// Jumps if the call can be followed, as a gate's always can; otherwise counts it.
+    /// Appends a jump that is taken if the thread has credit to follow the call; a gate's calls need none. Without
+    /// credit the call is only counted.
     fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
-        if self.gate {
+        if self.is_gate {
             return code.field_ahead(&[0xe9]); // jmp
         }
         if let Some(by) = self.by() {
@@ -310,7 +311,7 @@ impl Call {
     }
 
     pub(crate) fn enter(&self, code: &mut Code) {
-        match self.gate {
+        match self.is_gate {
             true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
             false => code.put(&[0x48, 0xff, 0x08]),              // decq (%rax)
         };
@@ -389,7 +390,7 @@ fn remove_frame(code: &mut Code) {
 
 /// Appends the exit, with the return address on the stack.
 pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
-    if !call.timed && !call.gate {
+    if !call.is_timed && !call.is_gate {
         return by_itself::leave(code, call, abi);
     }
     // The function has returned: the stack is as at its entry.
@@ -400,7 +401,7 @@ pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     code.put(&[0x48, 0x39, 0x51, 0xe0]); // cmp %rdx,-32(%rcx)
     let mut odd = vec![code.jump_ahead(IF_NOT_EQUAL, true)];
     let mut ended = None;
-    if call.timed {
+    if call.is_timed {
         remove_frame(code);
         ended = Some(counters::load(code, abi.tls, false));
         now(code);

@@ -126,7 +126,7 @@ pub enum Body {
     /// As [`Body::Syscall`], for a call whose number is only in %eax. Calls the hook with -1, for
     /// the numbers below 512 whose bits are set.
     SyscallAny {
-        /// A bit for each number.
+        /// The numbers for which the hook is called, a bit each.
         numbers: [u64; 8],
         /// As in [`Body::Syscall`].
         recall: i32,
@@ -211,7 +211,7 @@ pub(crate) fn build(
             hits,
         } => {
             let call = Call {
-                timed,
+                is_timed: timed,
                 hits,
                 ..Call::new(slot, probe)?
             };
@@ -221,7 +221,7 @@ pub(crate) fn build(
         }
         Body::Gate { slot, probe } => {
             let call = Call {
-                gate: true,
+                is_gate: true,
                 ..Call::new(slot, probe)?
             };
             let mut copy = Trampoline::default();

@@ -57,7 +57,7 @@ fn is_immediate(kind: OpKind) -> bool {
 
 fn is_kept(instruction: &Instruction) -> bool {
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
-    // Only a base can be the stack pointer.
+    // Only a base register can be the stack pointer.
     base.full_register() != Register::RSP
         || base == Register::RSP
             && index == Register::None

@@ -218,15 +218,15 @@ impl UnwindInfo {
             + unwind_info::ENTRY * self.parts.len() as u64
             + self.slot.map_or(0, |_| 12);
         let fdes = cies + CIE * forms.len() as u64;
-        let mut behind = Vec::new();
+        let mut descriptions = Vec::new();
         let mut table = Vec::new();
         for part in &self.parts {
-            let (start, fde) = (code + part.start as u64, fdes + behind.len() as u64);
+            let (start, fde) = (code + part.start as u64, fdes + descriptions.len() as u64);
             table.extend(distance(start, at));
             table.extend(distance(at + fde, at));
             let form = forms.iter().position(|form| *form == part.form);
             let cie = cies + CIE * form.unwrap_or(0) as u64;
-            behind.extend(part.fde((at + fde, at + cie), start, callers));
+            descriptions.extend(part.fde((at + fde, at + cie), start, callers));
         }
         let mut bytes = Vec::new();
         // Version, encodings (pcrel, udata4, datarel), .eh_frame, the table.
@@ -239,7 +239,7 @@ impl UnwindInfo {
             bytes.extend(callers.to_le_bytes());
         }
         bytes.extend(forms.iter().flat_map(|form| form.cie()));
-        bytes.extend(behind);
+        bytes.extend(descriptions);
         bytes.extend([NOTHING; 4]);
         bytes.resize(bytes.len().next_multiple_of(UNIT as usize), NOTHING);
         bytes
@@ -329,7 +329,7 @@ fn advance(program: &mut Vec<u8>, by: usize) {
     }
 }
 
-/// Appends val_expression of the return address: const8u.
+/// Appends the rule for the return address (val_expression): it is the word at `address` (const8u).
 fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend([0x16, RETURN_ADDRESS, 9, 0x0e]);
     program.extend(address.to_le_bytes());

@@ -54,7 +54,7 @@ impl Bench {
             data,
             helper,
             random,
-            flags_set: false,
+            are_flags_set: false,
         };
         for _ in 0..steps {
             writer.step(pushes);
@@ -188,7 +188,7 @@ fn the_middle_keeps_flags_and_red_zone_too() {
             data,
             helper,
             random,
-            flags_set: true,
+            are_flags_set: true,
         };
         (0..1 + i % 8).for_each(|_| writer.step(false));
         let mut code = writer.code;

@@ -27,11 +27,11 @@ const ALIGNED: u32 = 16;
 
 /// The unwind section of one image.
 pub struct Section<'d> {
-    /// The bytes of `.eh_frame`.
+    /// The bytes of the section.
     pub bytes: &'d [u8],
-    /// The link-time address of its first byte.
+    /// The link-time address of the section's first byte.
     pub address: u64,
-    /// The bytes of an address: 4 or 8.
+    /// The size of an address in bytes: 4 or 8.
     pub word: u8,
     /// Whether the image is for x86-64, which register numbers depend on.
     pub x86_64: bool,
@@ -209,9 +209,8 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns `turn` if the expression is the one that linkers write for a linkage table:
-/// `rsp + 8 + ((rip & 15) >= turn) * 8`. From this offset of an entry on, the function's number is
-/// on the stack.
+/// Returns the offset in an entry of a linkage table (PLT) from which on the entry has pushed the function's number.
+/// `None` unless the expression is the one that linkers write for such a table: `rsp + 8 + ((rip & 15) >= turn) * 8`.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;
@@ -340,7 +339,7 @@ mod tests {
             (0x5030, Rule::UNKNOWN),
         ];
         check(&[(0x5000, 0x30, &code(0x3b))], &rows);
-        // Another expression is unknown.
+        // Any other expression gives an unknown rule.
         check(
             &[(0x5000, 0x30, &code(0x29))],
             &[(0x5000, sp(16)), (0x5010, Rule::UNKNOWN)],

@@ -76,8 +76,8 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA, the same throughout an activation. `None` without a rule, or if it is not
-    /// above the stack pointer, too far above, or misaligned.
+    /// Returns the CFA, the same throughout an activation. `None` without a rule, or if the CFA is not above the stack
+    /// pointer, is too far above it, or is misaligned.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -89,8 +89,9 @@ impl Rule {
         }
         let cfa = frame.bp.wrapping_add(above);
         let above = cfa.checked_sub(frame.sp)?;
-        // The subtraction wraps 0, and the rotation moves misaligned bits to the top, so that one
-        // comparison refuses these too.
+        // A CFA at the stack pointer must be refused, and so must a misaligned one. The subtraction makes the first
+        // wrap around to a huge number, and the rotation moves misaligned bits to the top, so this one comparison
+        // refuses both.
         let is_near = above.wrapping_sub(8).rotate_right(3) < FARTHEST / 8;
         is_near.then_some(cfa)
     }

@@ -44,8 +44,8 @@ static int on_mutex(int) { std::lock_guard lock(held); return 1; }
 static int on_condition(int) {
     std::mutex own;
     std::unique_lock lock(own);
-    std::condition_variable never_told;
-    never_told.wait(lock, [] { return false; });
+    std::condition_variable never_notified;
+    never_notified.wait(lock, [] { return false; });
     return 1;
 }
 static int on_future(int) { return never.get_future().get(); }
@@ -104,16 +104,16 @@ fn start(flags: &[&str]) -> (tempfile::TempDir, Program) {
     (folder, Program(child))
 }
 
-struct Mapped {
+struct MappedFile {
     unwinder: UnwinderX86_64<Vec<u8>>,
     tables: BTreeMap<u64, (u64, u64, Table)>,
     memory: File,
 }
 
-impl Mapped {
-    fn of(pid: u32) -> Mapped {
+impl MappedFile {
+    fn of(pid: u32) -> MappedFile {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
-        let mut mapped = Mapped {
+        let mut mapped = MappedFile {
             unwinder: UnwinderX86_64::new(),
             tables: BTreeMap::new(),
             memory: File::open(format!("/proc/{pid}/mem")).expect("memory"),
@@ -225,7 +225,7 @@ fn threads(pid: u32) -> Vec<Pid> {
 fn check(flags: &[&str]) {
     let (_folder, program) = start(flags);
     let pid = program.0.id();
-    let mapped = Mapped::of(pid);
+    let mapped = MappedFile::of(pid);
     let mut depths = Vec::new();
     for thread in threads(pid) {
         ptrace::seize(thread, ptrace::Options::empty()).expect("it can be traced");

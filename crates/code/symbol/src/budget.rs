@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// Reads per byte of debug information, and the least budget.
+/// Reads allowed per byte of debug information, and in the smallest budget.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
 /// Bytes that are searched for a text's end in the time of one read.
@@ -14,8 +14,8 @@ const BYTES_PER_READ: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     left: Cell<u64>,
-    /// For this many bytes.
-    bytes: u64,
+    /// The size of debug information for which the budget was made.
+    bytes: Cell<u64>,
 }
 
 impl ReadBudget {
@@ -23,15 +23,24 @@ impl ReadBudget {
     pub(crate) fn new(bytes: u64) -> ReadBudget {
         let budget = ReadBudget {
             left: Cell::new(0),
-            bytes,
+            bytes: Cell::new(bytes),
         };
         budget.refill();
         budget
     }
 
+    /// Makes the budget proportional to more bytes, from the next refill on.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+    }
+
     /// Makes the budget whole again.
     pub(crate) fn refill(&self) {
-        let left = self.bytes.saturating_mul(PER_BYTE).saturating_add(LEAST);
+        let left = self
+            .bytes
+            .get()
+            .saturating_mul(PER_BYTE)
+            .saturating_add(LEAST);
         self.left.set(left);
     }
 
@@ -50,6 +59,11 @@ impl ReadBudget {
         let left = self.left.get().checked_sub(reads as u64);
         self.left.set(left.unwrap_or(0));
         left.map(drop)
+    }
+
+    /// Spends all of it, because no honest file has what was found.
+    pub(crate) fn exhaust(&self) {
+        self.left.set(0);
     }
 
     pub(crate) fn is_exceeded(&self) -> bool {

@@ -43,16 +43,16 @@ impl Pieces for Vec<u8> {
 
 /// The content of a file.
 pub struct Content {
-    file: Rc<Budgeted>,
+    file: Rc<BudgetedPieces>,
     cache: ReadCache<ContentCursor>,
-    /// Pieces that the budget paid for.
+    /// The pieces for which the budget has paid, so that reading one again is free.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
 impl Content {
     /// Returns the content of `pieces`.
     pub fn new(pieces: impl Pieces + 'static) -> Content {
-        let file = Rc::new(Budgeted {
+        let file = Rc::new(BudgetedPieces {
             pieces: Box::new(pieces),
             left: Cell::new(MOST_KEPT),
             exceeded: Cell::new(false),
@@ -155,13 +155,13 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 }
 
-struct Budgeted {
+struct BudgetedPieces {
     pieces: Box<dyn Pieces>,
     left: Cell<u64>,
     exceeded: Cell<bool>,
 }
 
-impl Budgeted {
+impl BudgetedPieces {
     fn spend(&self, bytes: u64) -> Option<()> {
         let left = self.left.get().checked_sub(bytes);
         let left = left.filter(|_| self.pieces.has_room(bytes));
@@ -174,7 +174,7 @@ impl Budgeted {
 }
 
 struct ContentCursor {
-    file: Rc<Budgeted>,
+    file: Rc<BudgetedPieces>,
     at: u64,
 }
 
@@ -188,7 +188,7 @@ impl ReadCacheOps for ContentCursor {
         Ok(at)
     }
 
-    /// Reads a part of a text of unknown length.
+    /// Reads part of a text whose length is unknown.
     fn read(&mut self, part: &mut [u8]) -> Result<usize, ()> {
         let left = self.file.pieces.size().saturating_sub(self.at);
         let size = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn debug_files_have_these_paths() {
         let source = At(PathBuf::from("/opt/bin/prog"));
         let paths = by_build_id(&source, &[0xab, 0xcd, 0x01]);
         let wanted = [

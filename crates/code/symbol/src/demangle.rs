@@ -16,14 +16,14 @@ const MAX_DEPTH: u32 = 96;
 
 /// A demangled name as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Demangled {
+pub(crate) struct DemangledName {
     /// `ns::f`: without parameters, return type, and Rust's hash.
     pub(crate) bare: String,
     /// `ns::f(int)` in C++; `ns::f::h0123456789abcdef` in Rust.
     pub(crate) full: String,
 }
 
-pub(crate) fn demangle(name: &str) -> Option<Demangled> {
+pub(crate) fn demangle(name: &str) -> Option<DemangledName> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
     }
@@ -56,16 +56,16 @@ pub(crate) fn rust_name(name: &str) -> Option<String> {
     (has_hash || name.starts_with("_R")).then_some(found.bare)
 }
 
-fn rust(name: &str) -> Option<Demangled> {
+fn rust(name: &str) -> Option<DemangledName> {
     let parsed = rustc_demangle::try_demangle(name).ok()?;
-    Some(Demangled {
+    Some(DemangledName {
         bare: bounded(|out| write!(out, "{parsed:#}"))?,
         full: bounded(|out| write!(out, "{parsed}"))?,
     })
 }
 
 /// Compilers' copies (`f.isra.0`) have the function's name.
-fn cpp(name: &str) -> Option<Demangled> {
+fn cpp(name: &str) -> Option<DemangledName> {
     let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
     let symbol = Symbol::new_with_options(name, &parse).ok()?;
@@ -78,7 +78,7 @@ fn cpp(name: &str) -> Option<Demangled> {
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }
-    Some(Demangled {
+    Some(DemangledName {
         bare,
         full: bounded(|out| symbol.structured_demangle(out, &full))?,
     })
@@ -86,9 +86,9 @@ fn cpp(name: &str) -> Option<Demangled> {
 
 /// A text of at most [`MAX_TEXT`] bytes.
 #[derive(Default)]
-struct Bounded(String);
+struct BoundedText(String);
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > MAX_TEXT {
             return Err(fmt::Error);
@@ -98,8 +98,8 @@ impl Write for Bounded {
     }
 }
 
-fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
-    let mut text = Bounded::default();
+fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> Option<String> {
+    let mut text = BoundedText::default();
     write(&mut text).ok()?;
     Some(text.0)
 }
@@ -154,7 +154,7 @@ fn without_qualifiers(full: &str) -> Option<&str> {
     (end < full.len()).then(|| &full[..end])
 }
 
-impl Demangled {
+impl DemangledName {
     /// Returns all texts that name the function, without white space: with and without parameters, qualifiers and ABI
     /// tags.
     pub(crate) fn forms(&self) -> Vec<Cow<'_, str>> {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn cpp_and_rust_names_have_a_short_and_a_long_form() {
         check("_ZN2ns1fEi", "ns::f", "ns::f(int)");
         check("_ZN2ns1gIiEEvT_", "ns::g<int>", "ns::g<int>(int)");
         check(
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn template_arguments_come_off() {
+    fn template_arguments_may_be_left_out() {
         assert_eq!(without_arguments("ns::f<int>"), Some("ns::f"));
         assert_eq!(without_arguments("ns::f<a<b>, c>"), Some("ns::f"));
         assert_eq!(without_arguments("krate::f::<usize>"), Some("krate::f"));
@@ -232,7 +232,7 @@ mod tests {
 
     /// Regression: a function that returns `std::string`, or a lambda, was not found by its name in the source.
     #[test]
-    fn forms_are_without_tags_of_an_abi_and_qualifiers() {
+    fn abi_tags_and_qualifiers_may_be_left_out() {
         for (mangled, forms) in [
             (
                 "_Z1fB5cxx11i",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_end_beyond_ascii() {
+    fn names_may_end_with_non_ascii_characters() {
         assert_eq!(without_arguments("krate::maß"), None);
         assert_eq!(without_arguments("krate::maß<é>"), Some("krate::maß"));
         check("_RNvC5krateu6ma_hia", "krate::ma\u{df}", "krate::ma\u{df}");

@@ -118,10 +118,10 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             .map(|start| u64::from(start.get(self.endian)))
             .max()?;
         let chains = at.checked_add(buckets * 4)?;
-        let Some(behind) = last.checked_sub(first) else {
+        let Some(after_first) = last.checked_sub(first) else {
             return Some(first); // no symbol is hashed
         };
-        let chain = file_bytes.words(chains.checked_add(behind * 4)?, MOST_SYMBOLS as u64)?;
+        let chain = file_bytes.words(chains.checked_add(after_first * 4)?, MOST_SYMBOLS as u64)?;
         let end = chain
             .iter()
             .position(|hash| hash.get(self.endian) & 1 == 1)?;

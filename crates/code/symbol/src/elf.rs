@@ -191,7 +191,7 @@ fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
             || end <= start
             || !segments
                 .iter()
-                .any(|s| s.executable && s.offset_of(start).is_some())
+                .any(|s| s.is_executable && s.offset_of(start).is_some())
         {
             continue;
         }
@@ -205,7 +205,7 @@ fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
         }
     }
     if executable.is_empty() {
-        let code = segments.iter().filter(|s| s.executable);
+        let code = segments.iter().filter(|s| s.is_executable);
         executable.extend(code.map(|s| s.address..s.file_end()));
     }
     executable.sort_by_key(|range| range.start);
@@ -234,8 +234,8 @@ fn segment<E: Elf>(header: &E::ProgramHeader, endian: Endianness) -> Segment {
         memory_size: header.p_memsz(endian).into(),
         offset: header.p_offset(endian).into(),
         file_size: header.p_filesz(endian).into(),
-        executable: flags.contains(elf::PF_X),
-        writable: flags.contains(elf::PF_W),
+        is_executable: flags.contains(elf::PF_X),
+        is_writable: flags.contains(elf::PF_W),
     }
 }
 
@@ -343,7 +343,7 @@ mod tests {
         file.into()
     }
 
-    /// A lookup in such a file of 5 MB compares up to 60 GB of names.
+    /// Regression: a lookup in such a file of 5 MB compared up to 60 GB of names.
     #[test]
     fn a_file_with_more_sections_and_names_than_a_program_has_is_refused() {
         assert!(read(&file(30, 1 << 20)).is_ok());

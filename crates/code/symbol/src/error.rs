@@ -50,7 +50,7 @@ pub enum Error {
         /// The requested name.
         name: String,
     },
-    /// A `0x…` that is no number, or not in executable code.
+    /// A `0x…` that is no number, or an address outside executable code.
     #[error("`{text}` is not an address in the executable part of the file")]
     BadAddress {
         /// The requested text.

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use tiptoe_event::number;
 
-use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments, without_tags};
+use crate::demangle::{
+    DemangledName, demangle, is_mangled, squeeze, without_arguments, without_tags,
+};
 use crate::error::Error;
 use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
@@ -65,8 +67,8 @@ impl Image {
 
     /// Returns the function that covers a link-time address. A function of unknown size extends to the next.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
-        let behind = self.functions.partition_point(|f| f.address <= address);
-        let before = self.functions[..behind].iter().rev().take(MAX_NESTING);
+        let after = self.functions.partition_point(|f| f.address <= address);
+        let before = self.functions[..after].iter().rev().take(MAX_NESTING);
         let mut before = before.enumerate();
         let covers = |(at, f): (usize, &&Function)| match f.size {
             0 => at == 0 && self.in_same_range(f.address, address),
@@ -114,7 +116,7 @@ impl Image {
         self.functions.iter().filter(any_fits).collect()
     }
 
-    /// Returns the functions with this symbol.
+    /// Returns the functions that have this symbol.
     pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
         let start = self
             .by_name
@@ -125,7 +127,7 @@ impl Image {
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
     }
 
-    /// Returns the compilers' copies of a function without its own symbol.
+    /// Returns the compilers' copies of a function (`f.isra.0` of `f`), for a function that has no symbol of its own.
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
         let start = self
@@ -252,7 +254,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
 }
 
 /// Returns whether the user's text, without spaces, names a demangled function.
-fn is_called(form: &Demangled, wanted: &str) -> bool {
+fn is_called(form: &DemangledName, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);
     form.forms().iter().any(|text| text == wanted)

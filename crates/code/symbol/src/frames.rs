@@ -15,13 +15,13 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// Whether it is a signal trampoline, whose description starts a byte early.
-    pub(crate) signal: bool,
+    /// Whether the piece is a signal trampoline, whose description starts a byte early.
+    pub(crate) is_signal_trampoline: bool,
     /// Whether the first rule is not that of a function's entry, so the piece begins inside a function.
-    pub(crate) inside: bool,
-    /// Whether it saves the registers in which handlers get their arguments.
-    pub(crate) unwinder: bool,
-    pub(crate) outermost: bool,
+    pub(crate) is_inside_function: bool,
+    /// Whether the piece saves the registers in which handlers get their arguments.
+    pub(crate) is_unwinder: bool,
+    pub(crate) is_outermost: bool,
 }
 
 /// The longest undescribed gap that belongs to the code around: padding, a routine in assembly.
@@ -69,10 +69,10 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
         found.push(Frame {
             address: fde.initial_address(),
             size: fde.len(),
-            signal: fde.is_signal_trampoline(),
-            inside,
-            unwinder,
-            outermost,
+            is_signal_trampoline: fde.is_signal_trampoline(),
+            is_inside_function: inside,
+            is_unwinder: unwinder,
+            is_outermost: outermost,
         });
     });
     found
@@ -146,10 +146,10 @@ mod tests {
         let frame = |address, size| Frame {
             address,
             size,
-            signal: false,
-            inside: false,
-            unwinder: false,
-            outermost: false,
+            is_signal_trampoline: false,
+            is_inside_function: false,
+            is_unwinder: false,
+            is_outermost: false,
         };
         let frames = [
             frame(90_000, 10),
@@ -198,10 +198,10 @@ mod tests {
         let expected = Frame {
             address: 0x5000,
             size: 16,
-            signal: false,
-            inside: false,
-            unwinder: false,
-            outermost,
+            is_signal_trampoline: false,
+            is_inside_function: false,
+            is_unwinder: false,
+            is_outermost: outermost,
         };
         assert_eq!(frames(&section), [expected]);
     }

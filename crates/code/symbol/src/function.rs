@@ -35,23 +35,23 @@ pub enum Kind {
 /// A function, or a nameless piece of code with unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its link-time address.
+    /// The function's link-time address.
     pub address: u64,
-    /// The file offset of its first byte.
+    /// The file offset of the function's first byte.
     pub offset_in_file: u64,
-    /// Its length in bytes, or 0.
+    /// The function's length in bytes, or 0 if unknown.
     pub size: u64,
-    /// Its linker names without versions, the best to show first.
+    /// The function's linker names without versions, the best to show first.
     pub names: Vec<Box<str>>,
-    /// Whether it is a resolver, which selects the real function once (see
+    /// Whether the function is a resolver, which selects the real function once (see
     /// [`Image::ifunc_slots`](crate::Image::ifunc_slots)).
     pub is_ifunc: bool,
-    /// Whether it is a rarely run part (`f.cold`), reached by a jump, never by a call, so globs
-    /// exclude it.
+    /// Whether the function is a rarely run part (`f.cold`). Such a part is reached by a jump,
+    /// never by a call, so globs exclude it.
     pub is_cold: bool,
-    /// Whether it is an unwinder's entry, which reads callers' frames.
+    /// Whether the function is an unwinder's entry, which reads callers' frames.
     pub is_unwinder: bool,
-    /// Whether unwinding ends in it, so it may be entered without a call.
+    /// Whether unwinding ends in the function, so that it may be entered without a call.
     pub is_outermost: bool,
     /// The most trusted source that has it.
     pub source: Source,

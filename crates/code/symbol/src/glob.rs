@@ -28,9 +28,9 @@ pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
             }
             _ => match retry {
                 None => return false,
-                Some((behind, given)) => {
-                    (p, t) = (behind, given + 1);
-                    retry = Some((behind, given + 1));
+                Some((after_star, given)) => {
+                    (p, t) = (after_star, given + 1);
+                    retry = Some((after_star, given + 1));
                 }
             },
         }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
+    fn patterns_match_whole_names() {
         let check =
             |pattern, text, fits| assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
         check("*", "", true);

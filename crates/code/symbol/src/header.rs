@@ -30,7 +30,8 @@ pub struct Header {
     pub machine: Machine,
     /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// Whether it is a program. A library with an interpreter, as libc, is both.
+    /// Whether the file is a program. A library with an interpreter, as libc, is a program and a
+    /// library.
     pub program: bool,
     /// The dynamic loader that it requests.
     pub interpreter: Option<String>,
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn identifies() {
+    fn class_machine_and_type_are_identified() {
         let identify =
             |class, elf_type, machine| Header::identify(&start(class, elf_type, machine));
         assert_eq!(identify(2, 3, 62), Ok((Class::Elf64, Machine::X86_64)));

@@ -67,7 +67,7 @@ impl Image {
         let has_symbols = own || !other.functions.is_empty();
         let is_cut = [&contents.symtab, &contents.dynsym, &other]
             .iter()
-            .any(|table| table.cut);
+            .any(|table| table.was_cut);
         let is_exceeded = separate.iter().any(|(_, content)| content.is_exceeded());
 
         let mut tables = Tables::default();
@@ -201,9 +201,9 @@ impl<'d> Tables<'d> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
-    /// Its link-time addresses, or offsets in a thread's block.
+    /// The variable's link-time addresses, or its offsets in a thread's block.
     range: Range<u64>,
-    thread_local: bool,
+    is_thread_local: bool,
 }
 
 impl Variable {
@@ -216,12 +216,12 @@ impl Variable {
     }
 
     pub(crate) fn is_thread_local(&self) -> bool {
-        self.thread_local
+        self.is_thread_local
     }
 
     /// Returns an empty range if thread-local.
     fn addresses(&self) -> Range<u64> {
-        match self.thread_local {
+        match self.is_thread_local {
             true => 0..0,
             false => self.range.clone(),
         }
@@ -229,12 +229,12 @@ impl Variable {
 }
 
 fn variables(mut data: Vec<DataSymbol>) -> Vec<Variable> {
-    data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.thread_local));
-    data.dedup_by_key(|datum| (datum.name, datum.address, datum.thread_local));
+    data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.is_thread_local));
+    data.dedup_by_key(|datum| (datum.name, datum.address, datum.is_thread_local));
     let owned = data.into_iter().map(|datum| Variable {
         name: datum.name.into(),
         range: datum.address..datum.address.saturating_add(datum.size),
-        thread_local: datum.thread_local,
+        is_thread_local: datum.is_thread_local,
     });
     owned.collect()
 }

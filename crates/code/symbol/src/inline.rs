@@ -1,32 +1,77 @@
 //! Finds the inlined functions and the source line of an instruction, from debug information.
+//!
+//! addr2line reads it, and the bytes are hostile. So each read is paid for by a [`ReadBudget`], and what addr2line
+//! would do without a read is checked before: it looks at all attributes of an entry, of which many may have no bytes,
+//! and calls itself for each function within an inlined one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{Dwarf, SectionId};
+use gimli::constants as dw;
+use gimli::{
+    DebugAbbrevOffset, DebugAranges, Dwarf, Reader as _, Section as _, SectionId, UnitHeader,
+};
+use thiserror::Error;
 
+use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
 use crate::elf;
 use crate::image::Image;
+use crate::inlined::open;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most reported functions inlined in each other.
+/// The most functions inlined in each other, reported or read.
 const MOST: usize = 32;
+const MOST_NESTED: usize = 512;
+/// The most attributes of an entry; compilers give it less than 40.
+const MOST_ATTRIBUTES: usize = 256;
 /// The number of a shared file's first section.
 const SHARED: u16 = 1 << 10;
+/// The number of the section that is replaced by an empty one.
+const NO_ARANGES: u16 = 1 << 11;
 
 /// The source of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The functions inlined there, innermost first.
+    /// The functions inlined at the instruction, innermost first.
     pub inlined: Vec<String>,
-    /// Its file's name without folders, and its line.
+    /// The instruction's source file, without folders, and its line.
     pub line: Option<(String, u32)>,
 }
 
+/// The debug information takes more reads than its size accounts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("its debug information takes too long to read")]
+pub struct BudgetExceeded;
+
 /// The debug information of an image, for lookups of instructions.
-pub struct Origins<'d>(Option<Context<SectionPart<'d>>>);
+pub struct Origins<'d> {
+    /// `None` if the image has none, or it is damaged.
+    found: Option<Found<'d>>,
+    budget: Rc<ReadBudget>,
+    is_exceeded: Cell<bool>,
+}
+
+struct Found<'d> {
+    context: Context<SectionPart<'d>>,
+    dwarf: Arc<Dwarf<SectionPart<'d>>>,
+    units: Vec<UnitExtent<'d>>,
+    /// The units that addr2line may read, by index.
+    checked: RefCell<HashSet<usize>>,
+}
+
+struct UnitExtent<'d> {
+    header: UnitHeader<SectionPart<'d>>,
+    /// The addresses that it describes; empty if it does not say.
+    ranges: Vec<Range<u64>>,
+}
 
 impl Image {
     /// Passes the image's origins to `ask`; `bytes` must be the image's. Unpacked and decoded data is kept for all
@@ -38,26 +83,83 @@ impl Image {
         ask: impl FnOnce(&Origins<'_>) -> R,
     ) -> R {
         let files = Files::find(bytes, source);
-        let mut dwarf = dwarf(files.described(bytes), 0);
+        let budget = Rc::new(ReadBudget::new(0));
+        let mut dwarf = dwarf(files.described(bytes), 0, Some(&budget));
         if let Some(shared) = files.shared() {
-            dwarf.set_sup(self::dwarf(shared, SHARED));
+            dwarf.set_sup(self::dwarf(shared, SHARED, Some(&budget)));
         }
-        // addr2line keeps data for each unit, so their number must be bounded.
-        let mut units = dwarf.units();
-        let few = (0..=MAX_UNITS).any(|_| !matches!(units.next(), Ok(Some(_))));
-        let context = few.then(|| Context::from_dwarf(dwarf).ok());
-        ask(&Origins(context.flatten()))
+        budget.refill();
+        let found = Found::read(dwarf, &budget);
+        let is_exceeded = Cell::new(budget.is_exceeded());
+        ask(&Origins {
+            found,
+            budget,
+            is_exceeded,
+        })
     }
 }
 
 impl Origins<'_> {
-    /// Returns an instruction's origin by link-time address, empty if unknown.
-    pub fn of(&self, address: u64) -> Origin {
-        self.find(address).unwrap_or_default()
+    /// Returns an instruction's origin by link-time address, empty if unknown. Fails if it takes too many reads to find
+    /// out, here or in an earlier lookup.
+    pub fn of(&self, address: u64) -> Result<Origin, BudgetExceeded> {
+        // addr2line keeps what it has read of a unit, also if it could not read all.
+        if self.is_exceeded.get() {
+            return Err(BudgetExceeded);
+        }
+        self.budget.refill();
+        let origin = self.found.as_ref().and_then(|found| {
+            found.check_units_at(address, &self.budget)?;
+            found.find(address)
+        });
+        self.is_exceeded.set(self.budget.is_exceeded());
+        match self.is_exceeded.get() {
+            true => Err(BudgetExceeded),
+            false => Ok(origin.unwrap_or_default()),
+        }
+    }
+}
+
+impl<'d> Found<'d> {
+    /// Reads the extents of all units. `None` if they are damaged, or cannot be paid for.
+    fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<Found<'d>> {
+        // Each unit must say itself which addresses it describes, because only that is read here.
+        dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
+        check_tables(&dwarf, budget)?;
+        if let Some(shared) = dwarf.sup() {
+            check_tables(shared, budget)?;
+        }
+        let mut units = Vec::new();
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next().ok()? {
+            let ranges = ranges(&dwarf, &header, budget).unwrap_or_default();
+            units.push(UnitExtent { header, ranges });
+        }
+        #[expect(clippy::arc_with_non_send_sync, reason = "addr2line takes an Arc")]
+        let dwarf = Arc::new(dwarf);
+        Some(Found {
+            context: Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?,
+            dwarf,
+            units,
+            checked: RefCell::default(),
+        })
+    }
+
+    /// Checks the units that may describe an address, before addr2line reads them.
+    fn check_units_at(&self, address: u64, budget: &ReadBudget) -> Option<()> {
+        for (index, unit) in self.units.iter().enumerate() {
+            let is_there = |range: &Range<u64>| range.contains(&address);
+            let may_describe = unit.ranges.is_empty() || unit.ranges.iter().any(is_there);
+            if may_describe && self.checked.borrow_mut().insert(index) {
+                // addr2line stops at the same damage.
+                let _ = check_entries(&self.dwarf, &unit.header, budget);
+            }
+        }
+        (!budget.is_exceeded()).then_some(())
     }
 
     fn find(&self, address: u64) -> Option<Origin> {
-        let frames = self.0.as_ref()?.find_frames(address);
+        let frames = self.context.find_frames(address);
         let mut frames = frames.skip_all_loads().ok()?;
         let mut origin = Origin::default();
         let mut names = Vec::new();
@@ -87,15 +189,130 @@ impl Origins<'_> {
     }
 }
 
-pub(crate) fn dwarf(bytes: &Content, first: u16) -> Dwarf<SectionPart<'_>> {
+/// Returns the addresses that a unit describes, as it says itself.
+fn ranges<'d>(
+    dwarf: &Dwarf<SectionPart<'d>>,
+    header: &UnitHeader<SectionPart<'d>>,
+    budget: &ReadBudget,
+) -> gimli::Result<Vec<Range<u64>>> {
+    let mut ranges = Vec::new();
+    if let Some(unit) = open(dwarf, header.clone(), budget)? {
+        let mut all = dwarf.unit_ranges(&unit)?;
+        while let Some(range) = all.next()? {
+            ranges.push(range.begin..range.end);
+        }
+    }
+    Ok(ranges)
+}
+
+/// Exhausts the budget if there are too many units, or if an entry may have more attributes than any compiler writes.
+/// Returns `None` if the budget is exceeded.
+fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<()> {
+    let mut tables = HashSet::new();
+    let mut headers = dwarf.units();
+    let mut count = 0;
+    while let Ok(Some(header)) = headers.next() {
+        // addr2line keeps data for each unit.
+        count += 1;
+        if count > MAX_UNITS {
+            budget.exhaust();
+            return None;
+        }
+        let at = header.debug_abbrev_offset();
+        if tables.insert(at.0) {
+            // addr2line stops at the same damage.
+            let _ = check_table(dwarf, at, budget);
+        }
+    }
+    (!budget.is_exceeded()).then_some(())
+}
+
+fn check_table(
+    dwarf: &Dwarf<SectionPart<'_>>,
+    at: DebugAbbrevOffset<usize>,
+    budget: &ReadBudget,
+) -> gimli::Result<()> {
+    let mut table = dwarf.debug_abbrev.reader().clone();
+    table.skip(at.0)?;
+    while table.read_uleb128()? != 0 {
+        let _tag = table.read_uleb128()?;
+        let _has_children = table.read_u8()?;
+        for count in 0.. {
+            let (name, form) = (table.read_uleb128()?, table.read_uleb128()?);
+            if (name, form) == (0, 0) {
+                break;
+            }
+            if form == u64::from(dw::DW_FORM_implicit_const.0) {
+                let _value = table.read_sleb128()?;
+            }
+            if count == MOST_ATTRIBUTES {
+                budget.exhaust();
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pays for a unit's entries. Exhausts the budget if functions are inlined in each other too deeply.
+fn check_entries(
+    dwarf: &Dwarf<SectionPart<'_>>,
+    header: &UnitHeader<SectionPart<'_>>,
+    budget: &ReadBudget,
+) -> gimli::Result<()> {
+    let abbreviations = dwarf.abbreviations(header)?;
+    let mut entries = header.entries_raw(&abbreviations, None)?;
+    let mut open: Vec<isize> = Vec::new();
+    while !entries.is_empty() {
+        let depth = entries.next_depth();
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            continue;
+        };
+        if budget.pay_entry(abbreviation.attributes().len()).is_none() {
+            return Ok(());
+        }
+        while open.last().is_some_and(|outer| *outer >= depth) {
+            open.pop();
+        }
+        if abbreviation.tag() == dw::DW_TAG_inlined_subroutine {
+            open.push(depth);
+            if open.len() > MOST_NESTED {
+                budget.exhaust();
+                return Ok(());
+            }
+        }
+        entries.skip_attributes(abbreviation.attributes())?;
+    }
+    Ok(())
+}
+
+/// Returns the price of a read of a section, by the memory that addr2line keeps for it.
+fn price(id: SectionId) -> usize {
+    match id {
+        SectionId::DebugRanges | SectionId::DebugRngLists => 8,
+        SectionId::DebugLine => 4,
+        _ => 1,
+    }
+}
+
+/// Returns a file's debug information. A `budget` pays for each read.
+pub(crate) fn dwarf<'d>(
+    bytes: &'d Content,
+    first: u16,
+    budget: Option<&Rc<ReadBudget>>,
+) -> Dwarf<SectionPart<'d>> {
     let file = elf::parse(bytes);
     let mut numbers = first..;
     let mut part = |id: SectionId| {
         let section = file
             .as_ref()
             .map(|file| Section::of(file, bytes, id.name()));
+        let section = section.unwrap_or_default();
         SectionPart::all(
-            section.unwrap_or_default(),
+            match budget {
+                Some(budget) => section.paid_by(budget, price(id)),
+                None => section,
+            },
             numbers.next().unwrap_or(u16::MAX),
         )
     };

@@ -62,7 +62,7 @@ pub(crate) fn each_unit(
         return;
     };
     let budget = ReadBudget::new(size_of_info);
-    let dwarf = dwarf(described, 0);
+    let dwarf = dwarf(described, 0, None);
     let mut units = dwarf.units();
     for _ in 0..MOST_TABLES / tables {
         let Ok(Some(header)) = units.next() else {
@@ -79,7 +79,7 @@ pub(crate) fn each_unit(
 
 /// Reads a unit's first entry; returns `None` once the budget is exceeded. [`Dwarf::unit`] must not be used, because it
 /// also reads the unit's names and the header of its line table, which are as long as the file says.
-fn open<'d>(
+pub(crate) fn open<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: UnitHeader<SectionPart<'d>>,
     budget: &ReadBudget,
@@ -118,7 +118,7 @@ fn open<'d>(
             _ => {}
         }
     }
-    // It may be an index, for which the base must be known.
+    // The low address may be an index, so it must be decoded after the base is known.
     if let Some(low) = low {
         unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
     }

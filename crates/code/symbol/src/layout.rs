@@ -11,18 +11,18 @@ pub struct Segment {
     pub memory_size: u64,
     /// The offset of its bytes in the file.
     pub offset: u64,
-    /// Its size in the file; the rest of its memory is zeros.
+    /// The segment's size in the file; the rest of its memory is zeros.
     pub file_size: u64,
-    /// Whether it is mapped executable.
-    pub executable: bool,
-    /// Whether it is mapped writable.
-    pub writable: bool,
+    /// Whether the segment is mapped executable.
+    pub is_executable: bool,
+    /// Whether the segment is mapped writable.
+    pub is_writable: bool,
 }
 
 /// The segments of an image, and its code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// In the order of the program headers.
+    /// The loadable segments, in the order of the program headers.
     pub segments: Vec<Segment>,
     /// Code's link-time addresses, ascending: executable sections, or without sections the
     /// segments.
@@ -32,7 +32,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Translates a link-time address, if the file has a byte for it.
+    /// Translates a link-time address to a file offset, if the file has a byte for it.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
@@ -53,7 +53,7 @@ impl Layout {
             let mut segments = self
                 .segments
                 .iter()
-                .filter(move |s| s.executable == executable);
+                .filter(move |s| s.is_executable == executable);
             segments.find_map(|s| s.address_of(offset))
         };
         at(true).or_else(|| at(false))
@@ -63,7 +63,7 @@ impl Layout {
     pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
-            .find(|s| s.executable && s.offset_of(address).is_some())
+            .find(|s| s.is_executable && s.offset_of(address).is_some())
     }
 
     /// Returns whether the address is in a procedure linkage table.
@@ -73,13 +73,13 @@ impl Layout {
 }
 
 impl Segment {
-    /// Returns the file offset of a link-time address here.
+    /// Returns the file offset of a link-time address in this segment.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.file_size).then(|| self.offset.checked_add(within))?
     }
 
-    /// Returns the link-time address of a file offset here.
+    /// Returns the link-time address of a file offset in this segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.file_size).then(|| self.address.checked_add(within))?
@@ -101,13 +101,13 @@ mod tests {
             memory_size: 0x2000,
             offset: 0x1000,
             file_size: 0x800,
-            executable: false,
-            writable: true,
+            is_executable: false,
+            is_writable: true,
         };
         let code = Segment {
             address: 0x1000,
             offset: 0x1000,
-            executable: true,
+            is_executable: true,
             ..data
         };
         Layout {

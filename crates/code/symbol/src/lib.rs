@@ -52,7 +52,7 @@ pub use error::Error;
 pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};
 pub use image::Image;
-pub use inline::{Origin, Origins};
+pub use inline::{BudgetExceeded, Origin, Origins};
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 
@@ -91,7 +91,9 @@ mod tests {
         let bytes = Content::from(bytes);
         let frames = elf::read(&bytes).expect("an ELF file").eh_frame;
         let frames = frames::frames(&frames.expect("it can be unwound"));
-        let entries = frames.iter().filter(|f| !f.inside && !f.outermost);
+        let entries = frames
+            .iter()
+            .filter(|f| !f.is_inside_function && !f.is_outermost);
         let (table, called) = (unwind_table(&bytes), Rule::new(Base::Sp, 8, None));
         assert!(entries.clone().count() > 100);
         for entry in entries {

@@ -74,7 +74,7 @@ impl FunctionBuilder<'_> {
             .max()
             .unwrap_or(0);
         let mut function = self.function(first.address, size, *source)?;
-        function.is_ifunc = aliases.iter().any(|(_, symbol)| symbol.ifunc);
+        function.is_ifunc = aliases.iter().any(|(_, symbol)| symbol.is_ifunc);
         function.names = names(aliases);
         function.is_cold = function
             .names
@@ -85,7 +85,8 @@ impl FunctionBuilder<'_> {
 
     fn nameless(&self, frame: &Frame) -> Option<Function> {
         let mut function = self.function(frame.address, frame.size, Source::EhFrame)?;
-        function.is_cold = frame.inside && !frame.signal && function.kind == Kind::Plain;
+        function.is_cold =
+            frame.is_inside_function && !frame.is_signal_trampoline && function.kind == Kind::Plain;
         Some(function)
     }
 }
@@ -97,7 +98,7 @@ fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());
     let named = aliases
         .iter()
-        .filter_map(|(_, symbol)| Some((symbol.name?, symbol.local)));
+        .filter_map(|(_, symbol)| Some((symbol.name?, symbol.is_local)));
     let mut ranked: Vec<_> = named
         .map(|(name, local)| (name, rank(name, local)))
         .collect();
@@ -119,7 +120,8 @@ fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], builder: &Funct
         match functions.binary_search_by_key(&frame.address, |f| f.address) {
             Ok(at) if functions[at].size == 0 => functions[at].size = frame.size,
             Ok(_) => {}
-            Err(next) if frame.signal && starts_early(frame, functions.get(next)) => {}
+            Err(next) if frame.is_signal_trampoline && starts_early(frame, functions.get(next)) => {
+            }
             Err(_) => nameless.extend(builder.nameless(frame)),
         }
     }
@@ -128,22 +130,22 @@ fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], builder: &Funct
 }
 
 fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
-    for frame in frames.iter().filter(|f| f.unwinder || f.outermost) {
+    for frame in frames.iter().filter(|f| f.is_unwinder || f.is_outermost) {
         if let Ok(at) = functions.binary_search_by_key(&frame.address, |f| f.address) {
-            functions[at].is_unwinder = frame.unwinder;
-            functions[at].is_outermost = frame.outermost;
+            functions[at].is_unwinder = frame.is_unwinder;
+            functions[at].is_outermost = frame.is_outermost;
         }
     }
 }
 
-/// Returns whether a frame starts early. A signal trampoline's description begins a byte before it,
-/// because unwinders look up the byte before a return address.
+/// Returns whether a frame description begins before its code. A signal trampoline's begins a byte
+/// early, because unwinders look up the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }
 
 fn mark_signal_trampolines(functions: &mut [Function], frames: &[Frame]) {
-    for frame in frames.iter().filter(|frame| frame.signal) {
+    for frame in frames.iter().filter(|frame| frame.is_signal_trampoline) {
         let start = functions.partition_point(|f| f.address < frame.address);
         let end = frame.address.saturating_add(frame.size);
         let covered = functions[start..]

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId};
 use object::read::{CompressionFormat, Object as _, ObjectSection as _};
 
+use crate::budget::ReadBudget;
 use crate::content::Content;
 
 /// A section may unpack to this many times its size, plus [`MAX_MORE`].
@@ -28,6 +29,8 @@ const STRING: usize = 128;
 pub(crate) struct Section<'d> {
     bytes: Bytes<'d>,
     len: usize,
+    /// Pays for each read, at this price, if there is one.
+    budget: Option<(Rc<ReadBudget>, usize)>,
 }
 
 enum Bytes<'d> {
@@ -80,19 +83,32 @@ impl<'d> Section<'d> {
                 window: RefCell::default(),
             },
             len: size as usize,
+            budget: None,
         }
+    }
+
+    /// Lets a budget pay for each read, and adds the section's bytes to it. Reads fail once it is exceeded.
+    pub(crate) fn paid_by(self, budget: &Rc<ReadBudget>, price: usize) -> Section<'d> {
+        budget.add(self.len as u64);
+        let budget = Some((Rc::clone(budget), price));
+        Section { budget, ..self }
     }
 
     fn from_bytes(bytes: Cow<'d, [u8]>) -> Section<'d> {
         Section {
             len: bytes.len(),
             bytes: Bytes::InMemory(bytes),
+            budget: None,
         }
     }
 
     /// Fills `piece`, if the section has all its bytes.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
+        if let Some((budget, price)) = &self.budget {
+            budget.pay(*price)?;
+            budget.pay_bytes(piece.len())?;
+        }
         let (content, start, window) = match &self.bytes {
             Bytes::InMemory(bytes) => {
                 piece.copy_from_slice(&bytes[at..end]);
@@ -171,7 +187,7 @@ pub(crate) fn unpacked<'d>(
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// The number of its section, unique in a lookup.
+    /// The number of the section, unique in a lookup.
     number: u16,
     start: usize,
     len: usize,
@@ -346,6 +362,7 @@ mod tests {
                 window: RefCell::default(),
             },
             len: bytes.len(),
+            budget: None,
         };
         check(in_file, &bytes);
     }

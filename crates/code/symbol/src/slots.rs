@@ -25,7 +25,8 @@ pub(crate) struct Slots {
     imported: Vec<(Box<str>, u64)>,
     /// Words with the image's number among images with thread-local variables.
     modules: Vec<u64>,
-    /// (word, offset in the image's block): the word has that offset's distance from the thread pointer.
+    /// Pairs of a word's address and an offset in the image's thread-local block. The loader stores in the word how far
+    /// that offset is from the thread pointer.
     thread_offsets: Vec<(u64, u64)>,
 }
 

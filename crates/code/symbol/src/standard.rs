@@ -12,7 +12,7 @@ use crate::function::Function;
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
 /// Other namespaces of C++ standard libraries.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// Parts of the names of C++ functions that call a function of the program.
+/// Marks in the names of C++ library functions that only call a function of the program.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -30,7 +30,7 @@ const CALLS_BACK: [&str; 12] = [
 /// Rust's crates, besides [`PARKING_LOT`]'s.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// The same for Rust.
+/// Marks in the names of Rust library functions that only call a function of the program.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",
@@ -117,7 +117,7 @@ mod tests {
             "_ZN4core3run17hurriedE",
             "_ZN4prog4main17h0123456789abcdefE",
             "_ZN53_$LT$prog..Guard$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
-            // They call functions that the program passed to them.
+            // These functions call functions that the program passed to them.
             "_ZNSt6thread11_State_implINS_8_InvokerISt5tupleIJZ4mainEUlvE_EEEEE6_M_runEv",
             "_ZNSt17_Function_handlerIFvvEZ4mainEUlvE_E9_M_invokeERKSt9_Any_data",
             "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE",

@@ -17,27 +17,27 @@ const MAX_NAMES: usize = 192 << 20;
 const MAX_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Symbol<'d> {
-    /// Without version; `None` if empty, too long, or not UTF-8.
+    /// The symbol's name without its version; `None` if empty, too long, or not UTF-8.
     pub(crate) name: Option<&'d str>,
     pub(crate) address: u64,
     pub(crate) size: u64,
-    pub(crate) local: bool,
-    pub(crate) ifunc: bool,
+    pub(crate) is_local: bool,
+    pub(crate) is_ifunc: bool,
 }
 
 pub(crate) struct DataSymbol<'d> {
     pub(crate) name: &'d str,
-    /// Its address, or its offset in a thread's block.
+    /// The symbol's address, or its offset in a thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
-    pub(crate) thread_local: bool,
+    pub(crate) is_thread_local: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
     pub(crate) data: Vec<DataSymbol<'d>>,
-    pub(crate) cut: bool,
+    pub(crate) was_cut: bool,
 }
 
 /// A table of names, read within a budget. Otherwise many symbols in one long name would cost more
@@ -120,7 +120,7 @@ fn collect<'d, E: Elf>(
             continue;
         }
         if found.functions.len() + found.data.len() == MAX_SYMBOLS {
-            found.cut = true;
+            found.was_cut = true;
             break;
         }
         let named = |strings: &mut Strings<'d>| strings.get(symbol.st_name(endian));
@@ -133,7 +133,7 @@ fn collect<'d, E: Elf>(
                         name,
                         address,
                         size: symbol.st_size(endian).into(),
-                        thread_local: kind == elf::STT_TLS,
+                        is_thread_local: kind == elf::STT_TLS,
                     }));
             }
             kind if is_function::<E>(symbol, || is_in_code(index, symbol)) => {
@@ -141,8 +141,8 @@ fn collect<'d, E: Elf>(
                     name: named(&mut strings),
                     address: symbol.st_value(endian).into(),
                     size: symbol.st_size(endian).into(),
-                    local: symbol.st_bind() == elf::STB_LOCAL,
-                    ifunc: kind == elf::STT_GNU_IFUNC,
+                    is_local: symbol.st_bind() == elf::STB_LOCAL,
+                    is_ifunc: kind == elf::STT_GNU_IFUNC,
                 })
             }
             _ => {}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Disk, image, tool};
 use tempfile::TempDir;
-use tiptoe_symbol::{Image, Origin};
+use tiptoe_symbol::{BudgetExceeded, Image, Origin};
 
 const PROGRAM: &str = "\
 volatile int sink;
@@ -27,6 +27,11 @@ fn build(folder: &TempDir, options: &[&str]) -> Option<PathBuf> {
 }
 
 fn origins(path: &Path, bytes: &[u8], function: &str) -> Vec<Origin> {
+    let all = lookups(path, bytes, function).into_iter();
+    all.map(|origin| origin.expect("an honest file")).collect()
+}
+
+fn lookups(path: &Path, bytes: &[u8], function: &str) -> Vec<Result<Origin, BudgetExceeded>> {
     let source = Disk::of(path);
     let content = bytes.to_vec().into();
     let Ok(image) = Image::parse(&content, &source) else {
@@ -107,8 +112,78 @@ fn damage_is_survived() {
             let at = (random >> 33) as usize % bytes.len();
             bytes[at.max(64)] = (random >> 20) as u8;
         }
-        origins(&path, &bytes, "outer");
+        lookups(&path, &bytes, "outer");
     }
+}
+
+/// Debug information of one function, with the abbreviations 1 (unit), 2 (function, with children), 3 (inlined function,
+/// with children) and 4 (function with a list of ranges).
+const HOSTILE: &str = "\
+        .text
+        .globl outer
+        .type outer, @function
+outer:  ret
+        .size outer, . - outer
+end:
+        .section .debug_abbrev, \"\", @progbits
+        .byte 1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0
+        .byte 2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0
+        .byte 3, 0x1d, 1, 0, 0
+        .byte 4, 0x2e, 0, 0x55, 0x17, 0, 0
+        .byte 0
+        .section .debug_info, \"\", @progbits
+        .long last - first
+first:  .short 4
+        .long 0
+        .byte 8
+        .byte 1
+        .quad outer, end - outer
+";
+
+/// Checks that the entries are refused, not followed.
+fn check_hostile(entries: &str) {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("hostile.so");
+    let source = folder.path().join("hostile.s");
+    fs::write(&source, format!("{HOSTILE}{entries}\n")).expect("a file");
+    let [program, source] = [&path, &source].map(|path| path.to_str().expect("a path"));
+    if tool("gcc", &["-shared", "-nostdlib", "-o", program, source]).is_none() {
+        return;
+    }
+    let bytes = fs::read(&path).expect("a file");
+    assert_eq!(lookups(&path, &bytes, "outer"), [Err(BudgetExceeded)]);
+}
+
+/// Regression: each level of functions inlined in each other took a part of the stack, which overflowed.
+#[test]
+fn functions_inlined_in_each_other_overflowed_the_stack() {
+    check_hostile(
+        "\
+        .byte 2
+        .quad outer, end - outer
+        .fill 1000000, 1, 3
+        .fill 1000002, 1, 0
+last:",
+    );
+}
+
+/// Regression: the list was read and kept for each function.
+#[test]
+fn a_list_of_ranges_that_all_functions_share_was_kept_for_each() {
+    check_hostile(
+        "\
+        .rept 30000
+        .byte 4
+        .long 0
+        .endr
+        .byte 0
+last:
+        .section .debug_ranges, \"\", @progbits
+        .rept 30000
+        .quad 16, 32
+        .endr
+        .quad 0, 0",
+    );
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn unwind_information_agrees_with_readelf() {
 }
 
 #[test]
-fn libc() {
+fn functions_of_libc_have_their_aliases_and_addresses() {
     let Some(image) = image(LIBC) else { return };
     assert_eq!(image.header().soname.as_deref(), Some("libc.so.6"));
     assert!(!image.header().is_static_program() && image.header().refusal_in_process().is_none());

@@ -141,7 +141,7 @@ fn with_musl() {
 
 /// The loader's other interface (TLS descriptors) is refused as unsupported.
 #[test]
-fn by_descriptors() {
+fn tls_descriptors_are_unsupported() {
     let folder = TempDir::new().unwrap();
     let (from, to) = (
         folder.path().join("library.c"),

@@ -78,7 +78,7 @@ fn same(plain: &Path, other: &Path) {
 }
 
 #[test]
-fn beside_the_file() {
+fn debug_information_beside_the_file() {
     let program = Program::build("gcc", &["-g"]);
     let debug = program.objcopy(&["--only-keep-debug"], "prog.debug");
     let link = format!("--add-gnu-debuglink={}", debug.display());
@@ -89,7 +89,7 @@ fn beside_the_file() {
 }
 
 #[test]
-fn packed_or_in_units_of_types() {
+fn debug_information_packed_or_in_type_units() {
     let plain = Program::build("gcc", &["-g"]);
     let mixes = [
         ("gcc", &["-g", "-gz"][..]),
@@ -108,13 +108,16 @@ fn packed_or_in_units_of_types() {
         assert_eq!(found.start, Start::Module(symbol[0]));
         assert!(matches!(
             found.value.kind,
-            ValueKind::Enumeration { signed: true, .. }
+            ValueKind::Enumeration {
+                is_signed: true,
+                ..
+            }
         ));
     }
 }
 
 #[test]
-fn nowhere() {
+fn without_debug_information_types_are_unknown() {
     let program = Program::build("gcc", &["-g0"]);
     let counter = plan(&program.path, "counter").unwrap();
     assert_eq!(
@@ -151,7 +154,7 @@ fn nowhere() {
 }
 
 #[test]
-fn in_files_that_are_not_read() {
+fn debug_information_in_dwo_files_is_not_read() {
     let program = Program::build("gcc", &["-g", "-gsplit-dwarf"]);
     refused(
         &program.path,
@@ -178,7 +181,7 @@ fn in_files_that_are_not_read() {
 
 /// The program has a copy of the variable, or none.
 #[test]
-fn in_another_file() {
+fn variables_of_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
     let copy = plan(&program.path, "environ").unwrap();
     assert_eq!((&*copy.value.name, copy.length(None)), ("char **", Ok(8)));

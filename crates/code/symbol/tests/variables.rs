@@ -71,19 +71,19 @@ struct FoundVariable {
     value: String,
 }
 
-struct Running {
+struct RunningProgram {
     program: Program,
     bytes: Content,
     image: Image,
     process: Process,
 }
 
-impl Running {
-    fn start(program: Program) -> Running {
+impl RunningProgram {
+    fn start(program: Program) -> RunningProgram {
         let bytes = fs::read(&program.path).unwrap().into();
         let image = image(&program.path).unwrap();
         let process = Process::start(&program.path);
-        Running {
+        RunningProgram {
             program,
             bytes,
             image,
@@ -282,7 +282,7 @@ fn check_c(other: bool) {
         let Some(program) = build("gcc", &sources, &mix) else {
             return;
         };
-        let running = Running::start(program);
+        let running = RunningProgram::start(program);
         running.agrees_with_gdb("c", &C_EXPRESSIONS);
         running.agrees_with_gdb("c", &[("mine", ""), ("also_mine", ""), ("function", "")]);
         running.refuses("statz.hits", &["no variable `statz`", "`stats`"]);
@@ -367,7 +367,7 @@ fn check_cpp(other: bool) {
         let Some(program) = build("g++", &sources, &options) else {
             return;
         };
-        let running = Running::start(program);
+        let running = RunningProgram::start(program);
         running.agrees_with_gdb("c++", &expressions);
         running.find("ns::inlined::inner", 0).unwrap();
         running.refuses(
@@ -408,7 +408,7 @@ fn variables_of_rust() {
             let Some(program) = build("rustc", &[("variables.rs", RUST)], &options) else {
                 return;
             };
-            let running = Running::start(program);
+            let running = RunningProgram::start(program);
             running.agrees_with_gdb("rust", &expressions);
             running.find("prog::count::CALLS", 0).unwrap();
             running.refuses("TABLE[3].id", &["has 3 elements"]);

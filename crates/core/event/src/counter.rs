@@ -36,12 +36,12 @@ pub enum CounterKind<'a> {
     Tracepoint {
         /// The folder of events, such as `sched`.
         group: &'a str,
-        /// The event in it.
+        /// The event in that folder.
         name: &'a str,
     },
     /// An event to look up in /sys/bus/event_source/devices.
     Pmu {
-        /// The folder there.
+        /// The folder of the PMU.
         pmu: &'a str,
         /// The text between the slashes: an event's name, or `term=value` and commas.
         terms: &'a str,
@@ -58,13 +58,13 @@ impl CounterKind<'_> {
 /// One event of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
-    /// The text as given, with its modifiers.
+    /// The event's text as given, with its modifiers.
     pub text: &'a str,
-    /// The text without its modifiers.
+    /// The event's text without its modifiers.
     pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
-    /// Where and how it counts, its group's modifiers included.
+    /// The modifiers, those of its group included: where the event counts and how.
     pub modifiers: Modifiers,
     /// Whether some modifiers come from its group, not from `text`.
     pub is_modified_by_group: bool,

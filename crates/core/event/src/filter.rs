@@ -70,7 +70,7 @@ pub struct Comparison {
     pub width: Width,
     /// The relation.
     pub operator: Operator,
-    /// The constant's bits: for unsigned widths the `u64`'s image.
+    /// The constant's bits; for unsigned widths they are those of the `u64`.
     pub value: i64,
 }
 

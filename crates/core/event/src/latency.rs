@@ -3,9 +3,9 @@
 /// The times of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Latency {
-    /// Time between entry and return, over all timed calls.
+    /// The sum of the times between entry and return, over all timed calls.
     pub total_ns: u64,
-    /// That time without the time in probed callees.
+    /// That sum without the time in probed callees.
     pub self_ns: u64,
     /// The longest time.
     pub max_ns: u64,

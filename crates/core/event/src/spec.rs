@@ -45,7 +45,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 6] = [
+    const ALL: [Kind; 6] = [
         Kind::Uprobe,
         Kind::Uretprobe,
         Kind::Usdt,
@@ -64,6 +64,11 @@ impl Kind {
             Kind::Ulock => "ulock",
             Kind::Klock => "klock",
         }
+    }
+
+    /// Returns the kind with this word.
+    pub fn of_word(word: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
     /// Returns whether `[BINARY:]FUNCTION[+OFF]` follows.

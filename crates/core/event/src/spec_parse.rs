@@ -16,7 +16,7 @@ pub enum SpecFault {
     PathWithoutFunction,
     /// The text after `+` or `0x` is no number of 64 bits.
     BadOffset,
-    /// A return has an offset.
+    /// A probe of returns has an offset, but a return is at no offset.
     OffsetOfReturn,
     /// An option has no name, or invalid letters.
     BadOption,
@@ -191,10 +191,7 @@ fn closing(text: &[u8], open: u8) -> Option<usize> {
 fn split_kind(rest: Rest<'_>) -> (Kind, Rest<'_>) {
     let named = single_colon(rest.text, 0).and_then(|colon| {
         let (word, after) = rest.split_around(colon);
-        let kind = Kind::ALL
-            .into_iter()
-            .find(|kind| kind.word() == word.text)?;
-        Some((kind, after))
+        Some((Kind::of_word(word.text)?, after))
     });
     named.unwrap_or((Kind::Uprobe, rest))
 }

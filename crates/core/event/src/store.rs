@@ -51,8 +51,9 @@ const ZERO_FLAG: u64 = 1 << 6;
 const ACCUMULATOR: u8 = 0;
 
 impl Store {
-    /// Derives the old and new value of `len` watched bytes from the registers after the store, in
-    /// the order of their numbers. `bpf/watch.bpf.c` must do the same.
+    /// Derives the old and new value of the `len` watched bytes at `at` from the registers after
+    /// the store. `registers` are in the order of their numbers in machine code. `bpf/watch.bpf.c`
+    /// must do the same.
     pub fn values_from_registers(
         &self,
         registers: &[u64; 16],

@@ -12,7 +12,8 @@ pub enum Via {
     Kernel,
     /// For variables: by breakpoints of each thread.
     KernelTask,
-    /// By the agent if possible, else by the kernel, decided for each probe.
+    /// By the agent if possible, else by the kernel, decided for each probe. Where the agent would need a trap, by the
+    /// cheaper of the two.
     #[default]
     Auto,
 }

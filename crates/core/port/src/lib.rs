@@ -128,7 +128,8 @@ pub struct Port {
     /// outside this library.
     begin: AtomicUsize,
     end: AtomicUsize,
-    /// Not 0 while an agent is attached, which writes the addresses first.
+    /// Not 0 while an agent is attached. The agent writes the two addresses before it sets this
+    /// byte.
     open: AtomicU8,
 }
 

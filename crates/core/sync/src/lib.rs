@@ -1,4 +1,4 @@
-//! Synchronization for the engines, without system calls or allocation; only [`Shards`] wait without bound.
+//! Synchronization for the engines, without system calls or allocation. Only [`Shards`] wait without a bound.
 //!
 //! - [`SeqCount`] lets readers read without writing, and check afterwards whether anything changed. Two loads
 //!   per read.

@@ -29,7 +29,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// Returns a block's words, whatever it is used for now.
+    /// Returns a block's words, which may be free or in another use by now.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)

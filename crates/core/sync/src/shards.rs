@@ -115,7 +115,7 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 }
 
-/// Holds a shard: no other thread holds it, or all.
+/// Holds a shard. No other thread holds this shard, or all shards.
 #[derive(Debug)]
 pub struct ShardGuard<'a, W: Wait> {
     word: &'a AtomicU64,

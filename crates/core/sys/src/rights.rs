@@ -9,7 +9,7 @@ pub struct Rights {
     ids: [[u32; 4]; 2],
     /// A hash of its supplementary groups, or 0.
     groups: u64,
-    /// Grows with each seccomp(2) restriction.
+    /// A level that is higher after each seccomp(2) restriction.
     pub seccomp: u32,
     places: [u64; PLACES.len()],
 }

@@ -2,13 +2,13 @@
 
 /// Words of a probe that follows calls, from its slot on.
 pub mod words {
-    /// Followed entries.
+    /// The number of followed calls that began.
     pub const CALLS: u32 = 0;
-    /// Returns.
+    /// The number of calls that returned.
     pub const RETURNS: u32 = 1;
-    /// Frames that ended without a return.
+    /// The number of frames that ended without a return.
     pub const LEFT: u32 = 2;
-    /// Other entries, which are only counted.
+    /// The number of other calls, which are only counted.
     pub const ONLY_COUNTED: u32 = 3;
     /// The number of words if calls are not timed.
     pub const UNTIMED: u32 = 4;
@@ -16,13 +16,14 @@ pub mod words {
     pub const TOTAL: u32 = 4;
     /// Nanoseconds from entry to return, less those in followed callees.
     pub const OWN: u32 = 5;
-    /// The longest call.
+    /// The longest call, in nanoseconds.
     pub const LONGEST: u32 = 6;
     /// The index of the count of durations that lacks the last call, which is in the first count
     /// instead; 0 if none lacks it. The call moves to its own count when the next one ends, because
     /// an increment that depends on a time just read would stall the code after it.
     pub const PENDING: u32 = 7;
-    /// Calls by duration: without measurable time, then histogram buckets.
+    /// Calls by duration: first those without measurable time, then one word for each bucket of the
+    /// histogram.
     pub const DURATIONS: u32 = 8;
     /// The number of counts of durations.
     pub const DURATION_COUNT: u32 = 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32;
@@ -89,8 +90,8 @@ pub mod intercepted {
 pub const NOT_LIBCS: u32 = 1 << 29;
 
 /// The slow entry's result for a call that the trampoline follows by itself, through its first
-/// return address; one more for the next. Otherwise the address of a return thunk, or 0 if the call
-/// is not followed.
+/// return address. The next number stands for the next return address. Otherwise the address of a
+/// return thunk, or 0 if the call is not followed.
 pub const BY_ITSELF: u64 = 1;
 /// Upper bound of slots of probes that follow calls; the flags below need the higher bits.
 pub const MAX_SLOT: u32 = 1 << 26;

@@ -41,9 +41,9 @@ const THUNKS: usize = 39;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// Not started.
+    /// The agent was not started.
     Absent = 0,
-    /// Its thread serves requests.
+    /// The agent's thread serves requests.
     Serving = 1,
     /// Everything was restored, and nothing runs.
     Dormant = 2,

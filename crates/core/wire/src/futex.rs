@@ -18,11 +18,11 @@
 /// Entries per thread: one page each, touched on first use. Few in models, where each word is
 /// costly.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
-/// Words of an entry. The first block of this size is the [`head`].
+/// Words of an entry. The thread's first block of this size is its [`head`].
 pub const ENTRY_WORDS: u32 = 512;
-/// The number of words in all.
+/// Words of all lock contention data in a slab.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: futex calls of threads without a slab.
+/// In slab 0: the number of futex calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
 /// In slab 0: when the lock whose hold times are measured was last released, in ticks. Not stored for a rwlock, which
 /// several threads may hold.
@@ -85,13 +85,15 @@ pub mod head {
     /// In the low half the thread's id. In the high half a quarter of the low half of the address of the lock that the
     /// thread took after a sleep and has not released, or 0: a wake reads both in one load.
     pub const THREAD: u32 = 1;
-    /// All calls that may wait.
+    /// The number of calls that may wait.
     pub const WAITS: u32 = 2;
-    /// All calls that wake.
+    /// The number of calls that wake.
     pub const WAKES: u32 = 3;
-    /// The current episode: address, call site, start of the caller's frame.
+    /// The current *episode*: one contended call of the user, which may wait several times. Three words: the address at
+    /// which it waits, or 0; the call site; the start of the caller's frame.
     pub const EPISODE: u32 = 4;
-    /// The episode's frame, kept after the episode as an address within the thread's stack.
+    /// The start of the caller's frame. It stays when the episode ends, because tiptoe uses it as an address within the
+    /// thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
     /// The measured hold, five words: the lock or 0; the call site that took it; the start of that
     /// frame; since when in ticks, or 0; how many times it was taken. The first shares a cache line
@@ -100,10 +102,10 @@ pub mod head {
     /// The mean number of skipped waits between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
     /// The weight of the next timed wait; 0 while each is timed.
-    pub const STANDS_FOR: u32 = 13;
+    pub const NEXT_WEIGHT: u32 = 13;
     /// The state of the generator of gaps.
     pub const SEED: u32 = 14;
-    /// Calls without room among the entries.
+    /// The number of calls that found no room among the entries.
     pub const FULL: u32 = 15;
     /// The stack positions of [`super::activity::DEPTH`] activities; 0 for a free slot.
     pub const SPS: u32 = 16;
@@ -123,7 +125,7 @@ pub mod activity {
     pub const SITE: u32 = 1;
     /// The return address in libc.
     pub const VIA: u32 = 2;
-    /// When it began, in ticks; for a skipped wait its number, and [`SKIPPED`].
+    /// When the wait began, in ticks; for a skipped wait its number, with [`SKIPPED`].
     pub const SINCE: u32 = 3;
     /// The wait is skipped: the clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
@@ -182,19 +184,19 @@ pub mod entry {
     /// The return address in libc, or else our trampoline; from [`super::OPERATION_SHIFT`] on the
     /// operation.
     pub const VIA: u32 = 2;
-    /// Calls.
+    /// The number of calls.
     pub const CALLS: u32 = 3;
-    /// Waits that another thread ended.
+    /// The number of waits that another thread ended.
     pub const WOKEN: u32 = 4;
-    /// Waits that returned at once, because the word had changed.
+    /// The number of waits that returned at once, because the word had changed.
     pub const AT_ONCE: u32 = 5;
-    /// Contended calls of the user; a call may wait several times.
+    /// The number of contended calls of the user; such a call may wait several times.
     pub const EPISODES: u32 = 6;
     /// The thread's scope node; in one cache line with the words that each call reads.
     pub const SCOPE: u32 = 7;
-    /// Waits that a signal ended.
+    /// The number of waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
-    /// Other calls: errors, and calls that are not timed.
+    /// The number of other calls: errors, and calls that are not timed.
     pub const OTHER: u32 = 9;
     /// Nanoseconds in waits that did not return at once. This, [`DURATIONS`] and [`WAKERS`] count a
     /// timed wait with its weight.
@@ -203,11 +205,11 @@ pub mod entry {
     pub const TIMED: u32 = 11;
     /// The longest wait.
     pub const LONGEST: u32 = 12;
-    /// Waits ended by call sites without room in [`WAKERS`].
+    /// The number of waits ended by call sites that found no room in [`WAKERS`].
     pub const OTHER_WAKERS: u32 = 13;
-    /// For rwlocks: the sum of the readers when waits began.
+    /// For rwlocks: the sum, over all waits, of the readers that held the lock when the wait began.
     pub const READERS: u32 = 14;
-    /// The largest number of readers.
+    /// For rwlocks: the largest number of readers that held the lock when a wait began.
     pub const MOST_READERS: u32 = 15;
     /// [`WAKER_COUNT`] call sites that ended waits: site, waits, their nanoseconds.
     pub const WAKERS: u32 = 16;
@@ -215,12 +217,12 @@ pub mod entry {
     pub const WAKER_COUNT: u32 = 10;
     /// Words of a waker.
     pub const WAKER_WORDS: u32 = 3;
-    /// Waits that timed out.
+    /// The number of waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// Waits that never returned, because their thread was cancelled or jumped out of them.
+    /// The number of waits that never returned, because their thread was cancelled or jumped out of them.
     pub const LEFT: u32 = TIMED_OUT + 1;
-    /// Waits that did not return at once, by duration: without measurable time, then the
-    /// histogram's buckets.
+    /// Waits that did not return at once, by duration: first those without measurable time, then one word for each
+    /// bucket of the histogram.
     pub const DURATIONS: u32 = 64;
     /// For a reported wait ([`super::REPORTED`]): the lock's name, after its length in bytes.
     pub const NAME: u32 = 416;
@@ -277,20 +279,20 @@ pub mod history {
     pub const COUNT: u32 = if cfg!(tiptoe_loom) { 2 } else { 256 };
     /// Words of a hand-over.
     pub const WORDS: u32 = 4;
-    /// When, in ticks.
+    /// The time of the hand-over, in ticks.
     pub const AT: u32 = 0;
     /// [`HOLDER`] bits for the thread that has the lock from then on, or [`READERS`], [`NOBODY`], or 0 if unknown;
     /// after them the thread that released it; and [`OWN`].
     pub const WHO: u32 = 1;
-    /// The call site that released it.
+    /// The call site that released the lock.
     pub const SITE: u32 = 2;
-    /// The checksum of these, the lock's address and the hand-over's number.
+    /// The checksum of the hand-over's other words, its number, and the lock's address.
     pub const SUM: u32 = 3;
     /// Bits of a thread in [`WHO`].
     pub const HOLDER: u32 = 24;
-    /// Threads that read.
+    /// The lock is held by threads that read.
     pub const READERS: u32 = 1 << 22;
-    /// No thread.
+    /// No thread holds the lock.
     pub const NOBODY: u32 = 1 << 23;
     /// The thread that recorded this took the lock itself.
     pub const OWN: u64 = 1 << 48;
@@ -344,7 +346,7 @@ pub mod frames {
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
     pub const CACHED_LIBC: u64 = 1 << 32;
-    /// A thread has taken the slot.
+    /// A thread has taken the slot and may still be filling it.
     pub const CACHED_TAKEN: u64 = 1 << 33;
     /// The address is in a [`library::MIXED`] library: the standard library's if it has a rule, else the
     /// user's.
@@ -354,21 +356,21 @@ pub mod frames {
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
-    /// A library.
+    /// A library whose functions a walk must leave.
     pub mod library {
-        /// The end of its code; 0 if there is no library.
+        /// The end of the library's code; 0 if there is no library.
         pub const END: u32 = 0;
-        /// The start of its code.
+        /// The start of the library's code.
         pub const START: u32 = 1;
-        /// What the loader adds to its addresses.
+        /// The number that the loader adds to the library's addresses.
         pub const BASE: u32 = 2;
-        /// Its first row; from bit 32 on their number, and [`LIBC`] or [`MIXED`].
+        /// The library's first row; from bit 32 on the number of its rows, and [`LIBC`] or [`MIXED`].
         pub const ROWS: u32 = 3;
         /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// Its functions name the kind of lock.
+        /// The library is libc, whose functions name the kind of lock.
         pub const LIBC: u64 = 1 << 63;
-        /// It is the user's, except functions of a standard library compiled into it: these have rows.
+        /// The library is the user's. Only functions of a standard library compiled into it have rows.
         pub const MIXED: u64 = 1 << 62;
     }
 }

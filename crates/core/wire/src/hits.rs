@@ -99,7 +99,7 @@ const THREADS_AT: usize = head::WORDS;
 const CELLS_AT: usize = THREADS_AT + THREADS;
 /// After the cells, at a multiple of 128 bytes.
 const ACCOUNTING_AT: usize = (CELLS_AT + CELLS * cell::WORDS).next_multiple_of(16);
-/// The number of words in all.
+/// The number of words of slab 0 that hits take.
 pub const WORDS: u32 = (ACCOUNTING_AT + ACCOUNTING) as u32;
 
 impl Geometry {

@@ -211,7 +211,7 @@ fn mutant_last_reading_without_acquire() {
 }
 
 #[test]
-fn counts_that_threads_share_are_all_there() {
+fn no_count_that_threads_share_is_lost() {
     shared(None);
 }
 

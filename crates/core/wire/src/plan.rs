@@ -49,10 +49,11 @@ pub enum Request {
     Go = 8,
     /// Patch known sites of an earlier session again: addresses.
     ArmAgain = 9,
-    /// Make earlier records of sites current again: their trampolines, ascending.
+    /// Find earlier records of sites by address again, in place of later ones: the addresses of the earlier records'
+    /// trampolines, ascending.
     Recall = 21,
-    /// Restore and patch many times: addresses, the first with the number of times. Tests the
-    /// patcher.
+    /// For tests of the patcher: restore and patch sites many times. Addresses; the first record also has the number of
+    /// times.
     Toggle = 10,
     /// The last request, after [`crate::State::Unhooked`]: every thread must block again the
     /// signals that it believes to block. Answered once the last hooks are removed.
@@ -67,7 +68,7 @@ pub enum Request {
     Described = 22,
     /// Put ranges of code in mappings of their own: starts and ends.
     SplitMaps = 25,
-    /// Count ended threads' calls as left.
+    /// Count the open calls of ended threads as left.
     Bury = 15,
     /// Read the list of mappings even if nothing is in doubt: [`crate::Readings`] has the result.
     ReadMaps = 24,
@@ -75,12 +76,13 @@ pub enum Request {
     Watch = 16,
     /// The libraries of sites: [`Library`] records.
     Libraries = 17,
-    /// Open breakpoints for all threads: [`crate::hits`]' slot, and a [`WatchTarget`] each.
-    /// Results: threads with events, new ones among them, and on failure the thread.
+    /// Open breakpoints for all threads: [`crate::hits`]' slot, and a [`WatchTarget`] each. Results: the number of
+    /// threads with events, the number of new threads among them, and on failure the thread for which an event could
+    /// not be opened.
     Observe = 18,
     /// Move a breakpoint: its number, and a [`WatchTarget`].
     Turn = 19,
-    /// Open ports of the program: addresses. Results: 0, or EINVAL without a port.
+    /// Open ports of the program: addresses. Each result is 0, or EINVAL if no port is there.
     Ports = 20,
 }
 
@@ -104,7 +106,7 @@ pub struct Map {
     pub base: u64,
     /// The length in bytes, whole arenas.
     pub len: u64,
-    /// What is there.
+    /// The content to map.
     pub content: MapContent,
 }
 
@@ -150,7 +152,7 @@ impl Map {
 pub struct WatchTarget {
     /// The watched address.
     pub address: u64,
-    /// Its size in bytes.
+    /// The watched size in bytes.
     pub len: u8,
     /// The kernel's bits for read, write and execute.
     pub access: u8,

@@ -32,20 +32,20 @@ impl SiteFlags {
     pub const HOOK: SiteFlags = SiteFlags(2);
     /// A permanent trap: every hit raises SIGTRAP.
     pub const TRAP: SiteFlags = SiteFlags(4);
-    /// Its trampoline follows calls to their return.
+    /// The site's trampoline follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// Its trampoline also times the followed calls.
+    /// The site's trampoline also times the followed calls.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
-    /// Stays armed between sessions.
+    /// The site stays armed between sessions.
     pub const STAYS: SiteFlags = SiteFlags(32);
 
-    /// Its hits or calls are grouped by the value of an argument.
+    /// The site's hits or calls are grouped by the value of an argument.
     pub const VALUED: SiteFlags = SiteFlags(64);
-    /// Its trampoline records calls.
+    /// The site's trampoline records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// It reports a futex call and counts nothing. The combination is free: sites grouped by value
-    /// never record.
+    /// The site reports a futex call and counts nothing. This combination of flags is free, because
+    /// sites grouped by value never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Returns whether all bits of `other` are set.

@@ -78,9 +78,9 @@ pub struct Record {
 pub enum Entry {
     /// The following records are this thread's.
     Thread {
-        /// Its id in the target's pid namespace.
+        /// The thread's id in the target's pid namespace.
         tid: u32,
-        /// Its name at that time.
+        /// The thread's name at the announcement.
         comm: [u8; 16],
     },
     /// A call.
@@ -95,7 +95,7 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Returns the ring of a slab; `None` if there is none, or if either is too short.
+    /// Returns the ring in a slab's `cells`; `None` if there are none, or if the slab or the cells are too short.
     pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
         let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
         fits.then_some(Ring { slab, cells })

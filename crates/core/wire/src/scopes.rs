@@ -29,24 +29,24 @@ pub const OTHERS: u32 = NODES - 1;
 /// Slots probed for a key, from its hash on.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// Of a thread: up to when its ticks were added to nodes; 0 before its first node.
+/// In a thread's words: the time up to which its ticks were added to nodes; 0 before its first node.
 pub const SINCE: u32 = 0;
-/// Of a thread: how often it resumed a node without entering it.
+/// In a thread's words: the number of times that it resumed a node without entering it.
 pub const RESUMED: u32 = 1;
-/// Of a thread: its first node's words.
+/// In a thread's words: the words of the first node.
 pub const NODES_AT: u32 = 8;
 /// Words of a node.
 pub const NODE_WORDS: u32 = 2;
 
 /// In slab 0: the number of the session.
 pub const STAMP: u32 = 0;
-/// In slab 0: how many node numbers were taken; the first is 1.
+/// In slab 0: the number of node numbers that were taken; the first is 1.
 pub const COUNT: u32 = 1;
 /// In slab 0: the first key.
 pub const KEYS: u32 = 8;
 /// In slab 0: the first record.
 pub const RECORDS: u32 = (KEYS + (1 << BITS) + RUN).next_multiple_of(8);
-/// The number of words in all.
+/// Words of all scope data in a slab.
 pub const WIDTH: u32 = max(
     NODES_AT + NODES * NODE_WORDS,
     RECORDS + NODES * record::WORDS,
@@ -61,7 +61,7 @@ const fn max(a: u32, b: u32) -> u32 {
 pub mod record {
     /// Words of a record.
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
-    /// Its parent in the low half, the name's length in the high half. Written last; 0 while
+    /// The node's parent in the low half, the length of its name in the high half. Written last; 0 while the record is
     /// incomplete.
     pub const PARENT: u32 = 0;
     /// Set in that word once the record is complete.
@@ -122,9 +122,9 @@ pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
 /// A node, as slab 0 describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its parent, a smaller number than its own, or [`OTHERS`].
+    /// The node's parent, a smaller number than its own, or [`OTHERS`].
     pub parent: u32,
-    /// Its name, cut to its room, and the length.
+    /// The node's name, cut to its room, and the length.
     pub name: ([u8; record::NAME_BYTES], usize),
     /// Whether the name was cut.
     pub is_cut: bool,

@@ -25,7 +25,7 @@ pub const ROOM: u8 = (1 << BITS) + 16;
 pub const SETS: u8 = ROOM + FIRST;
 /// The first key.
 pub const KEYS: u32 = SETS as u32 * words::ALL;
-/// The number of words.
+/// Words of all sets and keys.
 pub const WIDTH: u32 = KEYS + ROOM as u32;
 
 /// Returns the first word of a set.

@@ -25,7 +25,7 @@ pub const BITS: u8 = 9;
 pub const RUN: u32 = 16;
 /// The number of entries.
 pub const ROOM: u32 = (1 << BITS) + RUN;
-/// The number of words.
+/// Words of the whole table.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
 /// Returns the values and their hits; the target's claim.

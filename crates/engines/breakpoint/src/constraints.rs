@@ -201,7 +201,7 @@ impl<'a> Constraints<'a> {
         }
         let widest = self.widest(file);
         self.fits(resolved, own, widest, || self.first_with(file, widest))?;
-        match held.elsewhere {
+        match held.has_more_elsewhere {
             true => self.check_runs_locked(resolved, task, own),
             false => Ok(()),
         }
@@ -324,7 +324,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records again a request that was removed in the same hold of the locks.
+    /// Records a request that was removed before, because the request in its place was refused. The
+    /// locks must have been held since the removal.
     #[cold]
     pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
         let held = match &resolved.target {
@@ -378,7 +379,7 @@ impl<'a> Constraints<'a> {
         let Some(cpu) = resolved.request.cpu() else {
             let (from, to) = change.ends(held.everywhere, with);
             task.shard.move_task(resolved.file, from, to);
-            if held.elsewhere {
+            if held.has_more_elsewhere {
                 self.count_runs(resolved, task, held, change);
             }
             return;

@@ -2,7 +2,7 @@
 
 use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
-use crate::words::{Plain, Words};
+use crate::words::{PlainWord, Words};
 
 /// `[number of CPU-wide slots | the holder of each | histogram of tasks | changes of it begun | ended]`. See
 /// [`crate::constraints`].

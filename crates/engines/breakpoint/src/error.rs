@@ -46,9 +46,9 @@ pub struct Conflict {
 /// The holder of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The `holder` of its request.
+    /// The `holder` of the request that took the slot.
     pub id: u64,
-    /// Whether it is CPU-wide.
+    /// Whether the holder is CPU-wide.
     pub is_wide: bool,
 }
 

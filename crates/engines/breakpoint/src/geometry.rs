@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_of_the_order_of_tasks_and_cpus() {
+    fn memory_is_linear_in_tasks_and_cpus() {
         let words = |cpus, tasks: u32| {
             let geometry = Geometry::new(cpus, Registers::Mixed(4), tasks * 4);
             geometry.expect("sane").words()

@@ -1,7 +1,7 @@
 //! The number of tasks by slots held, a word for each number from 1 on.
 
 use crate::geometry::MAX_SLOTS;
-use crate::words::{Plain, Words};
+use crate::words::{PlainWord, Words};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Histogram<'a>(pub Words<'a>);

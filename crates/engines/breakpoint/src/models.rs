@@ -309,7 +309,7 @@ fn a_slot_is_never_free_during_modify() {
 /// A debugger's `try_reserve` is granted, refused, or [`Error::Busy`]. It must never wait, and its
 /// slot must not be granted to another request.
 #[test]
-fn a_debugger_beside_a_task_or_a_cpu() {
+fn a_debugger_races_with_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));
     for (tried, beside) in [(task, task), (task, cpu), (cpu, task), (cpu, cpu)] {
         loom::model(move || {
@@ -339,7 +339,7 @@ fn a_debugger_beside_a_task_or_a_cpu() {
 }
 
 #[test]
-fn all_or_nothing_beside_a_task() {
+fn all_or_nothing_races_with_a_task() {
     loom::model(|| {
         let shared = Shared::new(1);
         let other = run(&shared, None, |shared| shared.pair(task(OTHER, None)));

@@ -12,14 +12,14 @@ pub enum Kind {
 /// The target of a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Follows a task.
+    /// Counts accesses of one task.
     Task {
         /// The thread's id, or any unique number.
         task: u64,
         /// The only CPU where it counts, or `None` for all.
         cpu: Option<u32>,
     },
-    /// Stays on a CPU, whichever task runs there.
+    /// Counts on one CPU, whichever task runs there.
     Cpu(u32),
 }
 
@@ -39,9 +39,9 @@ pub struct Request {
 /// A request that takes the place of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// The request that was granted.
+    /// The granted request, which is released.
     pub old: Request,
-    /// The one that replaces it.
+    /// The request that takes its place.
     pub new: Request,
 }
 

@@ -16,11 +16,11 @@ pub enum Side {
 pub struct Stats {
     /// Reservations that were granted.
     pub reservations: u64,
-    /// How often the side was locked.
+    /// The number of times that the side was locked.
     pub holds: u64,
-    /// How many of these waited.
+    /// The number of these times that the caller had to wait.
     pub waited: u64,
-    /// How long they waited in total.
+    /// The total time of these waits.
     pub waited_ns: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::histogram::Histogram;
 use crate::primitive::AtomicU64;
 use crate::request::Request;
 use crate::stats::{self, Counters};
-use crate::words::{Plain, Words};
+use crate::words::{PlainWord, Words};
 
 /// The first words of a shard.
 pub(crate) type Head = [AtomicU64; HEAD];
@@ -47,7 +47,7 @@ pub(crate) struct Task<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Its index plus one.
+    /// The entry's index plus one.
     link: u64,
     next: u64,
     pub(crate) task: u64,
@@ -63,7 +63,7 @@ pub(crate) struct TaskSlots {
     /// On the request's CPU only.
     pub(crate) here: u32,
     /// Whether the task holds more on other CPUs.
-    pub(crate) elsewhere: bool,
+    pub(crate) has_more_elsewhere: bool,
 }
 
 /// A task's slots on one CPU, or on all (`None`).
@@ -102,7 +102,7 @@ impl TaskSlots {
         let sum = match entry.cpu() {
             None => &mut self.everywhere,
             on if on == cpu => &mut self.here,
-            _ => return self.elsewhere = true,
+            _ => return self.has_more_elsewhere = true,
         };
         *sum = sum.saturating_add(entry.weight());
     }

@@ -1,10 +1,10 @@
-//! Words of the state. A word outside it reads as 0 and is not written. Nothing here panics,
+//! Words of the state. A word outside the state reads as 0 and is not written. Nothing here panics,
 //! because another process that shares the memory may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// A word as a plain variable. Relaxed throughout: the shards' locks order all accesses.
-pub(crate) trait Plain {
+pub(crate) trait PlainWord {
     fn read(&self) -> u64;
     fn write(&self, value: u64);
     /// Adds to a word that only the caller writes.
@@ -13,7 +13,7 @@ pub(crate) trait Plain {
     fn add_shared(&self, value: u64) -> u64;
 }
 
-impl Plain for AtomicU64 {
+impl PlainWord for AtomicU64 {
     #[inline]
     fn read(&self) -> u64 {
         self.load(Relaxed)
@@ -64,7 +64,7 @@ impl<'a> Words<'a> {
 
     #[inline]
     pub(crate) fn load(&self, at: usize) -> u64 {
-        self.get(at).map_or(0, Plain::read)
+        self.get(at).map_or(0, PlainWord::read)
     }
 
     #[inline]
@@ -82,7 +82,7 @@ impl<'a> Words<'a> {
     }
 
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + 'a {
-        self.0.iter().map(Plain::read)
+        self.0.iter().map(PlainWord::read)
     }
 
     pub(crate) fn slice(&self) -> &'a [AtomicU64] {

@@ -265,7 +265,7 @@ fn every_case_is_as_the_table_says() {
 
 #[test]
 fn separate_register_files_do_not_share_slots() {
-    for (registers, is_apart) in [
+    for (registers, has_own_registers) in [
         (Registers::Mixed(1), false),
         (
             Registers::Separate {
@@ -282,8 +282,8 @@ fn separate_register_files_do_not_share_slots() {
             let data = Request::new(target, Kind::Data, 1);
             let instruction = Request::new(target, Kind::Instruction, 2);
             ours.reserve(&data).expect("free");
-            assert_eq!(ours.reserve(&instruction).is_ok(), is_apart);
-            assert_eq!(ours.release(&instruction).is_ok(), is_apart);
+            assert_eq!(ours.reserve(&instruction).is_ok(), has_own_registers);
+            assert_eq!(ours.release(&instruction).is_ok(), has_own_registers);
             ours.release(&data).expect("held");
         }
         assert!(ours.is_empty());

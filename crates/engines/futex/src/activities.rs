@@ -13,13 +13,13 @@ use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Two positions farther from each other are on different stacks.
+/// Two positions that are farther apart than this are on different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Its position on the stack, never 0.
+    /// The wait's position on the stack, never 0.
     pub sp: u64,
     /// The address that the thread waits at.
     pub address: u64,
@@ -27,7 +27,7 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// When it began, in ticks, or a substitute if it was skipped: see [`crate::gaps`].
+    /// When the wait began, in ticks, or a substitute if the wait was skipped: see [`crate::gaps`].
     pub since: u64,
     /// The futex operation in the low 32 bits; the caller's data above.
     pub operation: u64,
@@ -103,7 +103,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(sp_word(index), wait.sp);
-        // Waits inside this slot's previous one have ended with it.
+        // Waits inside the one that this slot had before have ended with it.
         if index + 1 < activity::DEPTH {
             self.0.store(sp_word(index + 1), 0);
         }
@@ -290,7 +290,7 @@ mod tests {
 
     /// Regression: waits that were cancelled, or that a handler jumped out of, were not counted.
     #[test]
-    fn waits_that_were_left_are_taken_out_innermost_first() {
+    fn abandoned_waits_are_removed_innermost_first() {
         let room = room();
         let waits = Activities::new(Words::new(&room));
         assert!(waits.is_empty());

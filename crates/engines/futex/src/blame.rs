@@ -36,24 +36,24 @@ pub(crate) struct EndedWait {
     pub(crate) since: u64,
     pub(crate) now: u64,
     pub(crate) end: End,
-    /// What was read of the holder at `now`.
+    /// The lock's holder, as read at `now`.
     pub(crate) lock_state: LockState,
     /// The wake that ended the wait.
     pub(crate) release: Release,
 }
 
-/// Returns what identifies a lock in the upper half of [`head::THREAD`].
+/// Returns the part of a lock's address that identifies the lock in [`head::THREAD`], in the upper half as there.
 fn short(lock: u64) -> u64 {
     (lock >> 2) << 32
 }
 
-/// A part of a wait, backwards from its end.
+/// A wait that is charged part by part, from its end back to its begin.
 struct Parts<'c, C> {
-    /// Where the rest of the wait ends.
+    /// The time at which the part that is charged next ends.
     until: u64,
-    /// How the holder before that was released.
+    /// The release at the end of that part.
     release: Release,
-    /// The holder after that, if it was faster than the thread that was woken.
+    /// The thread that took the lock after that release, if it was faster than the woken thread.
     faster: Option<u32>,
     charge: &'c C,
 }
@@ -66,7 +66,8 @@ impl<C: Fn(u64, u64)> Parts<'_, C> {
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
-            // It was taking the lock or releasing it just then.
+            // The holder is unknown if a thread was just taking or releasing the lock. If that thread's release is
+            // known, the release's call site stands for it.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
@@ -108,7 +109,8 @@ impl Thread<'_> {
     ) {
         let lock = ended.lock.address(wait.address);
         let me = self.id();
-        // A thread that was faster has the lock, or readers have it with this one.
+        // If another thread was faster, that thread is the holder. So it is with readers, which hold the lock beside
+        // this thread.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
             (End::Woken, _) => match owner::holder(ended.lock_state) {
@@ -119,7 +121,8 @@ impl Thread<'_> {
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
         let hand_overs = self.history().since(lock, wait.mark(), ended.since);
-        // Before the wait is charged, because that takes longer.
+        // The hand-over must be recorded before the wait is charged. Charging takes longer, and other waiters need the
+        // record.
         if ended.end == End::Woken {
             let hand_over = HandOver {
                 at: ended.now,
@@ -148,8 +151,8 @@ impl Thread<'_> {
         }
     }
 
-    /// If the thread recorded itself as the lock's holder when it woke up, but waits for the lock
-    /// again, records that another was faster.
+    /// If the thread recorded itself as the lock's holder when it woke up, but waits for the lock again, records that
+    /// another thread was faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {

@@ -30,7 +30,7 @@ pub struct Board<'a>(Words<'a>);
 pub struct Wake {
     /// The waker's call site.
     pub site: u64,
-    /// Its stamp.
+    /// The wake's unique number.
     pub stamp: u64,
 }
 

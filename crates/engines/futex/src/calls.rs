@@ -28,16 +28,16 @@ const LOCK: u64 = 7;
 pub(crate) const FIRST: u64 = 1 << 32;
 /// Position in [`Activity::operation`] of what the wait found: the holder, or the number of readers.
 const LOCK_STATE_SHIFT: u32 = 33;
-const LOCK_STATE: u64 = (1 << (STANDS_FOR_SHIFT - LOCK_STATE_SHIFT)) - 1;
+const LOCK_STATE: u64 = (1 << (WEIGHT_SHIFT - LOCK_STATE_SHIFT)) - 1;
 /// Position in [`Activity::operation`] of the wait's weight; 0 if skipped.
-const STANDS_FOR_SHIFT: u32 = 57;
+const WEIGHT_SHIFT: u32 = 57;
 
 /// Position of the thread in a wake's stamp.
 const STAMP_SHIFT: u32 = 40;
 /// The bits of [`Call::via`] below the operation.
 const VIA: u64 = (1 << OPERATION_SHIFT) - 1;
 
-const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - STANDS_FOR_SHIFT));
+const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - WEIGHT_SHIFT));
 const _: () = assert!(LOCK_STATE + 1 == 1 << owner::LOCK_SHIFT);
 
 /// A futex call that is about to be made.
@@ -47,14 +47,14 @@ pub struct Call {
     pub address: u64,
     /// The futex operation.
     pub operation: u32,
-    /// Its position on the stack, the same for the hooks before and after: see [`Activity::sp`].
+    /// The call's position on the stack, the same for the hooks before and after: see [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
     /// The hook's site, reported if no return address is in libc.
     pub at: u64,
     /// Whether a hook runs after the call, without which the wait cannot be timed.
-    pub timed: bool,
+    pub is_timed: bool,
 }
 
 /// The words that a thread's hooks write.
@@ -152,7 +152,7 @@ impl<'a> Thread<'a> {
         }
         let number = self.own.count_own(head::WAITS as usize);
         let gaps = Gaps::new(self.own);
-        let (since, lock_state, stands_for, seen, within) = match gaps.skip(number) {
+        let (since, lock_state, weight, seen, within) = match gaps.skip(number) {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
@@ -162,7 +162,7 @@ impl<'a> Thread<'a> {
                 let lock_state = find();
                 let seen = self.board.seen(call.address);
                 self.waits_again(call, lock_state, now);
-                (now, lock_state, gaps.stands_for(now), seen, mark)
+                (now, lock_state, gaps.take_weight(now), seen, mark)
             }
         };
         let Caller { site, frame, .. } = call.caller;
@@ -176,12 +176,12 @@ impl<'a> Thread<'a> {
                 call.operation & OPERATION | lock_state >> owner::LOCK_SHIFT << LOCK_SHIFT,
             ) | self.episode(call)
                 | (u64::from(lock_state) & LOCK_STATE) << LOCK_STATE_SHIFT
-                | stands_for << STANDS_FOR_SHIFT,
+                | weight << WEIGHT_SHIFT,
             frame,
             seen,
             within,
         };
-        if !call.timed || !activities.push(&wait) {
+        if !call.is_timed || !activities.push(&wait) {
             self.counted(&wait, End::Other);
         }
     }
@@ -312,9 +312,9 @@ impl<'a> Thread<'a> {
         };
         holds.waited(wait.site, wait.frame, || now);
         let entry = self.counted(wait, end);
-        let stands_for = wait.operation >> STANDS_FOR_SHIFT;
+        let sampled_weight = wait.operation >> WEIGHT_SHIFT;
         let (since, weight) = match beginning {
-            Beginning::At(since) => (since, stands_for),
+            Beginning::At(since) => (since, sampled_weight),
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
@@ -331,7 +331,7 @@ impl<'a> Thread<'a> {
         if let Some(entry) = &entry {
             let ns = ns(now.saturating_sub(since));
             entry.slept(ns, weight);
-            if stands_for != 0 && end != End::Other {
+            if sampled_weight != 0 && end != End::Other {
                 entry.add(entry::TIMED, 1);
             }
             if let Some(wake) = wake {

@@ -116,42 +116,42 @@ impl Entry<'_> {
         }
     }
 
-    /// Records the duration of a wait of weight `stands_for`.
-    pub fn slept(&self, ns: u64, stands_for: u64) {
-        self.add(entry::SLEPT_NS, ns.wrapping_mul(stands_for));
+    /// Records the duration of a wait of weight `weight`.
+    pub fn slept(&self, ns: u64, weight: u64) {
+        self.add(entry::SLEPT_NS, ns.wrapping_mul(weight));
         self.at_least(entry::LONGEST, ns);
         let duration = match ns {
             0 => 0,
             _ => 1 + bucket_of(ns) as u32,
         };
-        self.add(entry::DURATIONS + duration, stands_for);
+        self.add(entry::DURATIONS + duration, weight);
     }
 
-    /// Adds a wait of `ns` and weight `stands_for` to the waker's call site.
-    pub fn woken_from(&self, site: u64, ns: u64, stands_for: u64) {
+    /// Adds a wait of `ns` and weight `weight` to the waker's call site.
+    pub fn woken_from(&self, site: u64, ns: u64, weight: u64) {
         let slots = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
-        if !self.shared(slots, site, ns, stands_for) {
-            self.add(entry::OTHER_WAKERS, stands_for);
+        if !self.shared(slots, site, ns, weight) {
+            self.add(entry::OTHER_WAKERS, weight);
         }
     }
 
-    /// Adds `ns` of a wait of weight `stands_for` to the lock's holder, one of
+    /// Adds `ns` of a wait of weight `weight` to the lock's holder, one of
     /// [`tiptoe_wire::futex::holder`]. If all slots have other holders, the time is in none.
-    pub fn held_by(&self, holder: u64, ns: u64, stands_for: u64) {
+    pub fn held_by(&self, holder: u64, ns: u64, weight: u64) {
         let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
-        self.shared(slots, holder, ns, stands_for);
+        self.shared(slots, holder, ns, weight);
     }
 
     /// Adds to the slot of a key; returns `false` if there is no room.
-    fn shared(&self, slots: impl Iterator<Item = u32>, key: u64, ns: u64, stands_for: u64) -> bool {
+    fn shared(&self, slots: impl Iterator<Item = u32>, key: u64, ns: u64, weight: u64) -> bool {
         let mine = |slot: &u32| match self.get(*slot) {
             0 => self.0.take_own(*slot as usize, key),
             held => held == key,
         };
         let slot = { slots }.find(mine);
         if let Some(slot) = slot {
-            self.add(slot + 1, stands_for);
-            self.add(slot + 2, ns.wrapping_mul(stands_for));
+            self.add(slot + 1, weight);
+            self.add(slot + 2, ns.wrapping_mul(weight));
         }
         slot.is_some()
     }
@@ -205,8 +205,8 @@ mod tests {
     fn waits_are_summed_by_waker() {
         let room: Vec<_> = (0..WIDTH).map(|_| AtomicU64::new(0)).collect();
         let entry = Entries::new(Words::new(&room)).of(&key(1)).expect("room");
-        for (ns, stands_for) in [(0, 1), (30, 1), (20, 3)] {
-            entry.slept(ns, stands_for);
+        for (ns, weight) in [(0, 1), (30, 1), (20, 3)] {
+            entry.slept(ns, weight);
         }
         assert_eq!(
             (entry.get(entry::SLEPT_NS), entry.get(entry::LONGEST)),

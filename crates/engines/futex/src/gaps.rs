@@ -11,7 +11,7 @@
 //! | word | written by | holds |
 //! |---|---|---|
 //! | `GAP` | tiptoe | the mean number of skipped waits, or 0 |
-//! | `NEXT`, `STANDS_FOR`, `SEED` | the thread | the number of the next timed wait, its weight, the generator's state |
+//! | `NEXT`, `NEXT_WEIGHT`, `SEED` | the thread | the number of the next timed wait, its weight, the generator's state |
 //! | a wait's `SINCE` | the thread; tiptoe by an exchange | its beginning: [`Beginning`] |
 //!
 //! A signal handler may take the thread's next timed wait for its own, so that both or neither are timed, which is
@@ -19,7 +19,7 @@
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
-use tiptoe_wire::futex::head::{GAP, NEXT, SEED, STANDS_FOR, WAITS};
+use tiptoe_wire::futex::head::{GAP, NEXT, NEXT_WEIGHT, SEED, WAITS};
 
 /// The largest mean gap; more would save nothing.
 pub const MOST: u64 = 63;
@@ -64,7 +64,7 @@ impl<'a> Gaps<'a> {
 
     /// Resets the words for the slab's next thread, which begins with timing each wait.
     pub fn forget(&self) {
-        for word in [NEXT, GAP, STANDS_FOR] {
+        for word in [NEXT, GAP, NEXT_WEIGHT] {
             self.0.store(word as usize, 0);
         }
     }
@@ -77,12 +77,12 @@ impl<'a> Gaps<'a> {
 
     /// Returns the weight of a wait timed from `now` on, and draws the next gap.
     #[inline(always)]
-    pub(crate) fn stands_for(&self, now: u64) -> u64 {
-        let [stands_for, mean] = [STANDS_FOR, GAP].map(|word| self.0.load(word as usize));
-        if stands_for | mean != 0 {
+    pub(crate) fn take_weight(&self, now: u64) -> u64 {
+        let [weight, mean] = [NEXT_WEIGHT, GAP].map(|word| self.0.load(word as usize));
+        if weight | mean != 0 {
             self.draw(now, mean);
         }
-        stands_for.clamp(1, 2 * MOST + 1)
+        weight.clamp(1, 2 * MOST + 1)
     }
 
     /// Draws a gap uniformly from 0 to twice the mean.
@@ -90,7 +90,7 @@ impl<'a> Gaps<'a> {
     #[inline(never)]
     fn draw(&self, now: u64, mean: u64) {
         if mean == 0 {
-            return self.0.store(STANDS_FOR as usize, 0);
+            return self.0.store(NEXT_WEIGHT as usize, 0);
         }
         let seed = self.0.load(SEED as usize).wrapping_add(now);
         // A linear congruential generator, whose upper bits are good.
@@ -99,7 +99,7 @@ impl<'a> Gaps<'a> {
             .wrapping_add(1_442_695_040_888_963_407);
         self.0.store(SEED as usize, seed);
         let gap = ((seed >> 32) * (2 * mean.min(MOST) + 1)) >> 32;
-        self.0.store(STANDS_FOR as usize, gap + 1);
+        self.0.store(NEXT_WEIGHT as usize, gap + 1);
         let next = self.0.load(WAITS as usize).wrapping_add(gap + 1);
         self.0.store(NEXT as usize, next);
     }
@@ -121,7 +121,7 @@ mod tests {
     fn wait(words: Words) -> Option<u64> {
         let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);
-        gaps.skip(number).is_none().then(|| gaps.stands_for(1000))
+        gaps.skip(number).is_none().then(|| gaps.take_weight(1000))
     }
 
     #[test]
@@ -139,14 +139,14 @@ mod tests {
             let words = Words::new(&room);
             Gaps::new(words).widen(mean);
             let mut timed = std::vec![0; turns as usize];
-            let mut stood = 0;
+            let mut total_weight = 0;
             for number in 0..WAITS {
-                if let Some(stands_for) = wait(words) {
+                if let Some(weight) = wait(words) {
                     timed[(number % turns) as usize] += 1;
-                    stood += stands_for;
+                    total_weight += weight;
                 }
             }
-            assert!(WAITS - stood <= 2 * MOST, "{stood}");
+            assert!(WAITS - total_weight <= 2 * MOST, "{total_weight}");
             let even = WAITS as f64 / ((mean + 1) * turns) as f64;
             for number in timed {
                 // Six standard deviations.

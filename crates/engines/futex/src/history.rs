@@ -36,22 +36,22 @@ use crate::primitive::fence;
 /// Who has a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandOver {
-    /// When, in ticks.
+    /// The time of the hand-over, in ticks.
     pub at: u64,
     /// The holder from then on: a thread's id, `READERS`, `NOBODY`, or 0 if unknown.
     pub holder: u32,
     /// Whether the holder recorded this itself.
     pub is_own: bool,
-    /// How the holder before released the lock.
+    /// The release by the holder before.
     pub release: Release,
 }
 
 /// A release of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The thread, or 0 if the release is unknown.
+    /// The thread that released the lock, or 0 if that is unknown.
     pub thread: u32,
-    /// Its call site.
+    /// The call site of the release.
     pub site: u64,
 }
 
@@ -68,13 +68,13 @@ pub struct HandOvers<'a> {
     last: u64,
     /// The ring's count at the mark.
     mark: u32,
-    /// When the wait began.
+    /// The time at which the wait began.
     after: u64,
-    /// How many hand-overs of the lock's family were not found yet.
+    /// The number of hand-overs of the lock's family that are not found yet.
     left: u32,
 }
 
-/// How many hand-overs may be recorded between two that are in the wrong order, for [`InOrder`].
+/// In [`InOrder`], the most records that may lie between two hand-overs recorded in the wrong order.
 const AHEAD: usize = 4;
 
 /// Hand-overs of one lock, newest first. A thread that is preempted after it read the clock records its hand-over late,
@@ -91,7 +91,7 @@ pub(crate) fn ring(lock: u64) -> (usize, usize) {
         0 => 0,
         bits => hash >> (64 - bits),
     };
-    // The bits after those.
+    // The family comes from the bits of the hash below those of the ring.
     let family = ((hash << BITS >> 32) * u64::from(FAMILIES)) >> 32;
     let ring = RINGS as usize + ring as usize * RING_WORDS as usize;
     (ring, ring + 1 + family as usize)
@@ -136,7 +136,7 @@ impl<'a> History<'a> {
         put(SUM, sum(lock, number, [at, who, release.site]));
     }
 
-    /// Returns how many hand-overs there are, for [`History::since`].
+    /// Returns the mark of a wait that begins now: the counts of hand-overs, for [`History::since`].
     #[inline]
     pub fn mark(&self, lock: u64) -> u64 {
         let (ring, family) = ring(lock);
@@ -152,7 +152,7 @@ impl<'a> History<'a> {
         let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
         let left = (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32);
         let new = match left {
-            // The places are those of other locks.
+            // All new places are those of other families.
             0 => 0,
             _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
         };
@@ -304,7 +304,7 @@ mod tests {
         all.is_cut()
     }
 
-    /// A ring that had ever been full counted as overwritten, also for waits that began later.
+    /// Regression: a ring that had ever been full counted as overwritten, also for waits that began later.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_before_a_wait_were_missed() {
@@ -325,15 +325,16 @@ mod tests {
             marks.map(|(lock, mark)| is_cut(&history, lock, mark)),
             [true, true, false]
         );
-        // But if this one had a hand-over, too, it may be overwritten.
+        // But once this family has a hand-over, too, that one may be overwritten.
         history.push(other, &hand_over(1));
         assert!(!is_cut(&history, other, marks[2].1), "it is still there");
         fill();
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// What was overwritten after a wait had read the ring's count was not missed: by other threads, or by the wait's own
-    /// hand-over, which it records before it reads those of the others.
+    /// Regression: hand-overs that were overwritten after a wait had read the ring's count did not count as missed.
+    /// Other threads may overwrite them, and so may the wait's own hand-over, which is recorded before those of other
+    /// threads are read.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {
@@ -347,7 +348,8 @@ mod tests {
         assert!(all.is_cut());
     }
 
-    /// A thread that was preempted after it had counted its hand-over took its place after a later one, and hid that.
+    /// Regression: a thread that was preempted after it had counted its hand-over took its place after a later
+    /// hand-over, and so hid the later one.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn a_hand_over_from_before_the_mark_hid_a_later_one() {

@@ -62,7 +62,7 @@ impl LockOperation {
 pub struct EndedHold {
     /// The call site that took the lock.
     pub site: u64,
-    /// Its duration in ticks.
+    /// The hold's duration in ticks.
     pub ticks: u64,
 }
 
@@ -178,7 +178,7 @@ mod tests {
     use LockOperation::{Frees, Gives, Leaves, Spins, Takes, Tries};
 
     #[test]
-    fn from_the_call_that_takes_to_the_one_that_gives() {
+    fn a_hold_lasts_from_the_call_that_takes_to_the_one_that_releases() {
         let once = [
             (Takes, LOCK, 1, 10),
             (Gives, LOCK, 2, 25),

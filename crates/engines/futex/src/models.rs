@@ -193,7 +193,7 @@ fn every_call_counts(thread: Option<Edge>) {
                 sp,
                 caller,
                 at: 9,
-                timed: true,
+                is_timed: true,
             };
             thread.begins(&call, || Some(OwnedLock::Mutex), || 10, |_| 7);
             thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
@@ -257,7 +257,7 @@ fn what_goes_on_is_not_mixed_up(looks: Looks) {
                 sp: 1000,
                 caller,
                 at: 9,
-                timed: true,
+                is_timed: true,
             };
             Thread::new(own, shared).begins(&call, || None, || 10, |_| 0);
         };
@@ -282,13 +282,13 @@ fn what_goes_on_is_not_mixed_up(looks: Looks) {
 }
 
 #[test]
-fn model_what_goes_on_is_not_mixed_up() {
+fn model_a_later_wait_is_not_marked_as_in_progress() {
     what_goes_on_is_not_mixed_up(goes_on);
 }
 
 #[test]
 #[should_panic]
-fn mutant_goes_on_whatever_is_there() {
+fn mutant_marks_any_wait() {
     what_goes_on_is_not_mixed_up(any_goes_on);
 }
 

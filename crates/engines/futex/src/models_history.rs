@@ -70,7 +70,7 @@ fn hand_overs_do_not_mix(reads: Reads, pusher: Option<Edge>) {
             assert!(found.is_empty() || found == [hand_over(lock)], "{found:?}");
         }
         other.join().unwrap();
-        // There is room for both.
+        // The ring has room for both hand-overs.
         for lock in [1, 2] {
             assert_eq!(reads(words, lock), [hand_over(lock)]);
         }
@@ -129,7 +129,8 @@ fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
         lose(reader);
         let mut all = History::new(words).since(7, 0, 0);
         let found: Vec<u64> = all.by_ref().map(|one| one.at - 10).collect();
-        // All before the first one were recorded.
+        // The first one read is the newest. All hand-overs before it were recorded, so each was read or is known to be
+        // missing.
         let recorded = found.first().map_or(0, |last| *last as usize);
         assert!(found.len() == recorded || all.is_cut(), "{found:?}");
         other.join().unwrap();

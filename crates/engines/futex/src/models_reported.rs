@@ -23,7 +23,7 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
         sp,
         caller,
         at: 9,
-        timed: true,
+        is_timed: true,
     };
     thread.begins(&call, || None, || 10, |_| 0);
     thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);

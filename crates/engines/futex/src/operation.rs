@@ -5,11 +5,11 @@ use tiptoe_wire::futex::{REPORTED, entry};
 /// What a futex call does, by its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// May wait.
+    /// The call may wait.
     Wait,
-    /// Wakes waiters.
+    /// The call wakes waiters.
     Wake,
-    /// Neither waits nor wakes.
+    /// The call neither waits nor wakes.
     Other,
 }
 

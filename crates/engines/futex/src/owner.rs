@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_tells_whether_its_lock_records_a_holder() {
+    fn the_function_of_a_wait_shows_whether_its_lock_records_a_holder() {
         let of = |function, operation, value| OwnedLock::of(function, 0x1008, operation, value);
         assert_eq!(of(owner::MUTEX, 0x80, 2), Some(OwnedLock::Mutex));
         assert_eq!(of(owner::MUTEX, 0x86, 0), Some(OwnedLock::Inheriting));

@@ -30,7 +30,7 @@ pub struct Paths<'a>(Words<'a>);
 #[derive(Clone, Copy)]
 pub(crate) struct PathBeginning {
     pub(crate) first: u64,
-    /// The start of the frame that it returns to.
+    /// The start of the frame to which the first address returns.
     pub(crate) top: u64,
     pub(crate) count: u64,
 }

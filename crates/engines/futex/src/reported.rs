@@ -47,7 +47,7 @@ impl Thread<'_> {
                 frame: wait.frame_end,
             },
             at: 0,
-            timed: true,
+            is_timed: true,
         };
         self.begins(&call, || None, clock, |_| 0);
     }
@@ -130,7 +130,7 @@ mod tests {
                 frame: sp,
             },
             at: 0,
-            timed: true,
+            is_timed: true,
         }
     }
 

@@ -28,8 +28,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the same for any waiter, given the value that it expects in the futex: readers that let
-/// a writer go first wait at the first word, and mark it.
+/// Returns the start of the rwlock for any waiter, given the value that the waiter expects in the
+/// futex. Readers that let a writer go first wait at the first word, and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

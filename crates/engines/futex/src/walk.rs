@@ -50,23 +50,23 @@ pub struct Caller {
     pub frame: u64,
 }
 
-/// A library of the runtime, as it is mapped.
+/// A library of the runtime, and where it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// What the loader adds to its addresses.
+    /// The number that the loader adds to the library's link-time addresses.
     pub base: u64,
     /// The first address of its code.
     pub start: u64,
     /// The first address after its code.
     pub end: u64,
-    /// Which part of the runtime it is.
+    /// The part of the runtime that the library is.
     pub part: RuntimePart,
 }
 
-/// Which part of the runtime a library is.
+/// The part of the runtime that a library is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library, whose functions say what is waited for.
+    /// The C library. Its functions show for which kind of lock a thread waits.
     Libc,
     /// Another library of the runtime.
     Other,

@@ -99,11 +99,11 @@ impl Mode {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// With the lock.
+    /// The thread has the lock.
     Acquired,
-    /// It timed out.
+    /// The wait timed out.
     TimedOut,
-    /// The caller cancelled it.
+    /// The caller cancelled the wait.
     Cancelled,
     /// The raw lock or the caller's `cancelled` panicked.
     Panicked,

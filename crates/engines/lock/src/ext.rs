@@ -52,7 +52,7 @@ fn until(
 /// std::thread::scope(|scope| {
 ///     let waits = scope.spawn(|| jobs.lock_killable(|| stop.load(Ordering::Relaxed)).is_none());
 ///     stop.store(true, Ordering::Relaxed);
-///     assert!(waits.join().unwrap(), "it was called off");
+///     assert!(waits.join().unwrap(), "it was cancelled");
 /// });
 /// drop(held);
 /// assert!(jobs.lock_killable(|| false).is_some());

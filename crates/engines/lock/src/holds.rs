@@ -47,7 +47,7 @@ pub struct Holds<const EVERY: u32 = 64> {
     holder: AtomicUsize,
     /// The holder's recursive reads.
     again: AtomicU32,
-    shared: AtomicBool,
+    is_shared: AtomicBool,
     since: AtomicU64,
     site: AtomicPtr<Location<'static>>,
 }
@@ -79,7 +79,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         left: AtomicU32::new(0),
         holder: AtomicUsize::new(0),
         again: AtomicU32::new(0),
-        shared: AtomicBool::new(false),
+        is_shared: AtomicBool::new(false),
         since: AtomicU64::new(0),
         site: AtomicPtr::new(null_mut()),
     };
@@ -112,7 +112,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             let now = Self::now();
             self.left.store(Self::gap(now), Relaxed);
             self.again.store(0, Relaxed);
-            self.shared.store(mode.is_shared(), Relaxed);
+            self.is_shared.store(mode.is_shared(), Relaxed);
             self.site.store(from_ref(lock.site).cast_mut(), Relaxed);
             self.since.store(now, Relaxed);
         }
@@ -120,14 +120,14 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
 
     fn downgraded(&self, _: &Lock, _: Mode, to: Mode) {
         if to.is_shared() && self.holder.load(Relaxed) == this_thread() {
-            self.shared.store(true, Relaxed);
+            self.is_shared.store(true, Relaxed);
         }
     }
 
     #[inline]
     fn released(&self, lock: &Lock, mode: Mode) {
         let holder = self.holder.load(Relaxed);
-        let shared = self.shared.load(Relaxed);
+        let shared = self.is_shared.load(Relaxed);
         if holder == 0 {
             return;
         }

@@ -72,13 +72,13 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
 }
 
 #[derive(Default)]
-struct Recorded {
+struct RecordedEvents {
     all: Std<Vec<(ThreadId, Option<Outcome>)>>,
     panics: Std<Option<Option<Outcome>>>,
 }
 
 loom::lazy_static! {
-    static ref RECORDED: Recorded = Recorded::default();
+    static ref RECORDED: RecordedEvents = RecordedEvents::default();
     static ref THREADS: Std<usize> = Std::new(0);
 }
 
@@ -153,10 +153,10 @@ fn killable(world: &World) -> Option<Guard<'_>> {
 enum Holder {
     Plain,
     Panics,
-    /// Releases it broken: a thread that waits panics.
+    /// Breaks the raw lock when it releases it, so that a waiting thread panics.
     Breaks,
-    /// Cancels all waits while it holds it.
-    CallsOff,
+    /// Cancels all waits while it holds the lock.
+    Cancels,
 }
 
 /// A thread takes a held lock by `take`. Hooks panic at `panics`.
@@ -182,10 +182,10 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
             match holder {
                 Holder::Plain => {}
                 Holder::Panics => panic!("with the lock held"),
-                Holder::CallsOff => world.stop.store(1, Relaxed),
+                Holder::Cancels => world.stop.store(1, Relaxed),
                 Holder::Breaks => {
                     core::mem::forget(guard);
-                    // SAFETY: unlocks nothing that another thread holds.
+                    // SAFETY: the release unlocks nothing that another thread holds.
                     unsafe { world.mutex.raw() }.raw().0.store(BROKEN, Relaxed);
                 }
             }
@@ -238,8 +238,8 @@ fn model_each_begin_has_its_end() {
 }
 
 #[test]
-fn model_a_wait_is_called_off() {
-    one_waits(Holder::CallsOff, killable, None);
+fn model_a_wait_is_cancelled() {
+    one_waits(Holder::Cancels, killable, None);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn model_a_hook_panics() {
             one_waits(Holder::Plain, take, Some(what));
         }
     }
-    one_waits(Holder::CallsOff, killable, Some(Some(Outcome::Cancelled)));
+    one_waits(Holder::Cancels, killable, Some(Some(Outcome::Cancelled)));
     one_waits(Holder::Breaks, plain, Some(Some(Outcome::Panicked)));
 }
 
@@ -317,7 +317,7 @@ fn mutant_wait_without_a_guard() {
 
 #[test]
 #[should_panic(expected = "each begin has its end")]
-fn mutant_call_off_without_an_end() {
+fn mutant_cancel_without_an_end() {
     let take: Take = |world| {
         // SAFETY: the guard below takes over the lock if it was taken.
         let raw = unsafe { world.mutex.raw() }.raw();
@@ -337,7 +337,7 @@ fn mutant_call_off_without_an_end() {
         // SAFETY: the lock was taken above.
         Some(unsafe { world.mutex.make_guard_unchecked() })
     };
-    one_waits(Holder::CallsOff, take, None);
+    one_waits(Holder::Cancels, take, None);
 }
 
 #[test]

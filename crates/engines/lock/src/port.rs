@@ -12,9 +12,9 @@ use crate::class::Class;
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Locks);
 
-struct Named<C>(PhantomData<C>);
+struct ClassLabel<C>(PhantomData<C>);
 
-impl<C: Class> Named<C> {
+impl<C: Class> ClassLabel<C> {
     const LABEL: &'static Label = &Label::new(C::NAME);
 }
 
@@ -32,7 +32,7 @@ pub fn is_traced() -> bool {
 /// the agent takes this call's address for the place where the program takes the lock.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
-    PORT.begin(Named::<C>::LABEL, address as u64 | mode << MODE_SHIFT)
+    PORT.begin(ClassLabel::<C>::LABEL, address as u64 | mode << MODE_SHIFT)
 }
 
 #[inline]

@@ -74,7 +74,7 @@ unsafe impl<R: RawMutexTimed, H: Hook, C: Class> RawMutexTimed for Contended<R, 
     #[inline]
     #[track_caller]
     fn try_lock_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: this is no upgrade; the raw lock returns whether the lock was taken.
         unsafe { self.take_timed::<MutexKind>(|raw| raw.try_lock_for(timeout)) }
     }
 

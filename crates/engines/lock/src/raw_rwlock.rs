@@ -138,7 +138,7 @@ unsafe impl<R: RawRwLockTimed, H: Hook, C: Class> RawRwLockTimed for Contended<R
     #[inline]
     #[track_caller]
     fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: this is no upgrade; the raw lock returns whether the lock was taken.
         unsafe { self.take_timed::<ReadKind>(|raw| raw.try_lock_shared_for(timeout)) }
     }
 
@@ -191,7 +191,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: this is no upgrade; the raw lock returns whether the lock was taken.
         unsafe {
             self.take_timed::<ReadAgainKind>(|raw| raw.try_lock_shared_recursive_for(timeout))
         }

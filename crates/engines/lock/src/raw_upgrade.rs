@@ -36,14 +36,14 @@ unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contend
     #[inline]
     #[track_caller]
     unsafe fn upgrade(&self) {
-        // SAFETY: the caller holds it upgradable.
+        // SAFETY: the caller holds the lock upgradable.
         unsafe { self.take::<UpgradeKind>(0) }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade(&self) -> bool {
-        // SAFETY: the caller holds it upgradable.
+        // SAFETY: the caller holds the lock upgradable.
         unsafe { self.attempt::<UpgradeKind>() }
     }
 }
@@ -91,7 +91,7 @@ where
     #[track_caller]
     unsafe fn downgrade_upgradable(&self) {
         let modes = (Mode::Upgradable, Mode::Shared);
-        // SAFETY: the caller holds it upgradable.
+        // SAFETY: the caller holds the lock upgradable.
         self.downgrade_to(modes, |raw| unsafe { raw.downgrade_upgradable() });
     }
 
@@ -114,7 +114,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_upgradable_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock returns whether it was taken.
+        // SAFETY: this is no upgrade; the raw lock returns whether the lock was taken.
         unsafe { self.take_timed::<UpgradableKind>(|raw| raw.try_lock_upgradable_for(timeout)) }
     }
 
@@ -128,7 +128,7 @@ where
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: the caller holds it upgradable, and the raw lock returns whether it was upgraded.
+        // SAFETY: the caller holds the lock upgradable, and the raw lock returns whether the lock was upgraded.
         unsafe { self.take_timed::<UpgradeKind>(|raw| raw.try_upgrade_for(timeout)) }
     }
 

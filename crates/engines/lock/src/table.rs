@@ -87,7 +87,7 @@ pub(crate) struct Entry {
     /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in a
     /// file.
     key: UnsafeCell<MaybeUninit<Key>>,
-    /// A time in ticks, plus one, that is not yet added; 0 if there is none.
+    /// The time of a wait in ticks, plus one, that the thread's next wait will add; 0 if there is none.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
@@ -127,7 +127,7 @@ pub struct Table<const N: usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableRow {
-    /// The lock's address. A later lock there continues its rows.
+    /// The lock's address. A later lock at this address continues its rows.
     pub lock: usize,
     /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
@@ -141,11 +141,11 @@ pub struct TableRow {
     pub total_ns: u64,
     /// The longest time.
     pub max_ns: u64,
-    /// How many timed out.
+    /// The number of waits that timed out.
     pub timed_out: u64,
-    /// How many were cancelled.
+    /// The number of waits that were cancelled.
     pub cancelled: u64,
-    /// How many panicked.
+    /// The number of waits that panicked.
     pub panicked: u64,
 }
 
@@ -358,7 +358,7 @@ impl<const N: usize> Table<N> {
         self.entry(Key::of(lock, mode))
     }
 
-    /// Returns how many times were lost for lack of room.
+    /// Returns the number of times (waits or holds) that were lost because the table was full.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);

@@ -29,9 +29,9 @@ pub enum Target {
 /// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Always counts while its target runs, or is in error; never displaced.
+    /// The group always counts while its target runs, or is in error; it is never displaced.
     Pinned,
-    /// Shares the slots that pinned groups leave. [`Times`] say how long it counted.
+    /// The group shares the slots that pinned groups leave. [`Times`] say how long it counted.
     Flexible,
 }
 
@@ -102,16 +102,17 @@ pub enum State {
     Waiting,
     /// Counting.
     Running,
-    /// Pinned, and other pinned groups had all slots. Stays so until enabled again.
+    /// The group is pinned, and other pinned groups had all slots. It stays in error until it is
+    /// enabled again.
     Error,
 }
 
 /// How long a group was enabled and counted, while its target ran in this context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
-    /// While its target ran and the group was neither off nor in error.
+    /// The time in which the target ran and the group was neither off nor in error.
     pub enabled_ns: u64,
-    /// While the group counted.
+    /// The time in which the group counted.
     pub running_ns: u64,
 }
 

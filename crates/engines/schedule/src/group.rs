@@ -24,7 +24,7 @@ pub(crate) struct Group {
     until: Times,
     /// The target's running time when the group was enabled.
     enabled_at: u64,
-    /// The part of its times that is too old for its share.
+    /// The part of the times that is too old to count for the group's share.
     forgotten: Times,
 }
 

@@ -27,7 +27,7 @@ struct Home {
 }
 
 /// The index of a home; `None` above the outermost one.
-pub(crate) type At = Option<u32>;
+pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
     pub(crate) fn is_empty(&self) -> bool {
@@ -35,7 +35,7 @@ impl Homes {
     }
 
     /// Returns a label's home, or the nearest one above.
-    pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> At {
+    pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> HomeIndex {
         match self.nearest.get(label.0 as usize) {
             Some(nearest) => *nearest,
             // The label was created after the last home.
@@ -48,12 +48,12 @@ impl Homes {
         }
     }
 
-    pub(crate) fn of(&self, label: Label) -> At {
+    pub(crate) fn of(&self, label: Label) -> HomeIndex {
         let at = self.nearest.get(label.0 as usize).copied().flatten()?;
         (self.homes[at as usize].label == label).then_some(at)
     }
 
-    pub(crate) fn up(&self, at: u32) -> At {
+    pub(crate) fn up(&self, at: u32) -> HomeIndex {
         self.homes[at as usize].up
     }
 
@@ -70,13 +70,13 @@ impl Homes {
     }
 
     /// Returns the homes from `from` outwards, without `end`.
-    pub(crate) fn way(&self, from: At, end: At) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn way(&self, from: HomeIndex, end: HomeIndex) -> impl Iterator<Item = u32> + '_ {
         let end_at = move |at: &u32| Some(*at) != end;
         core::iter::successors(from, |at| self.up(*at)).take_while(end_at)
     }
 
     /// Returns the innermost home that contains both, or is one of them.
-    pub(crate) fn common(&self, mut one: At, mut other: At) -> At {
+    pub(crate) fn common(&self, mut one: HomeIndex, mut other: HomeIndex) -> HomeIndex {
         while one != other {
             let (a, b) = (one?, other?);
             let (a_depth, b_depth) = (self.depth(a), self.depth(b));

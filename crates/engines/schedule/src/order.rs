@@ -9,9 +9,10 @@
 //! cgroups first always, and many of them would starve the system's events; giving them only the
 //! slots that the system's events leave would starve the cgroups.
 //!
-//! Slots are given out in this order, touching only groups that lose or gain some. At a *change* (a
-//! switch, or a group added or removed) running groups keep their slots until they are ahead by
-//! [`LEAD`], because switches may come every few microseconds. At a *turn* they lead by nothing.
+//! Slots are given out in this order. Only groups that lose or gain slots are touched. At a *change* (a
+//! switch, or a group added or removed) a running group keeps its slots until its share exceeds a
+//! waiting group's by [`LEAD`], because switches may come every few microseconds. At a *turn* it has
+//! no lead.
 
 use alloc::vec::Vec;
 
@@ -120,7 +121,7 @@ impl<P: Pmu> Unit<P> {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
             // At a change a flexible group must not displace others; it waits for its turn.
             if !counts && (candidate.is_pinned() || why == ReassignCause::Turn) {
-                self.put_in_for_others(&order[rank..], now_ns);
+                self.evict_for_first(&order[rank..], now_ns);
             }
         }
         order.clear();
@@ -132,10 +133,11 @@ impl<P: Pmu> Unit<P> {
         set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
     }
 
-    /// Removes flexible groups after the first one, from the last on, until the PMU, which refused
-    /// the combination, accepts the first. The caller tries the removed ones again in order.
+    /// Makes room for the first group, which the PMU refused beside the others: removes flexible
+    /// groups, from the last on, until the PMU accepts the first. The caller tries the removed groups
+    /// again in order.
     #[cold]
-    fn put_in_for_others(&mut self, order: &[Candidate], now_ns: u64) {
+    fn evict_for_first(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {
             return;
         };

@@ -6,7 +6,7 @@ use core::fmt;
 
 /// The slots over which events rotate.
 pub trait Slots {
-    /// Why a slot could not be changed.
+    /// The error if a slot cannot be changed.
     type Error;
 
     /// Makes a slot run another event. On failure the slot must still run its old event.
@@ -99,7 +99,7 @@ impl Rotation {
     }
 
     /// Gives the slots of the longest running events to the longest waiting. If a slot cannot be
-    /// changed, it and later ones stay.
+    /// changed, this slot and later ones keep their events.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {

@@ -46,7 +46,7 @@ pub struct Machine<'a> {
 pub struct GroupRequest {
     /// The target.
     pub target: Target,
-    /// Whether it may lose its slots.
+    /// Whether the group may lose its slots.
     pub priority: Priority,
     /// The number of events.
     pub events: u32,

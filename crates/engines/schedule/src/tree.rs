@@ -70,7 +70,7 @@ impl Tree {
         self.parents.len()
     }
 
-    /// Returns `false`: the root always exists.
+    /// Returns `false`, because the root always exists.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -1,6 +1,8 @@
+//! One PMU of a context, and the groups that count on it.
+
 use alloc::vec::Vec;
 
-use crate::homes::{At, Homes};
+use crate::homes::{HomeIndex, Homes};
 use crate::order::{Candidate, ReassignCause, SetId};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
@@ -18,8 +20,9 @@ pub(crate) struct Unit<P> {
     pub(crate) task: GroupSet,
     pub(crate) homes: Homes,
     /// The running label's home, or the nearest home above it.
-    pub(crate) here: At,
-    /// Empty between calls. Keeps its capacity, so that a switch does not allocate.
+    pub(crate) here: HomeIndex,
+    /// The candidates for slots during a call, empty between calls. The vector keeps its capacity,
+    /// so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -57,7 +60,7 @@ impl<P: Pmu> Unit<P> {
     }
 
     /// Moves from the labels left to those entered, without starting groups.
-    pub(crate) fn cross(&mut self, to: At, now_ns: u64) {
+    pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
         while let Some(left) = at.filter(|_| at != common) {

@@ -148,7 +148,7 @@ fn cgroups_that_run_for_different_times_have_equal_shares() {
 }
 
 #[test]
-fn between_two_turns_places_do_not_change_hands_at_each_switch() {
+fn slots_do_not_change_owner_at_each_switch_between_turns() {
     let mut cpu = Cpu::new(4, 4, 6, 4);
     cpu.run(&[MS / 100; 6], 400 * MS);
     let of_system = |(_, event): &&(bool, Event)| event.0 <= 4;

@@ -35,9 +35,9 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-struct Quiet(u32);
+struct SilentPmu(u32);
 
-impl Pmu for Quiet {
+impl Pmu for SilentPmu {
     fn slots(&self) -> u32 {
         self.0
     }
@@ -49,9 +49,9 @@ impl Pmu for Quiet {
     fn delete(&mut self, _event: Event) {}
 }
 
-struct Untouched(bool);
+struct UntouchedPmu(bool);
 
-impl Pmu for Untouched {
+impl Pmu for UntouchedPmu {
     fn slots(&self) -> u32 {
         assert!(!self.0, "its slots were read");
         4
@@ -81,7 +81,7 @@ fn switches_do_not_allocate() {
     for slots in [2, 100] {
         for policy in [Policy::Changed, Policy::Everything] {
             let mut tree = Tree::new();
-            let mut context = Context::new([Quiet(slots)], 0).with_policy(policy);
+            let mut context = Context::new([SilentPmu(slots)], 0).with_policy(policy);
             let mut label = Label::ROOT;
             for event in 0..40 {
                 if event % 2 == 0 {
@@ -129,30 +129,30 @@ fn switches_do_not_allocate() {
 
 #[test]
 fn pmus_without_events_of_cgroups_are_skipped_whole() {
-    enum Either {
+    enum EitherPmu {
         Counters(Counters),
-        Untouched(Untouched),
+        Untouched(UntouchedPmu),
     }
 
-    impl Pmu for Either {
+    impl Pmu for EitherPmu {
         fn slots(&self) -> u32 {
             match self {
-                Either::Counters(pmu) => pmu.slots(),
-                Either::Untouched(pmu) => pmu.slots(),
+                EitherPmu::Counters(pmu) => pmu.slots(),
+                EitherPmu::Untouched(pmu) => pmu.slots(),
             }
         }
 
         fn add(&mut self, event: Event) -> Result<(), NoUsableSlot> {
             match self {
-                Either::Counters(pmu) => pmu.add(event),
-                Either::Untouched(pmu) => pmu.add(event),
+                EitherPmu::Counters(pmu) => pmu.add(event),
+                EitherPmu::Untouched(pmu) => pmu.add(event),
             }
         }
 
         fn delete(&mut self, event: Event) {
             match self {
-                Either::Counters(pmu) => pmu.delete(event),
-                Either::Untouched(pmu) => pmu.delete(event),
+                EitherPmu::Counters(pmu) => pmu.delete(event),
+                EitherPmu::Untouched(pmu) => pmu.delete(event),
             }
         }
     }
@@ -160,8 +160,8 @@ fn pmus_without_events_of_cgroups_are_skipped_whole() {
     let mut tree = Tree::new();
     let label = tree.create(Label::ROOT).unwrap();
     let pmus = [
-        Either::Counters(Counters::new(1)),
-        Either::Untouched(Untouched(false)),
+        EitherPmu::Counters(Counters::new(1)),
+        EitherPmu::Untouched(UntouchedPmu(false)),
     ];
     let mut context = Context::new(pmus, 0);
     let of_label = request(Target::Label(label), Priority::Pinned, &[Event(1)]);
@@ -171,7 +171,7 @@ fn pmus_without_events_of_cgroups_are_skipped_whole() {
         ..request(Target::System, Priority::Flexible, &[Event(2)])
     };
     context.add(&tree, of_system, 0).unwrap();
-    if let Some(Either::Untouched(pmu)) = context.pmu_mut(1) {
+    if let Some(EitherPmu::Untouched(pmu)) = context.pmu_mut(1) {
         pmu.0 = true;
     }
     for step in 1..20 {

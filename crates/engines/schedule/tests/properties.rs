@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use support::Counters;
-use support::model::{For, Model};
+use support::model::{Model, ModelTarget};
 use tiptoe_schedule::{
     Context, Event, GroupId, Label, Priority, Request, State, Target, Task, Tree,
 };
@@ -19,7 +19,7 @@ const PARENTS: [usize; LABELS - 1] = [0, 0, 1, 1, 3, 2];
 
 #[derive(Clone, Debug)]
 enum Change {
-    Add(For, bool, u32),
+    Add(ModelTarget, bool, u32),
     Enter(usize),
     Switch(usize, usize),
     Off(usize),
@@ -28,11 +28,11 @@ enum Change {
     Rotate,
 }
 
-fn target() -> impl Strategy<Value = For> {
+fn target() -> impl Strategy<Value = ModelTarget> {
     prop_oneof![
-        3 => Just(For::System),
-        5 => (0..LABELS).prop_map(For::Label),
-        1 => Just(For::Task(0)),
+        3 => Just(ModelTarget::System),
+        5 => (0..LABELS).prop_map(ModelTarget::Label),
+        1 => Just(ModelTarget::Task(0)),
     ]
 }
 
@@ -172,25 +172,25 @@ impl Pair {
     fn can_change(&self, at: usize) -> bool {
         let group = &self.model.groups[at];
         let is_here = match group.target {
-            For::Task(task) => task == self.model.task,
+            ModelTarget::Task(task) => task == self.model.task,
             _ => true,
         };
         is_here && !group.is_gone
     }
 
-    fn add(&mut self, target: For, is_pinned: bool, weight: u32) {
+    fn add(&mut self, target: ModelTarget, is_pinned: bool, weight: u32) {
         let events: Vec<Event> = (self.events..self.events + weight).map(Event).collect();
-        let target = if let For::Task(_) = target {
-            For::Task(self.model.task)
+        let target = if let ModelTarget::Task(_) = target {
+            ModelTarget::Task(self.model.task)
         } else {
             target
         };
         let request = Request {
             pmu: 0,
             target: match target {
-                For::System => Target::System,
-                For::Label(label) => Target::Label(Label(label as u32)),
-                For::Task(_) => Target::Task,
+                ModelTarget::System => Target::System,
+                ModelTarget::Label(label) => Target::Label(Label(label as u32)),
+                ModelTarget::Task(_) => Target::Task,
             },
             priority: if is_pinned {
                 Priority::Pinned
@@ -269,7 +269,7 @@ proptest! {
             let after = pair.running();
             let stays = |at: &usize| {
                 let group = &pair.model.groups[*at];
-                pair.model.active().contains(at) && !matches!(group.target, For::Task(_))
+                pair.model.active().contains(at) && !matches!(group.target, ModelTarget::Task(_))
             };
             for at in before.iter().filter(|at| stays(at)) {
                 let group = &pair.model.groups[*at];
@@ -344,7 +344,7 @@ proptest! {
         // An event for each label, and enough slots for all.
         let mut pair = Pair::new(5);
         for label in 0..LABELS {
-            pair.add(For::Label(label), false, 1);
+            pair.add(ModelTarget::Label(label), false, 1);
         }
         let mut own = [0; LABELS];
         for (label, ns) in switches {

@@ -61,7 +61,7 @@ fn what_fits_stays() {
 }
 
 #[test]
-fn too_many_that_are_pinned() {
+fn too_many_pinned_events_are_refused() {
     let refused = Rotation::new(&[true; 4], 3, 0).unwrap_err();
     assert_eq!(
         refused,

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dead_threads_slabs_are_taken_before_there_is_none() {
+    fn slabs_of_dead_threads_are_reused_before_slabs_run_out() {
         const MOST: usize = 16;
         let descriptors: [_; 2 * MOST] = core::array::from_fn(|_| Descriptor::new());
         let used = AtomicU32::new(0);

@@ -44,34 +44,34 @@ pub use lines::{Line, Lines};
 /// How often a program's thread tries the lock: for ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
-/// A file as /proc/self/maps names it.
+/// A file, as /proc/self/maps identifies it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId {
-    /// Major number above, minor below.
+    /// The device's major number in the upper half, the minor number in the lower half.
     pub device: u64,
     /// The inode, never 0.
     pub inode: u64,
 }
 
-/// Whether an address still has the expected file.
+/// The answer to a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Yes, by a lookup that wrote nothing shared.
-    Speculative,
-    /// Yes, by a lookup under the lock.
-    Locked,
-    /// No, or it is not certain now.
+    /// The probe, by a lookup that wrote nothing shared.
+    Speculative(u32),
+    /// The probe, by a lookup under the lock.
+    Locked(u32),
+    /// There is no probe, or it is not certain now.
     Missed,
 }
 
 /// The result of reading the whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Mappings; adjacent ones that continue each other are one.
+    /// The number of mappings; adjacent ones that continue each other count as one.
     pub mappings: usize,
-    /// Their total size in bytes.
+    /// The total size of the mappings in bytes.
     pub bytes: u64,
-    /// Differences found although nothing was in doubt or lacking: changes that no hook saw.
+    /// The number of differences found although nothing was in doubt or lacking: changes that no hook saw.
     pub corrected: u64,
 }
 
@@ -84,17 +84,17 @@ pub struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// Returns how many words the storage needs; see [`Shape`] for the tables.
-    pub const fn words(tables: usize, files: usize) -> usize {
-        shape(tables).words() + files::words_for(files)
+    /// Returns how many words the storage needs.
+    pub const fn words(shape: Shape, files: usize) -> usize {
+        shape.words() + files::words_for(files)
     }
 
     /// Returns an empty space over zeroed storage, lacking everything, if `words` suffice. `files`
     /// must be a power of two.
-    pub fn new(words: &'a [AtomicU64], tables: usize, files: usize) -> Option<Self> {
+    pub fn new(words: &'a [AtomicU64], shape: Shape, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
-            space: Space::new(words, shape(tables))?,
+            space: Space::new(words, shape)?,
             files: Files::new(slots),
             doubt: Doubt::new(),
         };
@@ -178,7 +178,7 @@ impl<'a> Feed<'a> {
             Call::Move {
                 ref from,
                 len,
-                stays,
+                stays_mapped: stays,
                 ..
             } => {
                 let to = at..at.saturating_add(len);
@@ -244,21 +244,48 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
-    /// Returns whether `address` maps the byte that it must map if `site` maps `place`. Safe in a
-    /// signal handler.
-    pub fn is_at(&self, address: u64, site: u64, file_offset: FileOffset) -> Answer {
-        let expected = file_offset.plus(address.wrapping_sub(site));
+    /// Adds a probe for each address, at the address's place in its file, and removes the probes
+    /// there that `replaces` names. An address without a file gets none, and there are none without
+    /// room. Returns `false` if another thread is still inside after `looks` checks.
+    pub fn add_probes(
+        &self,
+        looks: u32,
+        probes: impl Iterator<Item = (u64, u32)>,
+        replaces: impl Fn(u32, u64) -> bool,
+    ) -> bool {
+        let Some(writer) = self.space.write(looks) else {
+            return false;
+        };
+        for (address, probe) in probes {
+            if let Some(file_offset) = writer.file_offset_of(address) {
+                // Without room, the probe is not in the space, and its lookups are missed.
+                let _ = writer.add_probe(file_offset, probe, |other| replaces(other, address));
+            }
+        }
+        true
+    }
+
+    /// Returns whether a probe was added.
+    pub fn has_probe(&self, probe: u32) -> bool {
+        self.space.has_probe(probe)
+    }
+
+    /// Looks up a probe; see [`Space::find`]. Safe in a signal handler.
+    pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
         if !self.doubt.is_none() {
             return Answer::Missed;
         }
-        match self.space.resolve(address) {
-            Lookup::Speculative(found) if found == expected => Answer::Speculative,
-            Lookup::Locked(Some(found)) if found == expected => Answer::Locked,
-            _ => {
-                self.doubt.lack();
-                Answer::Missed
-            }
+        match self.space.find(address, reach, accept) {
+            Lookup::Speculative(probe) => Answer::Speculative(probe),
+            Lookup::Locked(Some(probe)) => Answer::Locked(probe),
+            _ => Answer::Missed,
         }
+    }
+
+    /// Records that a lookup missed a probe that was added, so the list must be read again. Safe in
+    /// a signal handler.
+    pub fn note_miss(&self) {
+        self.doubt.lack();
     }
 
     /// Reads the whole list. `read` fills a buffer and returns the count, 0 at the end, `None` on
@@ -294,7 +321,7 @@ impl<'a> Feed<'a> {
 
     /// Returns a line's mapping; `None` if it is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
-        let code = line.executable && line.file.inode != 0;
+        let code = line.is_executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;
         let mapping = Mapping {
             start: line.start,
@@ -303,8 +330,4 @@ impl<'a> Feed<'a> {
         };
         mapping.can_be_held().then_some(mapping)
     }
-}
-
-const fn shape(tables: usize) -> Shape {
-    Shape { tables, probes: 0 }
 }

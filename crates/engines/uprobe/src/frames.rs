@@ -1,6 +1,6 @@
 //! The calls that a thread is inside, as its trampolines recorded them.
 //!
-//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
+//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
 //! Trampolines push and pop by themselves. They call this code at the end of a page, and when the uppermost frame is
 //! not the one that returns.
 //!
@@ -39,21 +39,21 @@ pub const SAME_STACK: u64 = 8 << 20;
 /// A call in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The stack slot of its return address.
+    /// The stack address of the call's return address.
     pub slot: u64,
     /// The thunk that the call returns to. For a call that its trampoline follows without a thunk:
     /// the slot of the probe's first word, a number below all addresses.
     pub thunk: u64,
-    /// When it was entered, in ticks; for a gate's call the address of the counters in which it is
+    /// The time when the call was entered, in ticks; for a gate's call the address of the counters in which the call is
     /// recorded.
     pub entered: u64,
     /// How long followed callees took, in nanoseconds.
     pub callees: u64,
-    /// The part of its probe's calls, if grouped by value; else 0.
+    /// The part of the probe's words that counts the call, if calls are grouped by value; else 0.
     pub part: u8,
 }
 
-/// Position of the part in its word, into which the callees' time would overflow after 2 years.
+/// Position of the part in word 3. The callees' time would overflow into the part after 2 years.
 const PART: u32 = 56;
 
 /// A region. Positions are indices of frames from its start.

@@ -6,7 +6,7 @@
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside: fall back.
 //! 2. Find the place in a file ([`crate::mapping`]). It may be garbage.
-//! 3. Find the probe at that place ([`crate::registry`]).
+//! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
 //! Only a found and validated probe is an answer. A miss may come from the race, so the fallback
@@ -79,7 +79,7 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Why a change was refused; nothing changed.
+/// Why a change was refused. A refused change leaves the space as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceError {
     /// The change might not fit the storage.
@@ -111,21 +111,22 @@ impl<'a> Space<'a> {
         let lines = words.as_ptr().align_offset(LINE * size_of::<u64>());
         let words = words.get(lines.min(LINE)..)?;
         let (tables, words) = words.split_at_checked(mapping::words_for(shape.tables))?;
-        let slots = words.get(..registry::words_for(shape.probes))?;
         Some(Space {
             lock: CachePadded::default(),
             sequence: SeqCount::new(),
             mappings: Mappings::new(tables)?,
-            registry: Registry::new(slots),
+            registry: Registry::new(words, shape.probes)?,
         })
     }
 
-    /// Looks up the probe at an address.
+    /// Looks up the probe at an address, or at one of the `reach` bytes that end there, the nearest
+    /// first. `accept` must decide by the probe alone, and may be called with any probe.
     #[inline]
-    pub fn find(&self, address: u64) -> Lookup<u32> {
-        match self.speculate(|space| space.probe_speculative(address)) {
+    pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
+        let read = |space: &Self| space.probe_speculative(address, reach, &accept);
+        match self.speculate(read) {
             Some(probe) => Lookup::Speculative(probe),
-            None => self.look_slow(|space| space.probe_speculative(address)),
+            None => self.look_slow(read),
         }
     }
 
@@ -162,17 +163,29 @@ impl<'a> Space<'a> {
     }
 
     /// Looks up an address's probe under the lock alone, a baseline to measure speculation.
-    pub fn find_locked(&self, address: u64) -> Lookup<u32> {
+    pub fn find_locked(&self, address: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
         match self.lock.0.try_read(LOOKS) {
-            Some(_guard) => Lookup::Locked(self.probe_speculative(address)),
+            Some(_guard) => Lookup::Locked(self.probe_speculative(address, 1, &accept)),
             None => Lookup::Unsure,
         }
     }
 
+    /// Returns whether a probe was added.
+    pub fn has_probe(&self, probe: u32) -> bool {
+        self.registry.has(probe)
+    }
+
     #[inline]
-    fn probe_speculative(&self, address: u64) -> Option<u32> {
-        let file_offset = self.mappings.find_speculative(address)?;
-        self.registry.get_speculative(file_offset)
+    fn probe_speculative(
+        &self,
+        address: u64,
+        reach: u64,
+        accept: &impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        (0..reach).find_map(|back| {
+            let file_offset = self.mappings.find_speculative(address.checked_sub(back)?)?;
+            self.registry.get_speculative(file_offset, accept)
+        })
     }
 
     #[inline]
@@ -282,15 +295,22 @@ impl Writer<'_, '_> {
         self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place, replacing any other.
-    pub fn add_probe(&self, file_offset: FileOffset, probe: u32) -> Result<(), SpaceError> {
-        let added = self.change(|| self.space.registry.insert(file_offset, probe));
+    /// Puts a probe at a place, and removes those there that `replaces` names. Other probes at the
+    /// place stay.
+    pub fn add_probe(
+        &self,
+        file_offset: FileOffset,
+        probe: u32,
+        replaces: impl Fn(u32) -> bool,
+    ) -> Result<(), SpaceError> {
+        let registry = &self.space.registry;
+        let added = self.change(|| registry.insert(file_offset, probe, replaces));
         added.then_some(()).ok_or(SpaceError::Full)
     }
 
-    /// Removes the probe at a place, and returns it.
-    pub fn remove_probe(&self, file_offset: FileOffset) -> Option<u32> {
-        self.change(|| self.space.registry.remove(file_offset))
+    /// Returns an address's place in a file.
+    pub fn file_offset_of(&self, address: u64) -> Option<FileOffset> {
+        self.space.mappings.find_speculative(address) // exact: the lock excludes other writers
     }
 
     /// Returns all mappings in order, merging those that continue each other.

@@ -59,7 +59,8 @@
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// At [`Site::PAIR`] while the byte after it is written: a trap byte that no other tool uses.
+/// A trap byte at [`Site::PAIR`], while the byte after it is written. No other tool uses it, so this byte is known to
+/// be ours.
 const PAIR_TRAP: u8 = 0x06;
 
 /// Memory that holds code.

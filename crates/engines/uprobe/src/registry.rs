@@ -1,14 +1,16 @@
-//! Which probe belongs to a place in a file: a hash table with open addressing over atomics.
+//! Which probes belong to a place in a file: a hash table with open addressing over atomics.
 //!
-//! Probes are keyed by the file, so a new mapping has its probes at once, and an unmapped one loses
-//! none.
+//! Probes are keyed by the file, so an unmapped file loses none. A file that is mapped twice has one
+//! probe in each mapping, at the same place: each probe has a link to the next one there.
 //!
 //! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of
 //! used slots after it. All slots of a bucket are compared before a branch, so that the position
-//! cannot be mispredicted. Removal moves later places of the run up, so that there are no
-//! tombstones and searches stay short. It happens under the lock while the sequence of
-//! [`crate::lookup`] is odd. A reader that races with it may miss a probe or take one for another,
-//! so it must discard the answer.
+//! cannot be mispredicted. Places are never removed. Links change under the lock while the sequence
+//! of [`crate::lookup`] is odd. A reader that races with that may miss a probe, so it must discard
+//! the answer.
+//!
+//! A table of N slots is in the slots from N to 2 N of the storage. It is copied to one of twice the
+//! size before it is more than half full. So few probes touch little memory.
 
 use core::hint::select_unpredictable;
 
@@ -16,58 +18,118 @@ use crate::mapping::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4;
+/// The slots of the first table.
+const FIRST_SLOTS: usize = 2 * SLOTS;
+/// The most probes at one place that a lookup compares. Lookups miss the others.
+const MOST_LINKS: usize = 64;
+/// The link of a probe that has none after it. 0 is the link of a probe that was never inserted.
+const LAST: u64 = 1;
 
-/// Places in the first half; in the second the probe at each, plus one, because 0 is a free slot.
+/// Places in the first half; in the second the first probe at each, plus one, because 0 is a free slot.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
-    /// The number of slots, a power of two, minus one.
-    mask: usize,
-    /// How far a hash is shifted right, because only its upper bits depend on all of the place.
-    shift: u32,
+    /// The link of each probe: the next probe at the same place, plus two.
+    links: &'a [AtomicU64],
+    /// The number of slots, a power of two.
+    slots: AtomicU64,
     len: AtomicU64,
 }
 
-/// Returns the number of words for this many probes: at most half full, at least two buckets.
+/// Returns the number of words for this many probes.
 pub(crate) const fn words_for(probes: usize) -> usize {
+    words_of_table(probes) + probes
+}
+
+/// Returns the number of words of the tables.
+const fn words_of_table(probes: usize) -> usize {
+    2 * 2 * most_slots(probes)
+}
+
+/// Returns the number of slots of the largest table, which is at most half full.
+const fn most_slots(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
-    2 * if slots < 2 * SLOTS { 2 * SLOTS } else { slots }
+    if slots < FIRST_SLOTS {
+        FIRST_SLOTS
+    } else {
+        slots
+    }
 }
 
 // Relaxed throughout, as in the page table.
 impl<'a> Registry<'a> {
-    /// Returns an empty registry over zeroed words, [`words_for`] of them.
-    pub(crate) fn new(words: &'a [AtomicU64]) -> Self {
-        let (buckets, _) = words.as_chunks();
-        Registry {
+    /// Returns an empty registry over zeroed words, if there are [`words_for`] this many probes.
+    pub(crate) fn new(words: &'a [AtomicU64], probes: usize) -> Option<Self> {
+        let (table, links) = words.split_at_checked(words_of_table(probes))?;
+        let (buckets, _) = table.as_chunks();
+        Some(Registry {
             buckets,
-            mask: (buckets.len() * SLOTS).saturating_sub(1),
-            shift: u64::BITS - buckets.len().trailing_zeros(),
+            links: links.get(..probes)?,
+            slots: AtomicU64::new(FIRST_SLOTS as u64),
             len: AtomicU64::new(0),
-        }
+        })
     }
 
+    fn slots(&self) -> usize {
+        self.slots.load(Relaxed) as usize
+    }
+
+    /// Returns the bucket of a place in the table of `slots`. Only the upper bits of a hash depend on
+    /// all of the place.
     #[inline]
-    fn bucket(&self, file_offset: FileOffset) -> usize {
+    fn bucket(slots: usize, file_offset: FileOffset) -> usize {
         let hash = file_offset.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash.wrapping_shr(self.shift) as usize
+        let buckets = slots / SLOTS;
+        hash.wrapping_shr(u64::BITS - buckets.trailing_zeros()) as usize + buckets
     }
 
-    /// Returns a place's probe. Speculative: see [`crate::lookup`].
+    /// Returns the first probe at a place that `accept` takes. Speculative: see [`crate::lookup`].
     #[inline]
-    pub(crate) fn get_speculative(&self, file_offset: FileOffset) -> Option<u32> {
-        let bucket = self.buckets.get(self.bucket(file_offset))?;
-        let mut probe = 0;
+    pub(crate) fn get_speculative(
+        &self,
+        file_offset: FileOffset,
+        accept: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let slots = self.slots();
+        let bucket = self.buckets.get(Self::bucket(slots, file_offset))?;
+        let mut first = 0;
         for slot in 0..SLOTS {
             let is_it = bucket[slot].load(Relaxed) == file_offset.0;
-            probe = select_unpredictable(is_it, bucket[SLOTS + slot].load(Relaxed), probe);
+            first = select_unpredictable(is_it, bucket[SLOTS + slot].load(Relaxed), first);
         }
-        match probe {
-            0 => self.search(file_offset).and_then(|(_, probe)| probe),
-            probe => Some((probe - 1) as u32),
+        let first = match first {
+            0 => self
+                .search(slots, file_offset)
+                .and_then(|(_, probe)| probe)?,
+            probe => (probe - 1) as u32,
+        };
+        if accept(first) {
+            return Some(first);
         }
+        self.after(first)
+            .take(MOST_LINKS)
+            .find(|probe| accept(*probe))
+    }
+
+    /// Returns the probes after `probe` at its place.
+    fn after(&self, probe: u32) -> impl Iterator<Item = u32> {
+        core::iter::successors(Some(probe), |probe| self.next(*probe)).skip(1)
+    }
+
+    fn next(&self, probe: u32) -> Option<u32> {
+        let link = self.link(probe)?.load(Relaxed);
+        link.checked_sub(LAST + 1).map(|probe| probe as u32)
+    }
+
+    fn link(&self, probe: u32) -> Option<&AtomicU64> {
+        self.links.get(probe as usize)
+    }
+
+    /// Returns whether a probe was inserted.
+    pub(crate) fn has(&self, probe: u32) -> bool {
+        self.link(probe).is_some_and(|link| link.load(Relaxed) != 0)
     }
 
     fn read(&self, slot: usize) -> Option<(FileOffset, Option<u32>)> {
@@ -80,65 +142,83 @@ impl<'a> Registry<'a> {
         ))
     }
 
-    fn write(&self, slot: usize, file_offset: FileOffset, probe: Option<u32>) {
+    fn write(&self, slot: usize, file_offset: FileOffset, probe: u32) {
         let Some(bucket) = self.buckets.get(slot / SLOTS) else {
             return;
         };
-        let probe = probe.map_or(0, |probe| u64::from(probe) + 1);
         let words = bucket.iter().skip(slot % SLOTS).step_by(SLOTS);
         words
-            .zip([file_offset.0, probe])
+            .zip([file_offset.0, u64::from(probe) + 1])
             .for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// Returns a place's slot and probe, or the free slot where it would go.
+    /// Returns a place's slot and probe in the table of `slots`, or the free slot where it would go.
     #[cold]
-    fn search(&self, file_offset: FileOffset) -> Option<(usize, Option<u32>)> {
-        let mut slot = self.bucket(file_offset) * SLOTS;
-        for _ in 0..=self.mask {
+    fn search(&self, slots: usize, file_offset: FileOffset) -> Option<(usize, Option<u32>)> {
+        let first = Self::bucket(slots, file_offset) * SLOTS;
+        for distance in 0..slots {
+            let slot = slots + (first.wrapping_add(distance) & slots.wrapping_sub(1));
             let (found, probe) = self.read(slot)?;
             if found == file_offset || probe.is_none() {
                 return Some((slot, probe));
             }
-            slot = (slot + 1) & self.mask;
         }
         None
     }
 
-    /// Puts a probe at a place, replacing any other, if there is room.
-    pub(crate) fn insert(&self, file_offset: FileOffset, probe: u32) -> bool {
-        let Some((slot, before)) = self.search(file_offset) else {
-            return false;
-        };
-        let len = self.len.load(Relaxed) as usize;
-        if before.is_none() && 2 * len >= self.mask {
-            return false;
+    /// Copies the table to one of twice the size, if there is room.
+    fn grow(&self) -> Option<()> {
+        let slots = self.slots();
+        if slots > self.buckets.len() * SLOTS / 4 {
+            return None;
         }
-        self.write(slot, file_offset, Some(probe));
-        let len = len + usize::from(before.is_none());
-        self.len.store(len as u64, Relaxed);
-        true
+        for slot in slots..2 * slots {
+            if let (file_offset, Some(first)) = self.read(slot)? {
+                let (slot, _) = self.search(2 * slots, file_offset)?;
+                self.write(slot, file_offset, first);
+            }
+        }
+        self.slots.store(2 * slots as u64, Relaxed);
+        Some(())
     }
 
-    pub(crate) fn remove(&self, file_offset: FileOffset) -> Option<u32> {
-        let (mut hole, probe) = self.search(file_offset)?;
-        let probe = probe?;
-        let mut slot = hole;
-        for _ in 0..self.mask {
-            slot = (slot + 1) & self.mask;
-            let (other, its) = self.read(slot)?;
-            if its.is_none() {
-                break;
-            }
-            // A place may move up to the hole unless its own bucket begins after it.
-            let from_home = slot.wrapping_sub(self.bucket(other) * SLOTS) & self.mask;
-            if from_home >= slot.wrapping_sub(hole) & self.mask {
-                self.write(hole, other, its);
-                hole = slot;
+    /// Puts a probe at a place, before the others there, and removes those that `replaces` names.
+    /// Returns `false` without room.
+    pub(crate) fn insert(
+        &self,
+        file_offset: FileOffset,
+        probe: u32,
+        replaces: impl Fn(u32) -> bool,
+    ) -> bool {
+        let len = self.len.load(Relaxed) as usize;
+        let is_half_full = |len: usize| len.saturating_mul(2) >= self.slots();
+        if is_half_full(len.saturating_add(1)) && self.grow().is_none() && is_half_full(len) {
+            return false;
+        }
+        let (Some((slot, first)), Some(link)) =
+            (self.search(self.slots(), file_offset), self.link(probe))
+        else {
+            return false;
+        };
+        let len = len + usize::from(first.is_none());
+        self.len.store(len as u64, Relaxed);
+        // Each of the others is linked after the last one that stays. The bound ends a circle, which
+        // only a program that overwrites this memory could make.
+        let mut next = first;
+        let mut last = link;
+        for _ in 0..self.links.len() {
+            let Some(other) = next else { break };
+            next = self.next(other);
+            let Some(its) = self.link(other) else { break };
+            if other == probe || replaces(other) {
+                its.store(0, Relaxed);
+            } else {
+                last.store(u64::from(other) + LAST + 1, Relaxed);
+                last = its;
             }
         }
-        self.write(hole, FileOffset(0), None);
-        self.len.store(self.len.load(Relaxed) - 1, Relaxed);
-        Some(probe)
+        last.store(LAST, Relaxed);
+        self.write(slot, file_offset, probe);
+        true
     }
 }

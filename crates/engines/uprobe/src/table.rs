@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
 
     /// Returns how many records were ever appended.
     pub fn len(&self) -> usize {
-        // Relaxed: the writer's own count; for a reader only a bound.
+        // Relaxed: the writer reads its own count; for a reader it is only a bound.
         self.used.load(Ordering::Relaxed) as usize
     }
 
@@ -228,6 +228,20 @@ impl<'a> Table<'a> {
         self.trap_site(self.last_up_to(address)?, address)
     }
 
+    /// Returns the site with an index, if it has a head at `address`. Safe in a signal handler, for
+    /// any index.
+    pub fn trap_site(&self, index: usize, address: u64) -> Option<TrapSite> {
+        let site = self.site(index)?;
+        let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
+        let head = site.heads().iter().find(|head| head.offset == offset)?;
+        Some(TrapSite {
+            index,
+            site,
+            resume: site.trampoline.wrapping_add(head.resume as u64),
+            offset,
+        })
+    }
+
     /// Returns whether a site patches the byte at `address`. Safe in a signal handler.
     pub fn covers(&self, address: u64) -> bool {
         let site = self.last_up_to(address).and_then(|index| self.site(index));
@@ -285,18 +299,6 @@ impl<'a> Table<'a> {
         let count = address.checked_add(1).map_or(len, above);
         let index = self.order_word(order, count.checked_sub(1)?)?;
         Some(index.load(Ordering::Relaxed) as usize) // edge D
-    }
-
-    fn trap_site(&self, index: usize, address: u64) -> Option<TrapSite> {
-        let site = self.site(index)?;
-        let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
-        let head = site.heads().iter().find(|head| head.offset == offset)?;
-        Some(TrapSite {
-            index,
-            site,
-            resume: site.trampoline.wrapping_add(head.resume as u64),
-            offset,
-        })
     }
 }
 

@@ -35,16 +35,16 @@ const ADDRESS: u64 = (1 << 47) - 1;
 /// A thunk's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thunk {
-    /// The address that it finally returns to.
+    /// The address to which a call finally returns.
     pub to: u64,
-    /// What it calls: the copy of the displaced instructions, which continues in the function.
+    /// The code that the thunk calls: the copy of the displaced instructions, which continues in the function.
     pub calls: u64,
-    /// Where it continues afterwards: the exit of the probe's trampoline.
+    /// The code at which the thunk continues after the call: the exit of the probe's trampoline.
     pub exit: u64,
     /// The first of the probe's words.
     pub slot: u64,
-    /// Whether its frames hold the counters that record their call.
-    pub gate: bool,
+    /// Whether the frames of the thunk's calls hold the counters in which the call is recorded.
+    pub is_gate: bool,
 }
 
 /// All thunks of a process, in the caller's storage.
@@ -84,7 +84,7 @@ impl<'a> Thunks<'a> {
         self.made.store(count, Ordering::Release); // pairs with the load in `add`
     }
 
-    /// Returns how many are in use.
+    /// Returns the number of thunks in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) as usize // only grows
     }
@@ -114,7 +114,7 @@ impl<'a> Thunks<'a> {
             calls: word(1),
             exit: word(2),
             slot: word(3) & SLOT,
-            gate: word(3) & GATE != 0,
+            is_gate: word(3) & GATE != 0,
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Thunks<'a> {
             self.used.store(made, Ordering::Relaxed); // otherwise it would overflow after 2^32 calls
             return None;
         }
-        let gate = if thunk.gate { GATE } else { 0 };
+        let gate = if thunk.is_gate { GATE } else { 0 };
         // The distance of the caller's canonical frame address from the thunk's, for unwinders.
         let cfa_gap = if is_ours { 0 } else { CFA_GAP };
         let words = [
@@ -213,7 +213,7 @@ mod tests {
             calls: to ^ 1,
             exit: to ^ 2,
             slot: 3,
-            gate: to.is_multiple_of(2),
+            is_gate: to.is_multiple_of(2),
         }
     }
 

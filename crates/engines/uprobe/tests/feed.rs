@@ -10,16 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
-use tiptoe_uprobe::lookup::FileOffset;
+use tiptoe_uprobe::lookup::{FileOffset, Shape};
 
 const PAGE: u64 = 4096;
-const SIZES: (usize, usize) = (1 << 12, 1 << 8);
+const SHAPE: Shape = Shape {
+    tables: 1 << 12,
+    probes: 8,
+};
+const FILES: usize = 1 << 8;
 
 fn with_feed(test: impl FnOnce(&Feed)) {
-    let words: Vec<_> = (0..Feed::words(SIZES.0, SIZES.1))
+    let words: Vec<_> = (0..Feed::words(SHAPE, FILES))
         .map(|_| AtomicU64::new(0))
         .collect();
-    test(&Feed::new(&words, SIZES.0, SIZES.1).expect("long enough"));
+    test(&Feed::new(&words, SHAPE, FILES).expect("long enough"));
 }
 
 fn read(feed: &Feed) -> Reading {
@@ -108,7 +112,7 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_map_beside_each_other() {
+fn threads_map_and_unmap_concurrently() {
     const MAPPERS: usize = 3;
     with_feed(|feed| {
         let file = fresh();
@@ -122,6 +126,8 @@ fn threads_that_map_beside_each_other() {
         read(feed);
         let file_offset = feed.file_offset_of(stays + PAGE).expect("it was read");
         assert_eq!(file_offset.offset(), 8 * PAGE);
+        let probes = [(stays + PAGE, 1)].into_iter();
+        assert!(feed.add_probes(1 << 10, probes, |_, _| true));
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
         // Threads begin together, otherwise one's stack could be mapped into another's holes.
@@ -154,16 +160,19 @@ fn threads_that_map_beside_each_other() {
         );
         assert_eq!((last.mappings, last.bytes), by_the_list());
         assert!(!feed.is_unsure());
-        assert_ne!(feed.is_at(stays, stays + PAGE, file_offset), Answer::Missed);
-        let other = FileOffset::new(file_offset.file(), 0).expect("small");
-        assert_eq!(feed.is_at(stays, stays, other), Answer::Missed);
+        assert_ne!(feed.find(stays + PAGE, 1, |_| true), Answer::Missed);
+        assert_eq!(feed.find(stays, 1, |_| true), Answer::Missed);
         assert_eq!(feed.file_offset_of(rooms[0] + 3 * PAGE), None);
     });
 }
 
-/// Code that stays must never be taken for another; an uncertain answer is allowed.
+/// Checks the answers for code that stays mapped. They may be uncertain, but must never name
+/// another place.
 fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
-    feed.is_at(stays + PAGE, stays + PAGE, file_offset);
+    feed.find(stays + PAGE, 1, |probe| {
+        assert_eq!(probe, 1);
+        true
+    });
     if let Some(found) = feed.file_offset_of(stays + PAGE) {
         assert_eq!(found, file_offset);
     }

@@ -287,7 +287,7 @@ fn guarded() -> impl Iterator<Item = Shape> {
 }
 
 #[test]
-fn a_foreign_trap_may_go_at_any_moment() {
+fn a_foreign_trap_may_be_removed_at_any_moment() {
     for shape in guarded() {
         let (memory, cores) = with_foreign_trap(shape);
         disarm(&memory, &[shape.site]);
@@ -304,7 +304,7 @@ fn a_foreign_trap_may_go_at_any_moment() {
 /// Mutant: the guard is restored with the bytes that are no heads, so a core may run the first
 /// instruction with the jump's displacement as operand.
 #[test]
-fn a_guard_that_goes_early_uncovers_a_mix() {
+fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
         let (memory, cores) = with_foreign_trap(shape);
         disarm(&memory, &[shape.site]);
@@ -326,7 +326,7 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
 /// Mutant: a guard that is a call changes more than one byte of its displacement, so a core may see
 /// a mix.
 #[test]
-fn a_call_to_anywhere_uncovers_a_mix() {
+fn mutant_call_with_any_target_runs_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
         shape.site.patched[1] ^= 0xff;
         let (memory, cores) = with_foreign_trap(shape);
@@ -373,7 +373,7 @@ fn a_removed_foreign_trap_is_followed_by_rearming() {
 
 /// Rearming would take two writes, and lose a foreign trap written in between.
 #[test]
-fn a_patch_that_begins_as_its_file_is_let_be() {
+fn a_patch_with_the_files_first_byte_is_not_rearmed() {
     for mut shape in jumps() {
         shape.site.patched[0] = shape.site.original[0];
         let memory = Memory::of(&[shape]);

@@ -17,7 +17,7 @@ const ADDRESSES: u64 = 1024;
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,
-    probes: if cfg!(miri) { 32 } else { 256 },
+    probes: if cfg!(miri) { 32 } else { 1024 },
 };
 
 fn storage(shape: Shape) -> Vec<AtomicU64> {
@@ -141,20 +141,29 @@ proptest! {
         for file in 0..4 {
             writer.insert(mapping(file..file + 1, file, 0)).expect("room");
         }
-        let mut model = HashMap::new();
-        for (index, (file, offset, add)) in changes.into_iter().enumerate() {
+        let mut model: HashMap<_, Vec<u32>> = HashMap::new();
+        for (index, (file, offset, replaces)) in changes.iter().enumerate() {
             let probe = index as u32;
-            if add {
-                prop_assert_eq!(writer.add_probe(file_offset(file, offset), probe), Ok(()));
-                model.insert((file, offset), probe);
-            } else {
-                prop_assert_eq!(writer.remove_probe(file_offset(file, offset)), model.remove(&(file, offset)));
-            }
+            let at = file_offset(*file, *offset);
+            // Some changes replace the probes with odd numbers at their place.
+            let is_replaced = |other: u32| *replaces && other % 2 == 1;
+            prop_assert_eq!(writer.add_probe(at, probe, is_replaced), Ok(()));
+            let all = model.entry((*file, *offset)).or_default();
+            all.retain(|other| !is_replaced(*other));
+            all.insert(0, probe);
         }
         drop(writer);
         for (file, offset) in (0..4).flat_map(|file| (0..64).map(move |offset| (file, offset))) {
-            let expected = model.get(&(file, offset)).copied();
-            prop_assert_eq!(space.find(file * PAGE + offset).value(), expected);
+            let all = model.get(&(file, offset)).map_or(&[][..], Vec::as_slice);
+            let address = file * PAGE + offset;
+            prop_assert_eq!(space.find(address, 1, |_| true).value(), all.first().copied());
+            for probe in all {
+                prop_assert!(space.has_probe(*probe));
+                prop_assert_eq!(space.find(address, 1, |other| other == *probe).value(), Some(*probe));
+            }
+            let known: Vec<u32> = model.values().flatten().copied().collect();
+            let removed = (0..changes.len() as u32).filter(|probe| !known.contains(probe));
+            prop_assert!(removed.into_iter().all(|probe| !space.has_probe(probe)));
         }
     }
 }
@@ -165,23 +174,35 @@ fn every_answer_says_how_it_was_found() {
     let space = Space::new(&words, SHAPE).expect("long enough");
     let writer = space.write(1).expect("no other writer");
     writer.insert(mapping(1..2, 1, 0)).expect("room");
-    writer.add_probe(file_offset(1, 5), 7).expect("room");
+    writer
+        .add_probe(file_offset(1, 5), 7, |_| true)
+        .expect("room");
     assert_eq!(
-        space.find(PAGE + 5),
+        space.find(PAGE + 5, 1, |_| true),
         Lookup::Speculative(7),
         "a hit needs no lock"
     );
     assert_eq!(
-        space.find(PAGE + 6),
+        space.find(PAGE + 6, 1, |_| true),
         Lookup::Unsure,
         "a miss needs the lock, which the writer holds"
     );
     assert!(space.write(9).is_none(), "the writer holds the lock");
     drop(writer);
-    assert_eq!(space.find(PAGE + 6), Lookup::Locked(None));
-    assert_eq!(space.find(2 * PAGE + 5), Lookup::Locked(None));
-    assert_eq!(space.find(u64::MAX), Lookup::Locked(None));
-    assert_eq!(space.find_locked(PAGE + 5), Lookup::Locked(Some(7)));
+    assert_eq!(space.find(PAGE + 6, 1, |_| true), Lookup::Locked(None));
+    assert_eq!(space.find(2 * PAGE + 5, 1, |_| true), Lookup::Locked(None));
+    assert_eq!(space.find(u64::MAX, 1, |_| true), Lookup::Locked(None));
+    assert_eq!(
+        space.find_locked(PAGE + 5, |_| true),
+        Lookup::Locked(Some(7))
+    );
+    assert_eq!(
+        space.find(PAGE + 9, 5, |_| true),
+        Lookup::Speculative(7),
+        "within reach"
+    );
+    assert_eq!(space.find(PAGE + 9, 4, |_| true), Lookup::Locked(None));
+    assert_eq!(space.find(PAGE + 5, 1, |_| false), Lookup::Locked(None));
 }
 
 /// Regression: such a copy left empty mappings.
@@ -243,9 +264,9 @@ fn a_refused_change_leaves_all_as_it_was() {
         writer.remap(0..PAGE, PAGE..PAGE + 1),
         Err(SpaceError::OutOfRange)
     );
-    assert!(
-        (0..9).any(|offset| writer.add_probe(file_offset(1, offset), 1) == Err(SpaceError::Full))
-    );
+    assert!((0..9).any(
+        |offset| writer.add_probe(file_offset(1, offset), 1, |_| true) == Err(SpaceError::Full)
+    ));
 }
 
 #[test]
@@ -269,7 +290,7 @@ fn removed_mappings_take_no_room() {
 }
 
 #[test]
-fn lookups_beside_changes() {
+fn lookups_race_with_changes() {
     let words = storage(SHAPE);
     let space = Space::new(&words, SHAPE).expect("long enough");
     let fixed = if cfg!(miri) { 5 } else { 200 };
@@ -277,7 +298,7 @@ fn lookups_beside_changes() {
         apply(&space, &Change::Map(100 * at..100 * at + 10, at, 0)).expect("room");
         let writer = space.write(1).expect("no other writer");
         writer
-            .add_probe(file_offset(at, 5), at as u32)
+            .add_probe(file_offset(at, 5), at as u32, |_| true)
             .expect("room");
     }
     let stop = AtomicBool::new(false);
@@ -303,7 +324,7 @@ fn lookups_beside_changes() {
         });
         scope.spawn(|| {
             for at in (0..fixed).cycle().take_while(|_| !stop.load(Relaxed)) {
-                match space.find(100 * at * PAGE + 5) {
+                match space.find(100 * at * PAGE + 5, 1, |_| true) {
                     Lookup::Speculative(probe) | Lookup::Locked(Some(probe)) => {
                         assert_eq!(u64::from(probe), at)
                     }

@@ -1,7 +1,7 @@
-//! One process to be traced: it ran already, or tiptoe has started it and holds it.
+//! One process to be traced. It was already running, or tiptoe started it and holds it.
 //!
-//! [`Attached`] has what every instrument needs of a process. Its mappings are not here, because
-//! only some instruments read them.
+//! [`Attached`] has what every instrument needs to know of a process. The process's mappings are not here, because only
+//! some instruments read them.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -32,9 +32,11 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The link to the agent in the process.
     pub link: Option<Link>,
+    /// The link to an agent that does not serve but may hold a command.
+    retired: Option<Link>,
     /// The command, if tiptoe has started it.
     hold: Option<Hold>,
-    /// A pidfd, if the kernel has them. The process's id alone could be reused.
+    /// A pidfd, if the kernel has them, because the id could be reused by another process.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
@@ -54,6 +56,7 @@ impl Attached {
             comm: process.comm()?,
             command: command_line(process),
             link: None,
+            retired: None,
             hold: None,
             handle: handle(process),
             cpu_at_start: Cell::new(cpu),
@@ -61,7 +64,7 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds it before exec. `passed`
+    /// Forks a process for `command`, whose file is `program`, and holds the process before exec. `passed` is what
     /// brings the agent into it.
     pub fn start(
         program: &Path,
@@ -79,14 +82,13 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Starts a command as [`Attached::start`] does, without an agent; its first word names the
-    /// file.
+    /// Starts a command as [`Attached::start`] does, but without an agent. The command's first word names the file.
     pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and holds it right after: mapped, but none of its code has run.
-    /// The same thread must release it, because only the tracer can.
+    /// Lets a command call exec, and holds it right after, when it is mapped but none of its code has run. The same
+    /// thread must release the command, because only a tracer can.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
@@ -98,8 +100,12 @@ impl Attached {
         Ok(())
     }
 
-    /// Lets a held command begin. If its agent cannot serve, the caller must take the link first:
-    /// the command then already runs, or begins when the link is dropped.
+    /// Continues without the agent. A command that the agent holds begins only at [`Attached::release`].
+    pub fn retire_agent(&mut self) {
+        self.retired = self.link.take();
+    }
+
+    /// Lets a held command begin.
     pub fn release(&mut self) -> Result<(), AttachError> {
         match (&self.hold, &self.link) {
             (Some(Hold::AtExec(_)), _) => hold::detach(self.process.pid())?,
@@ -107,6 +113,8 @@ impl Attached {
             _ => {}
         }
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
+        // An agent whose link is dropped lets the command begin.
+        self.retired = None;
         self.hold = self.hold.take().map(Hold::nothing);
         Ok(())
     }
@@ -131,7 +139,7 @@ impl Attached {
         self.hold.is_some()
     }
 
-    /// Returns whether this is a command that has not begun.
+    /// Returns whether this is a command that tiptoe still holds.
     pub fn is_held(&self) -> bool {
         !matches!(self.hold, None | Some(Hold::Nothing(_)))
     }
@@ -152,13 +160,20 @@ impl Attached {
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
-    /// Returns the CPU time used since the mark. After the process's end this is the last value
-    /// read.
+    /// Returns the CPU time that the process used since [`Attached::mark`]. After the process's end it is the last
+    /// value that was read.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
         }
         self.cpu_time()
+    }
+
+    /// Returns the process's CPU time since its start, which no mark changes. After the process's
+    /// end this is the last value read.
+    pub fn fetch_total_cpu_time(&self) -> Duration {
+        self.fetch_cpu_time();
+        self.cpu_last.get()
     }
 
     /// Returns the CPU time as of the last [`Attached::fetch_cpu_time`].
@@ -186,7 +201,7 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// Must run before the link is dropped, because the agent would then let the command run.
+    /// Kills a held command. Must run before the links are dropped, because the agent would then let the command run.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()

@@ -1,8 +1,7 @@
-//! Debug files of debuginfod servers, by their client `debuginfod-find` and its cache.
+//! Fetches debug files from debuginfod servers, through their client `debuginfod-find` and its cache.
 //!
-//! Only if the user has set `DEBUGINFOD_URLS` is a server asked, because the request discloses
-//! which program is traced. The answer is hostile as any file is, and is used only if its build-id
-//! is the requested one.
+//! A server is asked only if the user has set `DEBUGINFOD_URLS`, because the request discloses which program is traced.
+//! The answer may be hostile, like any file, and is used only if its build-id is the requested one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,12 +12,12 @@ use tiptoe_price::own;
 
 /// The environment variable with the servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
-/// The environment variable with the client's time-out in seconds, and our value if it is not set:
-/// the client's own default is 90, too long for a waiting user.
+/// The environment variable with the client's time-out in seconds, and the value that we set if the user has not. The
+/// client's own default of 90 s is too long for a user who waits.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the client's cache folder, if it exists. Looked up once, because it is needed for each
-/// mapped file of each process.
+/// Returns the client's cache folder, if it exists. It is looked up only once, because it is needed for each mapped
+/// file of each process.
 pub fn cache() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

@@ -1,4 +1,4 @@
-//! What keeps a started command from beginning.
+//! Keeps a started command from beginning.
 //!
 //! | hold | by | where the process is | what has run |
 //! |---|---|---|---|
@@ -18,7 +18,7 @@ use crate::error::AttachError;
 use crate::preload::StartedCommand;
 use crate::stops::{self, Stop};
 
-/// A started command, by what holds it.
+/// A started command, and what holds it.
 pub(crate) enum Hold {
     BeforeExec(StartedCommand),
     AtExec(Child),
@@ -95,8 +95,8 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     )))
 }
 
-/// Waits until a seized process has called exec; `false` if it ended first. There is no deadline,
-/// because the file may be on a slow disk; a signal ends tiptoe during the wait ([`crate::phase`]).
+/// Waits until a seized process has called exec. Returns `false` if it ended first. There is no deadline, because the
+/// file may be on a slow disk. A signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::next_of_child(pid) {
@@ -163,7 +163,8 @@ mod tests {
         })
     }
 
-    /// Regression: the tracer's join and the command's signal stop waited for each other.
+    /// Regression: a deadlock. The tracer waited in join for the exec, and the command waited for the tracer to end its
+    /// signal stop.
     #[test]
     fn a_signal_before_exec_is_no_deadlock() {
         for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {

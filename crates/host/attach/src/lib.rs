@@ -43,12 +43,11 @@ use tiptoe_sys::host::{Error, Process};
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
-/// Returns a function that checks whether a process has ended, as a zombie without other threads
-/// has.
+/// Returns a function that checks whether a process has ended. A zombie without other threads has ended.
 pub fn end_check(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,
-        // Any other error says nothing about the process, such as too many open files.
+        // Other errors, such as too many open files, say nothing about the process.
         Err(error) => matches!(error, Error::NoSuchProcess { .. }),
     })
 }

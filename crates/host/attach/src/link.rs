@@ -31,10 +31,10 @@ pub use segment::Segment;
 /// The longest time that an agent may take for one request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the plan says to an agent before it begins.
+/// The settings that an agent reads from the plan before it begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
-    /// Never give a dead thread's slab to another thread.
+    /// Whether a dead thread's slab must never be given to another thread.
     pub keep_slabs: bool,
     /// How calls are timed, and how much that may cost.
     pub clock: Clock,
@@ -42,13 +42,13 @@ pub struct Terms {
     pub lock_slot: u32,
     /// The first slot of scopes; 0 if they are not traced.
     pub scope_slot: u32,
-    /// Allow trap bytes from the start.
+    /// Whether trap bytes are allowed from the start.
     pub trap_bytes: bool,
 }
 
 /// The segments shared with one agent.
 pub struct Link {
-    /// Must be dropped before the segments: it releases the agent, which reads them.
+    /// Must be dropped before the segments, because dropping it releases the agent, which reads them.
     owner: Option<Owner>,
     data: Segment,
     /// The plan, and after it the code.
@@ -60,11 +60,11 @@ pub struct Link {
     /// As in the [`Terms`].
     pub scope_slot: u32,
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The agent's process, once the agent is in it.
+    /// The agent's process. Set when the agent is in it.
     pulse: OnceLock<Pulse>,
-    /// The request that the agent has not answered in time; no other may be sent before its answer.
-    /// Relaxed: only one thread at a time sends requests, and each thread is joined before the
-    /// next.
+    /// The sequence number of a request that the agent did not answer in time. No other request may be sent before that
+    /// answer, because each would wait in vain. Relaxed: only one thread at a time sends requests, and each thread is
+    /// joined before the next one starts.
     unanswered: AtomicU64,
 }
 
@@ -137,7 +137,7 @@ impl Link {
         (self.has_ended)() || self.pulse.get().is_some_and(is_over)
     }
 
-    /// Returns the agent's error if it refused to serve before its hello.
+    /// Returns the agent's error if it refused to serve instead of sending its hello.
     pub fn refusal(&self) -> Option<io::Error> {
         let data = self.data();
         let refused = data.state() == State::Dormant && data.hello().is_none();
@@ -172,7 +172,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent's own wait ended first, and the agent settled without this request.
+                // The agent's own wait for this request ended first, and the agent settled without it.
                 return Ok(());
             }
             if wait.is_over() {
@@ -190,25 +190,26 @@ impl Link {
         }
     }
 
-    /// Wakes the agent for a request, and waits for `moment`; returns whether it has answered.
+    /// Wakes the agent for a request, and waits for at most `moment`. Returns whether the agent has answered.
     fn is_answered(&self, sequence: u64, moment: Duration) -> bool {
         let seen = self.data().acknowledged();
         if seen < sequence {
             self.wake();
             if let Some(word) = self.data().answered() {
-                // Returns early if the answer is already there.
+                // The call returns early if the answer arrives, or is there already.
                 let _ = futex::wait_low(word, seen as u32, Some(moment.as_nanos() as u64));
             }
         }
         self.data().acknowledged() >= sequence
     }
 
-    /// Makes the agent's thread sleep for ever once it looks for requests.
+    /// Makes the agent's thread sleep for ever when it next looks for requests.
     pub fn silence(&self) {
         self.plan().silence();
     }
 
-    /// Counts a check whether the program has confined itself (seccomp).
+    /// Records in the plan that tiptoe checked whether the program has confined itself (seccomp). Otherwise the agent's
+    /// thread checks.
     pub fn note_look(&self) {
         self.plan().note_look();
     }
@@ -373,7 +374,7 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
-    /// Ignores a failed request if the target ended, because then nothing is left to do.
+    /// Returns `Ok` for a failed request if the target ended, because then nothing is left to do.
     fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
         result.or_else(|error| {
             if self.has_lost_target() {
@@ -384,8 +385,8 @@ impl Link {
         })
     }
 
-    /// Makes the agent restore the program, and waits until it sleeps. `last` runs once no trap byte
-    /// is left; it must call its argument, which removes the last hooks.
+    /// Makes the agent restore the program, and waits until the agent sleeps. `last` is called when no trap byte is
+    /// left. It must call its argument, which removes the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {

@@ -1,10 +1,9 @@
 //! Renames the agent in a program's loader.
 //!
-//! A started command's loader opened the agent as `/proc/self/fd/N`, the only path to it, and that
-//! descriptor is closed before the program begins. A debugger that reads the loader's list would
-//! open one of its own descriptors under this path, and might hang. So the list's entry gets the
-//! name that `/proc/PID/maps` shows, which is stored in the agent. glibc and musl have the same
-//! list, that of `<link.h>`.
+//! A started command's loader opened the agent as `/proc/self/fd/N`, the only path to it. That descriptor is closed
+//! before the program begins. A debugger that reads the loader's list would open one of its own descriptors by this
+//! path, and might hang. So the list's entry gets the name that `/proc/PID/maps` shows, which is stored in the agent.
+//! glibc and musl have the same list, that of `<link.h>`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,8 +13,8 @@ use tiptoe_sys::host::procfs::Process;
 
 /// The most entries of the loader's list to read.
 const ENTRIES: usize = 1 << 12;
-/// The most program headers and dynamic entries to read. The bound is needed because all addresses
-/// here come from the program.
+/// The most program headers and dynamic entries to read. The bound is needed because all these addresses are from the
+/// program, which may be hostile.
 const HEADERS: u64 = 1 << 10;
 
 /// Renames the object at load address `base`; its new name is the string at address `name` in the
@@ -78,7 +77,7 @@ fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
     Some(own.wrapping_add(dynamic?))
 }
 
-/// Returns an entry of the auxiliary vector, which the kernel gave the program at its start.
+/// Returns the value of an entry of the auxiliary vector, which the kernel gave the program at its start.
 fn auxiliary(process: Process, key: u64) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
     let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));

@@ -1,4 +1,4 @@
-//! Fresh segments for a command that is about to start.
+//! Makes segments for a command that is about to start.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use crate::link::{Link, Terms};
 use crate::preload;
 use crate::resident::AgentFile;
 
-/// Segments for an agent that does not run yet; the program will inherit them.
+/// Segments for an agent that does not run yet. The program inherits their descriptors.
 pub struct Offer {
     geometry: Geometry,
     data: OwnedFd,

@@ -1,9 +1,8 @@
 //! The phase of the run, which decides what a signal does.
 //!
-//! The driver's loops check `stop` every few milliseconds. The code before them reads what targets
-//! made (files, debug information), which may take for ever. So in that phase a signal must end
-//! tiptoe itself; its agents then restore their targets. The phase is a static, because signals
-//! belong to the process.
+//! The driver's loops check `stop` every few milliseconds. The code before them reads what targets made (files, debug
+//! information), which may take for ever. So in that phase a signal must end tiptoe itself; the agents then restore
+//! their targets. The phase is a static, because signals concern the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -13,24 +12,24 @@ use crate::stops::{self, Stop};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It finds what to count, and enters the target.
+    /// The driver finds what to count, and injects the agent into the target.
     Preparing,
-    /// It counts a part of what was requested, and enters the rest.
+    /// The driver counts in some targets already, and injects the agent into the others.
     Attaching,
-    /// It counts.
+    /// The driver counts.
     Counting,
-    /// It detaches, and writes the report.
+    /// The driver detaches, and the report is written.
     Ending,
-    /// It waits for the command to end.
+    /// The driver waits for the command to end.
     Waiting,
 }
 
 // Relaxed: none of these orders other data.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
-/// The started command, until it is reaped.
+/// The id of the started command until it is reaped; otherwise 0.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
-/// The thread that starts the command, until exec. Through it the child can be found before the
-/// child has sent its id.
+/// The thread that starts the command, until exec; otherwise 0. The kernel lists this thread's children, so that the
+/// command can be found before it has sent its id.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {
@@ -59,13 +58,13 @@ pub fn set_command(pid: u32) {
 }
 
 /// Records whether the calling thread is starting the command.
-pub fn set_starter(starts: bool) {
+pub fn set_starter(is_starting: bool) {
     // SAFETY: gettid has no arguments.
     let own = unsafe { libc::gettid() }.cast_unsigned();
-    STARTER.store(if starts { own } else { 0 }, Relaxed);
+    STARTER.store(if is_starting { own } else { 0 }, Relaxed);
 }
 
-/// Returns the processes that the starter has forked.
+/// Returns the processes that the thread which starts the command has forked.
 fn forked() -> Vec<i32> {
     let starter = match STARTER.load(Relaxed) {
         0 => return Vec::new(),

@@ -1,5 +1,5 @@
-//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes itself from the
-//! environment before the program can see it.
+//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes its entries from the environment before
+//! the program can see them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -128,7 +128,7 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
-/// Returns the program that runs when `path` is executed: the interpreter of a script, else `path`.
+/// Returns the program that runs when `path` is executed: the interpreter if it is a script, otherwise `path` itself.
 pub fn interpreter(path: &Path) -> PathBuf {
     const NESTED: usize = 4;
     let mut path = path.to_owned();
@@ -162,14 +162,14 @@ pub(crate) struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// Lets the command exec, and waits for it. The command must not be traced, otherwise there is
-    /// a deadlock: see [`StartedCommand::join`].
+    /// Lets the command call exec, and waits until it has. The command must not be traced, because otherwise there is a
+    /// deadlock: see [`StartedCommand::join`].
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
     }
 
-    /// Lets the command exec, and returns at once.
+    /// Lets the command call exec, and returns at once.
     pub(crate) fn go(&mut self) -> io::Result<()> {
         self.proceed.write_all(&[1])
     }
@@ -185,8 +185,8 @@ impl StartedCommand {
     }
 }
 
-/// Forks a process for `command`, whose file is `program`. It waits for [`StartedCommand::proceed`]
-/// before it execs. `passed` brings the agent into it.
+/// Forks a process for `command`, whose file is `program`. The process waits for [`StartedCommand::proceed`] before it
+/// calls exec. `passed` is what brings the agent into it.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],

@@ -15,8 +15,7 @@ type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
 impl Ready {
-    /// Makes a callback that gets the counted processes; an empty list if the whole system is
-    /// counted.
+    /// Returns a callback that gets the counted processes; an empty list if the whole system is counted.
     pub fn new(notify: impl FnOnce(&[CountedProcess]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }

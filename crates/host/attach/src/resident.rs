@@ -14,9 +14,9 @@ use crate::inject::Resident;
 /// The most sites of an agent's table to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots that sites of earlier sessions may use: more than 65,536 timed functions need.
-/// The bound is needed because the table is in the program's memory and tiptoe reserves this many
-/// words for each thread.
+/// The most slots that sites of earlier sessions may use, which is more than 65,536 timed functions need. The bound is
+/// needed because the table is in the program's memory, and the largest slot in it determines how many words tiptoe
+/// reserves for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -34,7 +34,7 @@ pub struct AgentFile {
 }
 
 impl AgentFile {
-    /// Finds the symbols; fails if one is missing.
+    /// Finds the agent's symbols. Fails if one is missing.
     pub fn parse(bytes: &[u8]) -> Result<AgentFile, AttachError> {
         let broken = |what: &str| AttachError::IncompleteAgent {
             what: what.to_owned(),
@@ -83,12 +83,12 @@ fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     file.segments().find_map(of)
 }
 
-/// Returns the load base of an agent that an earlier session or a parent left.
+/// Returns the load base of an agent that an earlier session, or a parent process, left in a process.
 pub fn dormant_agent(process: Process) -> Option<u64> {
     agent_in(&process.maps().ok()?)
 }
 
-/// Returns an agent's load base, from a process's mappings.
+/// Finds an agent in a process's mappings. Returns its load base.
 pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
     maps.iter()
         .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
@@ -103,8 +103,8 @@ pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether the mapped agent is of another build of tiptoe, so that its entry is elsewhere
-/// and its words have other meanings.
+/// Returns whether the mapped agent is from another build of tiptoe. If so, its entry may be elsewhere and its words
+/// may have other meanings.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -119,21 +119,20 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a path of maps is tiptoe's own: the agent, or code of trampolines.
+/// Returns whether a path in /proc/PID/maps is tiptoe's: the agent, or trampolines.
 pub fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-")
 }
 
-/// Returns whether a path of maps is the agent.
+/// Returns whether a path in /proc/PID/maps is the agent's.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites that an agent has patched, the latest last, from its own table; entries that
-/// cannot be decoded are dropped. A site that was planned twice is listed twice, because threads
-/// may still be inside the earlier trampoline, and followed calls return through it: its address,
-/// slot and number stay in use. Fails if no agent can have left such a table; the program may
-/// change it at any time.
+/// Returns the sites that an agent has patched, the latest last, from the agent's own table. Entries that cannot be
+/// decoded are left out. A site that was planned twice is listed twice, because threads may still be inside the earlier
+/// trampoline, and followed calls return through it. So its address, slot and number remain in use. Fails if no agent
+/// can have left such a table, because the program may change the table at any time.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -181,7 +180,7 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
 /// Returns the thread of an agent that serves another tiptoe. It is found by its instruction
 /// pointer, because it sleeps in the agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
-    // Several lists, because the thread may be running, and a list may lack some threads while
+    // The list is read several times, because the thread may be running, and because a list may lack some threads while
     // others start and end.
     const LISTS: usize = 20;
     let maps = process.maps().ok()?;
@@ -199,8 +198,8 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// Regression: a hostile table's slot number sized an allocation of 34 GB. It had been checked,
-    /// but then the table was read again, and the program may change it in between.
+    /// Regression: a slot number in a hostile table caused an allocation of 34 GB. The number had been checked, but
+    /// then the table was read again, and the program may change it in between.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
         let is_read = |slot| {

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 pub enum Stop {
     /// The thread runs.
     None,
-    /// A ptrace event, `PTRACE_EVENT_STOP` included.
+    /// The thread has stopped at a ptrace event, such as `PTRACE_EVENT_STOP`.
     Event(i32),
     /// The thread is about to get this signal.
     Signal(i32),
@@ -22,13 +22,12 @@ pub enum Stop {
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces; waits for a stop if `waits` is
-/// set.
+/// Returns the state of a thread that the calling thread traces. With `may_wait` it waits for a stop.
 ///
 /// # Errors
 /// `ECHILD` if it is not traced, or has ended.
-pub fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
-    let way = if waits { 0 } else { libc::WNOHANG };
+pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
+    let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
         // An ended thread must be reaped, because until then its process lists it.
@@ -70,7 +69,7 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     Ok(unsafe { found.assume_init() })
 }
 
-/// Continues a stopped thread, and delivers this signal to it; none if 0.
+/// Continues a stopped thread, and delivers this signal to it, or none if it is 0.
 ///
 /// # Errors
 /// `ESRCH` if the thread is not stopped, or was killed.
@@ -88,7 +87,7 @@ mod tests {
     use nix::unistd::Pid;
     use std::os::unix::process::ExitStatusExt as _;
 
-    /// Checks that a signal ends a child even though `tracer` saw the stop.
+    /// Asserts that a signal ends a child even though `tracer` saw the stop.
     fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn();
         let child = child.as_mut().expect("sleep");

@@ -20,7 +20,7 @@ pub struct TargetFiles {
 }
 
 /// A file that other processes may change while tiptoe reads it.
-struct Shared {
+struct ChangeableFile {
     file: Rc<File>,
     size: u64,
 }
@@ -30,10 +30,10 @@ struct Shared {
 pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
     let file = file.into();
     let size = file.metadata()?.len();
-    Ok(Content::new(Shared { file, size }))
+    Ok(Content::new(ChangeableFile { file, size }))
 }
 
-impl Pieces for Shared {
+impl Pieces for ChangeableFile {
     fn size(&self) -> u64 {
         self.size
     }

@@ -250,8 +250,7 @@ fn scaled(full: u32) -> u32 {
     ((f64::from(full) * scale.unwrap_or(0.004f64)) as u32).max(3)
 }
 
-/// Asserts that all text pages have the bytes of their files, in the unused rest of segments' last
-/// pages, too.
+/// Asserts that all text pages have the bytes of their files, even after the end of segments, on their last pages.
 fn assert_text_is_the_files(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem");
@@ -294,8 +293,8 @@ fn is_mapped(pid: u32, line: &str) -> bool {
     maps.lines().any(|now| now == line)
 }
 
-/// Asserts that the target has `threads` threads, and that only the agent and the stub's two pages
-/// are left of us.
+/// Asserts that the target has `threads` threads, and that nothing of ours is left but the agent and the stub's two
+/// pages.
 fn assert_clean(pid: u32, threads: usize) {
     let count = |folder| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))
@@ -329,12 +328,12 @@ fn attach_many(kind: &str) {
 }
 
 #[test]
-fn threads_looping_in_malloc_are_borrowed_outside_of_it() {
+fn threads_that_loop_in_malloc_are_borrowed_outside_of_it() {
     attach_many("malloc");
 }
 
 #[test]
-fn threads_looping_in_dlopen_are_borrowed_outside_of_it() {
+fn threads_that_loop_in_dlopen_are_borrowed_outside_of_it() {
     attach_many("dlopen");
 }
 
@@ -376,7 +375,7 @@ fn a_target_in_other_namespaces_is_reached() {
     target.finish();
 }
 
-/// Not a test by itself: the process that `an_injector_may_be_killed_at_any_moment` kills.
+/// Not a test by itself: `an_injector_may_be_killed_at_any_moment` runs this as the process that it kills.
 #[test]
 fn injector() {
     let Ok(pid) = std::env::var("TIPTOE_TEST_INJECT") else {
@@ -402,7 +401,7 @@ fn an_injector_may_be_killed_at_any_moment() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("the injector starts");
-            // Moments that are spread evenly: multiples of the golden section.
+            // Multiples of the golden section spread the moments evenly.
             step += 1;
             std::thread::sleep(Duration::from_micros(step * 618_034 % longest));
             injector.kill().expect("kill");

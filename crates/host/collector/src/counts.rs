@@ -141,7 +141,7 @@ pub fn plain(name: &[u8]) -> String {
 
 pub struct SlabOwner {
     pub tid: u32,
-    comm: String,
+    pub comm: String,
 }
 
 impl SlabOwner {
@@ -273,7 +273,7 @@ fn correct(sums: &mut [u64], own: &[u64]) {
 /// Returns the first stretch of a file's range that is not a hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
-        // SAFETY: moves the offset of a descriptor that is only read at given positions.
+        // SAFETY: the call only moves the offset of a descriptor, which is read at given positions.
         let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
         u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
     };
@@ -308,7 +308,7 @@ mod tests {
         let at = |word: u32| (slot + word) as usize;
         let mut thread = vec![0; at(words::ALL)];
         thread[at(words::LONGEST)] = 9;
-        thread[at(words::DURATIONS)] = 1; // the first call's exchange with a pending value that did not exist
+        thread[at(words::DURATIONS)] = 1; // the pending call counts here until the next call ends
         thread[at(words::DURATIONS + 5)] = 2;
         thread[at(words::PENDING)] = 30;
         let mut odd = thread.clone();
@@ -319,7 +319,7 @@ mod tests {
             of_one_thread(&file, words).add_timed(&mut sums, &[slot]);
         }
         assert_eq!(sums[at(words::LONGEST)], 9);
-        // The second thread's pending value was invalid, so its count was not corrected.
+        // The second thread's pending index is invalid, so its call stays in the first count.
         assert_eq!(sums[at(words::DURATIONS)], 1);
         assert_eq!(sums[at(words::DURATIONS + 5)], 4);
         assert_eq!(sums[at(words::DURATIONS + 30)], 1);

@@ -3,21 +3,21 @@
 //!
 //! All times of a run are on one clock, CLOCK_MONOTONIC ([`RunClock`]), and since counting began.
 //!
-//! The loop waits at once for all that can wake it: the ends of processes, signals, the instrument's next turn, the
-//! interval and the duration. INVARIANT: no wake-up is lost, because whatever is checked before a wait also ends that
-//! wait if it happens later. A signal handler sets `stop` before it writes to the pipe that the wait reads, and a
-//! process's pidfd is readable from the process's end on.
+//! The loop waits at once for all that can wake it: the ends of processes, signals, the doorbells of agents, the
+//! instrument's next turn, the interval and the duration. INVARIANT: no wake-up is lost, because whatever is checked
+//! before a wait also ends that wait if it happens later; with doorbells, ends and signals do so within [`TICK`]. A
+//! signal handler sets `stop` before it writes to the pipe that the wait reads, and a process's pidfd is readable from
+//! the process's end on.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tiptoe_attach::Attached;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::Session;
+use tiptoe_session::{ProcessNote, Session};
 use tiptoe_sys::raw::monotonic_ns;
 
 use crate::request::{Error, Observer, Outcome};
@@ -25,11 +25,15 @@ use crate::request::{Error, Observer, Outcome};
 mod command;
 mod targets;
 mod timers;
+mod wakes;
 
 pub(crate) use command::wait_for_end;
 pub(crate) use targets::{Targets, session_target};
-pub(crate) use timers::Timers;
+use timers::Timers;
+use wakes::Wakes;
 
+/// The pause between two turns of an instrument that serves an agent.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// The longest pause between two turns. In each turn the observer is asked whether it wants the counts so far, and
 /// another thread may set `stop` without a wake-up.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,7 +51,8 @@ pub struct RunOptions {
     pub interval: Option<Duration>,
     /// Set by the caller (on Ctrl-C) to end the run and get the results.
     pub stop: Arc<AtomicBool>,
-    /// As in [`Request`](crate::Request).
+    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
+    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -67,22 +72,29 @@ pub(crate) enum Next {
 
 /// What an instrument gets in a turn.
 pub(crate) struct Turn<'a> {
-    pub(crate) at: &'a Targets,
+    pub(crate) at: &'a mut Targets,
     pub(crate) clock: RunClock,
     pub(crate) observer: &'a mut dyn Observer,
 }
 
 /// One way to count. The loop calls its functions, which must never wait.
 pub(crate) trait Instrument {
-    /// Begins to count; returns the run's clock. No time that the instrument reports may be earlier than the clock's
-    /// start. Unless there was a delay, commands among the targets have not called exec yet.
-    fn start(&mut self, targets: &Targets) -> Result<RunClock, Error>;
+    /// Takes a turn during the delay, in which a command already runs. The clock is the delay's.
+    /// Does nothing by default.
+    fn poll_in_delay(&mut self, _turn: Turn<'_>) -> Result<Next, Error> {
+        Ok(Next::Within(Duration::MAX))
+    }
+
+    /// Begins to count; returns the run's clock ([`Targets::start_clock`]). No time that the
+    /// instrument reports may be earlier than the clock's start. Unless there was a delay, commands
+    /// among the targets are held.
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
     /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now.
     fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error>;
 
     /// Reports the counts of an interval. Does nothing by default.
-    fn report_interval(&mut self, _span: Span, _to: &mut dyn Observer) -> Result<(), Error> {
+    fn report_interval(&mut self, _span: Span, _turn: Turn<'_>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -93,12 +105,16 @@ pub(crate) trait Instrument {
     }
 
     /// Reports the counts so far in targets that have used `cpu_ns`. Does nothing by default.
-    fn report_progress(&mut self, _cpu_ns: u64, _to: &mut dyn Observer) -> Result<(), Error> {
+    fn report_progress(&mut self, _cpu_ns: u64, _turn: Turn<'_>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Ends counting. Returns for how long it counted.
-    fn stop(&mut self, targets: &Targets, clock: RunClock) -> Result<Duration, Error>;
+    /// Ends counting, and leaves the targets. Returns for how long it counted. The loop calls this
+    /// after a failure, too, because a failed run must leave nothing in the targets.
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error>;
+
+    /// Adds the counts to the session, which has the duration and the CPU time.
+    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error>;
 }
 
 /// The clock of a run.
@@ -133,6 +149,26 @@ pub(crate) struct RunEnd {
     pub(crate) has_ended: bool,
 }
 
+/// Runs an instrument from its start to the outcome, and waits for the end of a started command.
+/// `own` must have begun before the targets were attached.
+pub(crate) fn run(
+    instrument: &mut dyn Instrument,
+    options: &RunOptions,
+    targets: &mut Targets,
+    own: &OwnUse,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
+    let first = targets.counted().next();
+    let command = first.map(|target| target.command.clone());
+    let mut session = Session::new(command.unwrap_or_default());
+    let ran = drive(instrument, options, targets, &mut session, observer)?;
+    session.targets = targets.counted().map(session_target).collect();
+    instrument.section(&ran, targets, &mut session)?;
+    let (processes, notes) = (targets.iter_mut(), &mut session.notes);
+    let exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
+    Ok(outcome(session, exit_status, own))
+}
+
 /// Counts from now, or from the end of the delay, until the run ends. Adds the run's beginning, its duration and the
 /// CPU time to the session.
 pub(crate) fn drive(
@@ -142,68 +178,144 @@ pub(crate) fn drive(
     session: &mut Session,
     observer: &mut dyn Observer,
 ) -> Result<RunEnd, Error> {
-    if let Some(time) = options.delay {
-        // With a delay, the command begins before the counting.
-        targets.release()?;
-        pause(time, &options.stop, targets);
-    }
-    let clock = instrument.start(targets)?;
-    targets.counted().for_each(Attached::mark);
-    let started_at = SystemTime::now() - clock.elapsed();
-    options.ready.notify(&targets.names());
-    targets.release()?;
-    let mut timers = Timers::new(options.interval, options.duration);
-    let mut ends = targets.ends();
-    let has_ended = loop {
-        // Must be checked before the poll, so that the last poll reads all of an ended command.
-        let have_ended = targets.have_ended();
-        let next = instrument.poll(Turn {
-            at: targets,
-            clock,
-            observer,
-        })?;
-        let elapsed = clock.elapsed();
-        let is_stopped = is_set(&options.stop) || timers.is_over(elapsed);
-        let next = match next {
-            Next::Within(time) if !is_stopped && !have_ended => time.min(LOOK),
-            _ => break !is_stopped,
-        };
-        if let Some(span) = timers.take_interval(elapsed) {
-            instrument.report_interval(span, observer)?;
-        }
-        if observer.wants_progress() {
-            instrument.report_progress(targets.cpu_ns(elapsed), observer)?;
-        }
-        // The observer may have set `stop`.
-        if !is_set(&options.stop) {
-            let next = next.min(timers.pause(clock.elapsed()));
-            ends.wait(next.max(SHORTEST));
-        }
+    let mut driven = Driven {
+        instrument,
+        options,
+        targets,
+        observer,
+        clock: RunClock::start(),
+        started_at: SystemTime::now(),
+        timers: Timers::new(options.interval, options.duration),
+        is_early: false,
     };
+    let counted = driven.count();
     Phase::Ending.begin();
-    let elapsed = instrument.stop(targets, clock)?;
-    let last = match instrument.reports_rest() {
-        true => timers.rest(elapsed),
-        false => timers.take_interval(elapsed),
-    };
-    if let Some(span) = last {
-        instrument.report_interval(span, observer)?;
+    let elapsed = driven.with_turn(|instrument, turn| instrument.stop(turn));
+    let (has_ended, elapsed) = (counted?, elapsed?);
+    driven.report_last_interval(elapsed)?;
+    if driven.is_early {
+        session.notes.push(ProcessNote::EndedInDelay.into());
     }
     if session.duration_ns == 0 {
-        session.started_unix_ns = unix_ns(started_at);
+        session.started_unix_ns = unix_ns(driven.started_at);
     }
     session.duration_ns += elapsed.as_nanos() as u64;
-    session.cpu_ns += targets.cpu_ns(elapsed);
-    session.cpus = targets.cpus();
+    session.cpu_ns += driven.targets.cpu_ns(elapsed);
+    session.cpus = driven.targets.cpus();
     Ok(RunEnd {
-        clock,
+        clock: driven.clock,
         elapsed,
         has_ended,
     })
 }
 
+/// An instrument in its run.
+struct Driven<'a> {
+    instrument: &'a mut dyn Instrument,
+    options: &'a RunOptions,
+    targets: &'a mut Targets,
+    observer: &'a mut dyn Observer,
+    clock: RunClock,
+    started_at: SystemTime,
+    timers: Timers,
+    /// Whether the run ended in its delay.
+    is_early: bool,
+}
+
+impl Driven<'_> {
+    fn with_turn<R>(&mut self, act: impl FnOnce(&mut dyn Instrument, Turn<'_>) -> R) -> R {
+        let turn = Turn {
+            at: self.targets,
+            clock: self.clock,
+            observer: self.observer,
+        };
+        act(self.instrument, turn)
+    }
+
+    /// Counts until the run ends. Returns whether it ended because nothing was left to count.
+    fn count(&mut self) -> Result<bool, Error> {
+        let mut wakes = Wakes::of(self.targets);
+        if let Some(time) = self.options.delay {
+            // With a delay, the command begins before the counting.
+            self.release()?;
+            self.is_early = !self.wait(time, &mut wakes)?;
+        }
+        self.clock = self.instrument.start(self.targets)?;
+        self.started_at = SystemTime::now() - self.clock.elapsed();
+        if !is_set(&self.options.stop) {
+            self.options.ready.notify(&self.targets.names());
+        }
+        self.release()?;
+        loop {
+            // Must be checked before the poll, so that the last poll reads all of an ended command.
+            let have_ended = self.targets.have_ended();
+            let next = self.with_turn(|instrument, turn| instrument.poll(turn))?;
+            let elapsed = self.clock.elapsed();
+            let is_stopped = is_set(&self.options.stop) || self.timers.is_over(elapsed);
+            let next = match next {
+                Next::Within(time) if !is_stopped && !have_ended => time,
+                _ => return Ok(!is_stopped),
+            };
+            if let Some(span) = self.timers.take_interval(elapsed) {
+                self.with_turn(|instrument, turn| instrument.report_interval(span, turn))?;
+            }
+            if self.observer.wants_progress() {
+                let cpu_ns = self.targets.cpu_ns(elapsed);
+                self.with_turn(|instrument, turn| instrument.report_progress(cpu_ns, turn))?;
+            }
+            // The observer may have set `stop`.
+            if !is_set(&self.options.stop) {
+                let next = next.min(self.timers.pause(self.clock.elapsed()));
+                wakes.wait(self.targets, next.clamp(SHORTEST, LOOK));
+            }
+        }
+    }
+
+    /// Lets a held command begin. Fails if the user ended the run first, because then the command
+    /// must never begin.
+    fn release(&mut self) -> Result<(), Error> {
+        if self.targets.iter_mut().any(|target| target.is_held()) {
+            if is_set(&self.options.stop) {
+                return Err(Error::new("interrupted before the command began"));
+            }
+            Phase::Counting.begin();
+        }
+        Ok(self.targets.release()?)
+    }
+
+    /// Waits before counting. Returns false if nothing is left to count, or `stop` is set, before
+    /// the time is over.
+    fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
+        self.clock = RunClock::start();
+        while !is_set(&self.options.stop) && !self.targets.have_ended() {
+            let left = time.saturating_sub(self.clock.elapsed());
+            if left.is_zero() {
+                return Ok(true);
+            }
+            match self.with_turn(|instrument, turn| instrument.poll_in_delay(turn))? {
+                Next::Within(next) => {
+                    wakes.wait(self.targets, left.min(next).clamp(SHORTEST, LOOK))
+                }
+                Next::Ended => break,
+            }
+        }
+        Ok(false)
+    }
+
+    fn report_last_interval(&mut self, elapsed: Duration) -> Result<(), Error> {
+        let last = match self.instrument.reports_rest() {
+            true => self.timers.rest(elapsed),
+            false => self.timers.take_interval(elapsed),
+        };
+        match last {
+            Some(span) => self.with_turn(|instrument, turn| instrument.report_interval(span, turn)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Returns a time since the Unix epoch.
-pub(crate) fn unix_ns(time: SystemTime) -> u64 {
+fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
 }
@@ -217,17 +329,14 @@ pub(crate) fn outcome(mut session: Session, exit_status: Option<i32>, own: &OwnU
     }
 }
 
-/// Waits before counting. Returns early if nothing is left to count or `stop` is set.
-pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) {
+/// Waits without targets, until `time` has passed or `stop` is set.
+pub(crate) fn pause(time: Duration, stop: &AtomicBool) {
     let clock = RunClock::start();
-    let mut ends = targets.ends();
-    while !is_set(stop) && !targets.have_ended() {
-        match time.checked_sub(clock.elapsed()) {
-            Some(left) if !left.is_zero() => {
-                ends.wait(left.min(LOOK));
-            }
-            _ => return,
-        }
+    let targets = Targets::default();
+    let mut wakes = Wakes::of(&targets);
+    while !is_set(stop) && clock.elapsed() < time {
+        let left = time.saturating_sub(clock.elapsed());
+        wakes.wait(&targets, left.min(LOOK));
     }
 }
 

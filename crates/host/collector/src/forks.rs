@@ -207,7 +207,7 @@ fn map(plan: &mut Plan) -> f64 {
         *mapped = got as usize..got as usize + len;
         let inside = |page: &&u64| **page < pages;
         for page in part.shown.iter().filter(inside) {
-            // SAFETY: within what was just mapped.
+            // SAFETY: the address is within what was just mapped.
             unsafe { got.cast::<u8>().add((page * PAGE) as usize).read_volatile() };
         }
         for page in part.written.iter().filter(inside) {
@@ -224,7 +224,7 @@ fn map(plan: &mut Plan) -> f64 {
 
 fn forks(plan: &Plan, advice: i32) -> f64 {
     for mapped in &plan.mapped {
-        // SAFETY: changes what forks copy of memory that this child mapped.
+        // SAFETY: the call changes only what forks copy of memory that this child mapped.
         unsafe { libc::madvise(mapped.start as *mut libc::c_void, mapped.len(), advice) };
     }
     let before = used_by(UsageWho::RUSAGE_SELF);
@@ -275,7 +275,7 @@ mod tests {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let at = unsafe { libc::mmap(null_mut(), len, access, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
-        // SAFETY: within it.
+        // SAFETY: the range is within the fresh mapping.
         unsafe { at.cast::<u8>().add(3 * PAGE as usize).write_volatile(1) };
         let mapping = Mapping {
             start: at as u64,

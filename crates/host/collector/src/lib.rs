@@ -8,14 +8,14 @@
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
 //! | [`counts`] | reads counts from slabs, which the target may have written |
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
-//! | [`totals`] | events over all processes, and their price |
+//! | [`probes`] | probes, locks of programs and scopes: from a request to the session |
+//! | [`start`] | attaches to running processes, or starts a command |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: programs in the kernel, and their rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and named |
 //! | [`watch`](mod@watch) | accesses to variables: breakpoints in three forms, what is learnt of the code, and its rows |
 //! | [`stat`](mod@stat) | events by perf's names: sets of perf events, sums, runs and their cost |
-//! | [`drive`](mod@drive) | the one loop of a run and its clock; so far `locks`, `stat` and `watch` run on it |
-//! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
+//! | [`drive`](mod@drive) | the one loop of a run and its clock |
 //!
 //! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that
 //! an agent reports must only be used inside the same target.
@@ -23,19 +23,18 @@
 
 mod counts;
 mod drive;
-mod driver;
 mod forks;
 mod locks;
 mod measured;
 mod module;
 mod planner;
 mod probe_slots;
+mod probes;
 mod request;
 mod resolve;
-mod run;
 mod scopes;
+mod start;
 mod stat;
-mod totals;
 mod tracee;
 mod ulocks;
 mod values;
@@ -46,8 +45,8 @@ pub use tiptoe_attach::phase::{Phase, end_command, has_no_command};
 pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
 pub use drive::RunOptions;
-pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
+pub use probes::{run, toggle};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Progress, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;

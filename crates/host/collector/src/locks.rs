@@ -14,10 +14,7 @@ use tiptoe_session::{Cost, CountPart, Dropped, Event, Interval, LockNote, Progra
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-use crate::drive::{
-    Instrument, Next, RunClock, RunOptions, Span, Targets, Turn, drive, outcome, session_target,
-    wait_for_end,
-};
+use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, run};
 use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
 use crate::words;
 
@@ -80,21 +77,13 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     let own = OwnUse::begin();
     let mut locks = KernelLocks::load(request)?;
     let mut targets = targets(request, &mut locks.waits)?;
-    let first = targets.counted().next();
-    let command = first.map(|target| target.command.clone());
-    let mut session = Session::new(command.unwrap_or_default());
-    let options = &request.options;
-    drive(&mut locks, options, &mut targets, &mut session, observer)?;
-    locks.section(&targets, &mut session)?;
-    let (processes, notes) = (targets.iter_mut(), &mut session.notes);
-    let exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
-    Ok(outcome(session, exit_status, &own))
+    run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
 /// Returns the processes whose waits count. A command among them is held.
 fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
     match &request.target {
-        None => Ok(Targets::default()),
+        None => Ok(Targets::system()),
         Some(RequestTarget::Pids(pids)) => Targets::running(pids).map_err(by_thread),
         Some(RequestTarget::Command(command)) => {
             let started = Attached::start_alone(command)?;
@@ -128,16 +117,76 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Adds the counts to the session.
-    fn section(self, targets: &Targets, session: &mut Session) -> Result<(), Error> {
+    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's
+    /// own measure.
+    fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
+        let own = self.waits.times()?;
+        let all = self.waits.times_of_all();
+        let of_target = match self.request.target {
+            None => all.unwrap_or(own),
+            Some(_) => own,
+        };
+        let programs = Programs {
+            runs: of_target.runs,
+            run_ns: of_target.run_ns,
+            all_runs: all.map(|all| all.runs),
+            all_run_ns: all.map(|all| all.run_ns),
+        };
+        Ok(Cost::measured(programs, cpu_ns))
+    }
+}
+
+impl Instrument for KernelLocks<'_> {
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
+        self.waits.start()?;
+        Ok(at.start_clock())
+    }
+
+    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
+        at.fetch_cpu_times();
+        let pause = if at.alone.is_empty() {
+            Duration::MAX
+        } else {
+            LOOK
+        };
+        Ok(Next::Within(pause))
+    }
+
+    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+        let total = self.waits.count()?;
+        let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
+        let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
+        let interval = Interval {
+            at_ns: span.end.as_nanos() as u64,
+            duration_ns: (span.end - span.start).as_nanos() as u64,
+            counts: counts.into_iter().collect(),
+        };
+        turn.observer.interval(&interval);
+        self.intervals.push(interval);
+        Ok(())
+    }
+
+    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+        let cost = Some(self.cost(cpu_ns)?);
+        let hits = self.waits.count()?;
+        turn.observer.progress(&Progress { hits, cost });
+        Ok(())
+    }
+
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+        let elapsed = turn.clock.elapsed();
+        self.waits.stop();
+        Ok(elapsed)
+    }
+
+    fn section(&mut self, _ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
         // Must be read before the BPF programs are unloaded, because their code has names too.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
         let found = self.waits.read()?;
         let drops = self.waits.drops()?;
         // A wait before a command's exec was recorded under our own name.
-        let names = targets.names().into_iter().collect();
-        session.targets = targets.counted().map(session_target).collect();
+        let names = at.names().into_iter().collect();
         session.cost = self.cost(session.cpu_ns)?;
         let reading = Reading {
             count: found.iter().map(|row| row.waited.count).sum(),
@@ -162,70 +211,8 @@ impl<'a> KernelLocks<'a> {
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });
-        session.intervals = self.intervals;
+        session.intervals = std::mem::take(&mut self.intervals);
         Ok(())
-    }
-
-    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's
-    /// own measure.
-    fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
-        let own = self.waits.times()?;
-        let all = self.waits.times_of_all();
-        let of_target = match self.request.target {
-            None => all.unwrap_or(own),
-            Some(_) => own,
-        };
-        let programs = Programs {
-            runs: of_target.runs,
-            run_ns: of_target.run_ns,
-            all_runs: all.map(|all| all.runs),
-            all_run_ns: all.map(|all| all.run_ns),
-        };
-        Ok(Cost::measured(programs, cpu_ns))
-    }
-}
-
-impl Instrument for KernelLocks<'_> {
-    fn start(&mut self, _targets: &Targets) -> Result<RunClock, Error> {
-        self.waits.start()?;
-        Ok(RunClock::start())
-    }
-
-    fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
-        at.fetch_cpu_times();
-        let pause = if at.alone.is_empty() {
-            Duration::MAX
-        } else {
-            LOOK
-        };
-        Ok(Next::Within(pause))
-    }
-
-    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
-        let total = self.waits.count()?;
-        let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
-        let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
-        let interval = Interval {
-            at_ns: span.end.as_nanos() as u64,
-            duration_ns: (span.end - span.start).as_nanos() as u64,
-            counts: counts.into_iter().collect(),
-        };
-        to.interval(&interval);
-        self.intervals.push(interval);
-        Ok(())
-    }
-
-    fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
-        let cost = Some(self.cost(cpu_ns)?);
-        let hits = self.waits.count()?;
-        to.progress(&Progress { hits, cost });
-        Ok(())
-    }
-
-    fn stop(&mut self, _targets: &Targets, clock: RunClock) -> Result<Duration, Error> {
-        let elapsed = clock.elapsed();
-        self.waits.stop();
-        Ok(elapsed)
     }
 }
 

@@ -29,12 +29,12 @@ pub use own_calls::{ARCH_PRCTL, HOOKED_EVERYWHERE, OwnCalls, SYSCALL, may_call, 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
     pub image: Image,
-    /// Its executable sections, each read at its first use.
+    /// The file's executable sections, each read at its first use.
     code: Content,
-    /// Opens its debug files.
+    /// Opens the file's debug files.
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// How a function's return address is read, by its link-time address.
+    /// How each function's return address is read, by the function's link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
     /// The open file, which the kernel's uprobes need.
     pub file: Rc<File>,
@@ -75,9 +75,9 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 /// A file mapped into one process.
 pub struct Module {
     pub object: Rc<Object>,
-    /// Its name in resolved specs.
+    /// The file's name in resolved specs.
     pub name: String,
-    /// Its path in the target's file system.
+    /// The file's path in the target's file system.
     pub path: PathBuf,
     /// The difference between a run-time and a link-time address.
     pub bias: u64,
@@ -135,10 +135,12 @@ impl Object {
             return Some(());
         }
         let segments = self.image.layout().segments.iter();
-        let mut starts = segments.filter(|segment| segment.writable).map(|segment| {
-            let size = segment.file_size.min(MOST_SEARCHED);
-            content.get(segment.offset..segment.offset.checked_add(size)?)
-        });
+        let mut starts = segments
+            .filter(|segment| segment.is_writable)
+            .map(|segment| {
+                let size = segment.file_size.min(MOST_SEARCHED);
+                content.get(segment.offset..segment.offset.checked_add(size)?)
+            });
         starts
             .any(|start| start.is_some_and(|start| start.windows(GO.len()).any(|some| some == GO)))
             .then_some(())
@@ -162,7 +164,7 @@ impl Object {
         })
     }
 
-    /// Returns its code, by link-time address.
+    /// Returns the file's code, by link-time address.
     pub fn code_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let sections = self.image.layout().executable.iter();
         sections.filter_map(|section| Some((section.start, self.code_section(section)?)))
@@ -189,7 +191,7 @@ impl Object {
         })
     }
 
-    /// Returns what its code does by system calls of its own.
+    /// Returns what the file's code does by system calls of its own.
     pub fn own_calls(&self) -> &OwnCalls {
         self.own_calls.get_or_init(|| OwnCalls::of(self))
     }
@@ -201,7 +203,7 @@ impl Object {
         self.code.get(start..start.checked_add(size)?)
     }
 
-    /// Returns the link-time addresses of its ports.
+    /// Returns the link-time addresses of the file's ports.
     pub fn ports(&self) -> Option<Range<u64>> {
         let look = || section(&self.content()?, tiptoe_port::SECTION);
         self.ports.get_or_init(look).clone()
@@ -288,7 +290,7 @@ impl Object {
         })
     }
 
-    /// Returns its code from a link-time address on, to the end of the section.
+    /// Returns the file's code from a link-time address on, to the end of the section.
     pub fn code_from(&self, address: u64) -> Option<&[u8]> {
         self.code_sections().find_map(|(start, code)| {
             let at = usize::try_from(address.checked_sub(start)?).ok()?;
@@ -333,8 +335,8 @@ impl Module {
         modules[0].name = name.unwrap_or_default();
         for library in libraries {
             if let Ok(object) = Object::of_program(&library) {
-                let apart = modules.len() as u64 * LIBRARY_APART;
-                modules.push(Module::unmapped(object, library, apart));
+                let distance = modules.len() as u64 * LIBRARY_DISTANCE;
+                modules.push(Module::unmapped(object, library, distance));
             }
         }
         modules
@@ -359,7 +361,7 @@ impl Module {
 }
 
 /// The distance between made-up load addresses, so that no two libraries overlap.
-const LIBRARY_APART: u64 = 1 << 40;
+const LIBRARY_DISTANCE: u64 = 1 << 40;
 
 /// Returns the libraries that the loader would map, asked as ldd(1) does.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
@@ -473,7 +475,7 @@ fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
     let end = mapping.offset + (mapping.end - mapping.start);
     let segments = image.layout().segments.iter();
     let segment = segments
-        .filter(|segment| segment.executable)
+        .filter(|segment| segment.is_executable)
         .find(|segment| {
             segment.offset < end && segment.offset + segment.file_size > mapping.offset
         })?;

@@ -55,17 +55,17 @@ pub struct PlannedSite {
     /// The bytes to write before the site is patched, by address; empty if the agent already has
     /// them.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// Whether the agent's table has it from an earlier session.
+    /// Whether the agent's table has the site from an earlier session.
     pub is_in_table: bool,
-    /// The address after the system call that it hooks; 0 for none.
+    /// For the hook of a system call: the address after the call; else 0.
     pub after_syscall: u64,
-    /// Where it is, if it hooks a system call.
+    /// For the hook of a system call: where the call is.
     pub location: HookLocation,
-    /// The agent's table has other sites at its address, any of which may be the current one.
+    /// Whether the agent's table has other sites at the same address, any of which may be the current one.
     pub has_others: bool,
-    /// The address of the return addresses that its trampoline keeps, or 0.
+    /// The address of the return addresses that the site's trampoline keeps, or 0.
     pub callers: u64,
-    /// Why only entries are counted, although times were requested.
+    /// The reason why only entries are counted, although times were requested.
     pub untimed: Option<String>,
 }
 
@@ -98,7 +98,7 @@ pub struct Plan {
     pub probes: Vec<Result<PlannedSite, String>>,
 }
 
-/// Why a probe is missing if the user broke off the attach.
+/// The reason why a probe is missing if the user broke off the attach.
 pub const BROKEN_OFF: &str = "attaching was broken off";
 
 /// The state of a process that the planner reads.
@@ -117,7 +117,7 @@ pub struct ProcessState<'a> {
     /// The unwinders that already have a number.
     pub unwinders: &'a [u64],
     pub follows: bool,
-    /// Contended locks are watched.
+    /// Whether contended locks are watched.
     pub locks: bool,
     /// The address of the lock whose holds are timed.
     pub hold: Option<u64>,
@@ -132,7 +132,7 @@ pub struct ProcessState<'a> {
 struct Draft<'a> {
     planner: Planner,
     state: &'a ProcessState<'a>,
-    /// The agent's sites by address, the latest last.
+    /// The agent's sites by address; of those at one address the latest is last.
     sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
     /// The number of the next probe that follows calls; numbers are never reused.
@@ -186,7 +186,7 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Plan 
     };
     plan.probes = probes.map(draw).collect();
     if !state.follows {
-        // Must be after the probes, which need the room more.
+        // These hooks must be planned after the probes, because probes need the room near the code more.
         draft.interceptions(modules, false, &mut plan);
     }
     plan.ranges = draft.planner.new_ranges();

@@ -1,15 +1,12 @@
 //! The driver's request, its reports while it runs, and its outcome.
 
 use std::ffi::OsString;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCounts, Session};
 
+use crate::drive::RunOptions;
 pub use crate::ulocks::ByLock;
-use tiptoe_attach::ready::Ready;
 
 /// The request for one run of the driver.
 #[derive(Clone, Debug)]
@@ -40,23 +37,12 @@ pub struct Request {
     pub slower_ns: Option<u64>,
     /// Count only calls below this function, on the same thread; in the event grammar.
     pub under: Option<String>,
-    /// How long to trace; until the target ends or `stop` is set if `None`.
-    pub duration: Option<Duration>,
-    /// How long to wait before the events are enabled.
-    pub delay: Option<Duration>,
-    /// The interval at which the observer gets the counts since its last report.
-    pub interval: Option<Duration>,
     /// How much of the target's CPU time tracing may take.
     pub budget: Budget,
     /// Patch even where a rule says that the kernel should count.
     pub force: bool,
-    /// Set by the caller (on Ctrl-C) to end the trace and get the results.
-    pub stop: Arc<AtomicBool>,
-    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
-    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
-    pub hand_on: Arc<AtomicUsize>,
-    /// Is notified when counting has begun.
-    pub ready: Ready,
+    /// When to count.
+    pub options: RunOptions,
 }
 
 /// The target of a request.

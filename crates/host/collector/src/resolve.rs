@@ -105,17 +105,17 @@ impl Resolution {
     }
 }
 
-/// Resolves all specs against a process's modules; `entries` is what to record of entries. With
-/// `wait`, a spec that matches nothing is no error if a later library may match it.
+/// Resolves all specs against a process's modules; `entries` says what to record of each entry of a
+/// function. With `may_match_later`, a spec that matches nothing is no error if a later library may match it.
 pub fn resolve(
     specs: &[String],
     entries: Follow,
     process: Process,
     modules: &[Module],
-    wait: bool,
+    may_match_later: bool,
 ) -> Result<Resolution, Error> {
     let follow = |spec: &Spec| followable::wanted(spec, entries);
-    let resolved = resolve_all(specs, follow, process, modules, wait)?;
+    let resolved = resolve_all(specs, follow, process, modules, may_match_later)?;
     resolved.read_parameters();
     Ok(resolved)
 }
@@ -125,7 +125,7 @@ fn resolve_all(
     follow: impl Fn(&Spec) -> Follow,
     process: Process,
     modules: &[Module],
-    wait: bool,
+    may_match_later: bool,
 ) -> Result<Resolution, Error> {
     let mut resolved = Resolution::default();
     let mut seen = SeenAddresses::new();
@@ -157,7 +157,7 @@ fn resolve_all(
         });
         match found {
             Ok(()) => resolved.met.push(text.clone()),
-            Err(_) if wait && deferred_specs::may_come(&spec, process, modules) => {
+            Err(_) if may_match_later && deferred_specs::may_come(&spec, process, modules) => {
                 waiting.push(text)
             }
             Err(error) => return Err(error),

@@ -13,7 +13,8 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
-    Instrument, Next, RunClock, RunOptions, Span, Targets, Turn, drive, outcome, wait_for_end,
+    Instrument, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive, outcome,
+    wait_for_end,
 };
 use crate::request::{Error, Observer, Outcome};
 
@@ -79,11 +80,12 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
         let mut targets = targets(request)?;
-        let mut counting = Counting::open(request, &targets, &mut session, &mut stat)?;
+        let mut counting = CountingRun::open(request, &targets, &mut session, &mut stat)?;
         let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
         is_free = counting.source.is_free();
+        counting.section(&ran, &targets, &mut session)?;
         let meter;
-        (total, meter) = counting.section(&mut session)?;
+        (total, meter) = (counting.last, counting.meter);
         let (processes, notes) = (targets.iter_mut(), &mut session.notes);
         exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
         let used = meter.used(&request.whom);
@@ -100,7 +102,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         }
     }
     session.events = events(&total);
-    runs.finish(&mut stat, total);
+    runs.finish(&mut stat);
     // No event means no work at context switches, so no cost.
     if !is_free {
         cost::put(request, &mut session, &mut stat, switches);
@@ -110,29 +112,29 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
 }
 
 /// The events of one run.
-struct Counting<'a> {
+struct CountingRun<'a> {
     request: &'a StatRequest<'a>,
     source: Box<dyn CountSource>,
     meter: Meter,
     stat: &'a mut Stat,
-    /// The sums when the last interval ended.
+    /// The sums when the last interval ended; after the run, the last ones.
     last: Sums,
 }
 
-impl<'a> Counting<'a> {
+impl<'a> CountingRun<'a> {
     /// Opens the events, which do not count yet. Adds notes for the user.
     fn open(
         request: &'a StatRequest<'a>,
         targets: &Targets,
         session: &mut Session,
         stat: &'a mut Stat,
-    ) -> Result<Counting<'a>, Error> {
+    ) -> Result<CountingRun<'a>, Error> {
         let whom = match (&request.whom, targets.alone.as_slice()) {
             (StatWhom::Command, [command]) => CountTarget::AtExec(command.process.pid()),
             (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
             _ => CountTarget::Cpus(Vec::new()),
         };
-        Ok(Counting {
+        Ok(CountingRun {
             request,
             source: source::open(request, &whom, &mut session.notes)?,
             meter: Meter::default(),
@@ -140,31 +142,17 @@ impl<'a> Counting<'a> {
             last: Sums::default(),
         })
     }
-
-    /// Closes the events. Returns the last sums, and the target's use.
-    fn section(mut self, session: &mut Session) -> Result<(Sums, Meter), Error> {
-        let sums = self.source.sums(self.request.per_cpu)?;
-        if !self.source.is_complete() {
-            session.notes.push(KernelNote::ThreadsMissing.into());
-        }
-        if let Some((notes, times)) = self.source.finish()? {
-            let add = |note| source::add(&mut session.notes, note);
-            notes.into_iter().for_each(add);
-            cost::add_times(self.stat, times);
-        }
-        Ok((sums, self.meter))
-    }
 }
 
-impl Instrument for Counting<'_> {
-    fn start(&mut self, targets: &Targets) -> Result<RunClock, Error> {
+impl Instrument for CountingRun<'_> {
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         // A command's events are enabled at its exec.
         if self.request.whom != StatWhom::Command {
             self.source.enable()?;
         }
-        self.meter = Meter::start(targets);
+        self.meter = Meter::start(at);
         self.last = self.source.sums(self.request.per_cpu)?;
-        Ok(RunClock::start())
+        Ok(at.start_clock())
     }
 
     fn poll(&mut self, Turn { at, .. }: Turn<'_>) -> Result<Next, Error> {
@@ -177,9 +165,9 @@ impl Instrument for Counting<'_> {
         Ok(Next::Within(LOOK))
     }
 
-    fn report_interval(&mut self, span: Span, to: &mut dyn Observer) -> Result<(), Error> {
+    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
         let sums = self.source.sums(self.request.per_cpu)?;
-        to.counts(&Counts {
+        turn.observer.counts(&Counts {
             at_ns: span.end.as_nanos() as u64,
             duration_ns: (span.end - span.start).as_nanos() as u64,
             counts: sums.counts(Some(&self.last)),
@@ -193,14 +181,34 @@ impl Instrument for Counting<'_> {
         true
     }
 
-    fn report_progress(&mut self, _cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
-        to.counts_so_far(&self.source.sums(false)?.counts(None));
+    fn report_progress(&mut self, _cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+        let counts = self.source.sums(false)?.counts(None);
+        turn.observer.counts_so_far(&counts);
         Ok(())
     }
 
-    fn stop(&mut self, _targets: &Targets, clock: RunClock) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
         self.source.disable()?;
-        Ok(clock.elapsed())
+        Ok(turn.clock.elapsed())
+    }
+
+    /// Closes the events.
+    fn section(
+        &mut self,
+        _ran: &RunEnd,
+        _at: &Targets,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        self.last = self.source.sums(self.request.per_cpu)?;
+        if !self.source.is_complete() {
+            session.notes.push(KernelNote::ThreadsMissing.into());
+        }
+        if let Some((notes, times)) = self.source.finish()? {
+            let add = |note| source::add(&mut session.notes, note);
+            notes.into_iter().for_each(add);
+            cost::add_times(self.stat, times);
+        }
+        Ok(())
     }
 }
 
@@ -215,9 +223,11 @@ fn targets(request: &StatRequest<'_>) -> Result<Targets, AttachError> {
                 StatWhom::Pids(pids) => pids.as_slice(),
                 StatWhom::All | StatWhom::Command => &[],
             };
-            let mut targets = Targets::running(pids)?;
-            targets.meanwhile = meanwhile;
-            Ok(targets)
+            Ok(Targets {
+                meanwhile,
+                is_system: pids.is_empty(),
+                ..Targets::running(pids)?
+            })
         }
     }
 }

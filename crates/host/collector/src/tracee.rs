@@ -1,7 +1,6 @@
 //! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::time::{Duration, Instant};
 
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::resident::{AgentFile, agent_in};
@@ -13,11 +12,12 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{LeaveReason, Site};
 
+use crate::drive::RunClock;
 use crate::forks::CopiedMemory;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Follow};
 use crate::request::Error;
-use crate::resolve::{self, Probe, Resolution};
+use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
 use loaded_libraries::PlanState;
 
@@ -27,6 +27,7 @@ mod budget;
 mod calls;
 mod confinement;
 mod contended_locks;
+mod costly_traps;
 mod described_code;
 mod end_reason;
 mod enter;
@@ -106,9 +107,7 @@ pub struct Tracee {
     /// Why the agent did not enter, if it should have.
     left_out: Option<String>,
     /// When counting began.
-    pub since: Instant,
-    /// Its CPU time before the reported time began.
-    early_cpu: Duration,
+    pub since: RunClock,
     kernel: Option<UprobeSet>,
     /// Keeps the cost of the kernel's probes within the budget.
     throttle: Option<throttle::Throttle>,
@@ -139,6 +138,7 @@ pub struct Tracee {
     /// Decides how many waits for locks are timed.
     thinning: Option<wait_sampling::Thinning>,
     rings: RefCell<Option<records::Rings>>,
+    unread: Vec<records::UnreadFunction>,
     watched_locks: contended_locks::LockWatch,
     /// A library in it reports scopes.
     has_ports: bool,
@@ -164,8 +164,7 @@ impl Tracee {
             refused: Vec::new(),
             notes: Vec::new(),
             left_out: None,
-            since: Instant::now(),
-            early_cpu: Duration::ZERO,
+            since: RunClock::start(),
             kernel: None,
             throttle: None,
             is_throttled: false,
@@ -184,6 +183,7 @@ impl Tracee {
             call_budget: None,
             thinning: None,
             rings: RefCell::default(),
+            unread: Vec::new(),
             watched_locks: contended_locks::LockWatch::default(),
             has_ports: false,
             charging: None,
@@ -241,7 +241,7 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor. If the agent fails, the kernel
+    /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If the agent fails, the kernel
     /// counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = target.process;
@@ -269,13 +269,6 @@ impl Tracee {
             // The command may have ended before tiptoe runs again. Then nothing could name its
             // locks.
             tracee.look_for_names(cache)?;
-        }
-        plan.go_on(tracee.target.counted())?;
-        tracee.since = Instant::now();
-        // With breakpoints the command must not run yet, because the variables are still to be
-        // found.
-        if !plan.breakpoints {
-            tracee.target.release()?;
         }
         Ok(tracee)
     }
@@ -322,16 +315,17 @@ impl Tracee {
         } = resolved;
         self.refused.extend(refused);
         self.notes.extend(notes);
-        self.call_budget = budget::CallBudget::of(plan);
-        self.thinning = wait_sampling::Thinning::of(plan);
-        let before = Instant::now();
+        let used = self.target.fetch_total_cpu_time();
+        self.call_budget = budget::CallBudget::of(plan, used);
+        self.thinning = wait_sampling::Thinning::of(plan, used);
+        let before = RunClock::start();
         self.open_rings(plan);
-        let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
+        let mut to_kernel: Vec<kernel::Candidate> = Vec::new();
         match self.target.link.take() {
             Some(link) => {
                 let armed = self.arm(&link, plan, modules, &mut probes, ifuncs);
                 self.target.link = Some(link);
-                to_kernel.extend(self.without_gates(armed?)?);
+                to_kernel.extend(armed?);
             }
             None => {
                 let unresolved = ifuncs.into_iter().map(|probe| {
@@ -342,16 +336,18 @@ impl Tracee {
                 });
                 self.refused
                     .extend(unresolved.map(|(event, why)| (event, why.to_owned())));
-                to_kernel.extend(probes.into_iter().map(|probe| (probe, None)));
+                to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
             }
         }
+        self.read_parameters();
         self.charge_scopes(plan, modules)?;
         if attach_progress::is_broken_off() {
             self.unattached += to_kernel.len();
             to_kernel.clear();
         }
         if !to_kernel.is_empty() {
-            self.count_in_kernel(plan, to_kernel)?;
+            let traps = self.count_in_kernel(plan, to_kernel)?;
+            self.set_traps(traps)?;
             self.share_budget();
         }
         if plan.locks && self.target.link.is_none() {
@@ -359,20 +355,13 @@ impl Tracee {
         }
         // Calls are recorded while other probes are still being patched, and none may be earlier
         // than the start.
-        self.since = if plan.record { before } else { Instant::now() };
+        self.since = if plan.record {
+            before
+        } else {
+            RunClock::start()
+        };
         self.target.mark();
         Ok(())
-    }
-
-    /// Starts the reported time and CPU time, which may be later than the budget's.
-    pub fn start_clock(&mut self, since: Instant) {
-        self.since = since;
-        self.early_cpu = self.target.fetch_cpu_time();
-    }
-
-    /// Returns the CPU time that the process used in the reported time.
-    pub fn reported_cpu_time(&self) -> Duration {
-        self.target.fetch_cpu_time().saturating_sub(self.early_cpu)
     }
 
     /// Makes the agent count the open calls of ended threads as left. Must be called before the

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexCounts, FutexKey};
-use tiptoe_session::{Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
+use tiptoe_session::{Dropped, EarlyWaitSums, Histogram, Hold, Lock, Locks, Readers, Unfinished};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
@@ -15,6 +15,7 @@ use crate::scopes::Tree;
 mod blame;
 mod by;
 mod early;
+mod hold_rows;
 mod lock_kind;
 mod named;
 mod names;
@@ -23,6 +24,8 @@ mod proxies;
 mod refused;
 #[cfg(test)]
 mod tests;
+mod thread_ids;
+mod unfinished;
 mod wait_totals;
 
 use blame::Holders;
@@ -32,6 +35,8 @@ pub use lock_kind::LockKind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::{deadlocks, now};
+pub use thread_ids::ThreadIds;
+pub use unfinished::ns_between;
 pub use wait_totals::WaitTotals;
 
 /// The scope of waits that the kernel reported.
@@ -154,7 +159,7 @@ pub struct WaitRecords {
     /// By key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began, by the same keys.
-    early: BTreeMap<(Key, String), Early>,
+    early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
     /// A hold that was in progress when the trace began: the lock, the thread, and the nanoseconds that it was seen.
@@ -166,7 +171,12 @@ pub struct WaitRecords {
     threads: BTreeMap<u32, String>,
     all_waits: u64,
     all_wakes: u64,
-    unfinished: u64,
+    /// Waits that were not over when the trace ended, by the same keys as `waits`.
+    unfinished: BTreeMap<(Key, String), Unfinished>,
+    /// Waits that were not over, of threads that had ended.
+    unfinished_without_row: u64,
+    /// The time of the reading, in ticks.
+    now: u64,
     others: u64,
     drops: Vec<Dropped>,
 }
@@ -193,22 +203,23 @@ impl WaitRecords {
         for index in on {
             let at = |part| word(head::ACTIVITIES + index * activity::WORDS + part);
             let [address, site, via] = [activity::ADDRESS, activity::SITE, activity::VIA].map(at);
+            let key = Key { address, site, via };
+            let who = match scopes {
+                Some(_) => UNKNOWN_SCOPE,
+                None => thread,
+            };
             match last_seen {
                 _ if address == 0 => {}
-                None => self.unfinished += 1,
+                None => self.add_open_wait(key, who, at(activity::SINCE)),
                 Some(ns) => {
-                    let who = match scopes {
-                        Some(_) => UNKNOWN_SCOPE.to_owned(),
-                        None => thread.to_owned(),
-                    };
                     let left = Waits {
                         calls: 1,
                         left: 1,
                         slept_ns: ns(index),
                         ..Waits::default()
                     };
-                    let key = Key { address, site, via };
-                    self.waits.entry((key, who)).or_default().add(&left);
+                    let sums = self.waits.entry((key, who.to_owned()));
+                    sums.or_default().add(&left);
                 }
             }
         }
@@ -244,11 +255,11 @@ impl WaitRecords {
         self.others = self.others.saturating_add(calls);
     }
 
-    /// Adds the kernel's counts.
-    pub fn add_in_kernel(&mut self, rows: &[FutexCounts], calls: Calls, unfinished: u64) {
+    /// Adds the kernel's counts. `ended_inside` threads ended during a wait.
+    pub fn add_in_kernel(&mut self, rows: &[FutexCounts], calls: Calls, ended_inside: u64) {
         self.all_waits = self.all_waits.saturating_add(calls.waits);
         self.all_wakes = self.all_wakes.saturating_add(calls.wakes);
-        self.unfinished = self.unfinished.saturating_add(unfinished);
+        self.unfinished_without_row = self.unfinished_without_row.saturating_add(ended_inside);
         for row in rows {
             let FutexKey {
                 address,
@@ -266,18 +277,21 @@ impl WaitRecords {
         }
     }
 
-    fn add_early(&mut self, key: Key, who: &str, early: &Early) {
+    /// Adds a wait that the kernel saw begin `ns` before, by the thread `who`; that is empty if rows are not by thread.
+    pub fn add_open_in_kernel(&mut self, key: FutexKey, who: &str, ns: u64) {
+        let FutexKey {
+            address, site, via, ..
+        } = key;
+        self.add_unfinished(Key { address, site, via }, who, ns);
+    }
+
+    fn add_early(&mut self, key: Key, who: &str, early: &EarlyWaitSums) {
         let sums = self.early.entry((key, who.to_owned())).or_default();
         sums.add(early);
     }
 
     fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
         self.early_hold = Some((lock, thread.to_owned(), ns));
-    }
-
-    /// Returns whether waits were in progress when the trace ended.
-    pub fn has_unfinished(&self) -> bool {
-        self.unfinished > 0 || self.early.values().any(|early| early.unfinished > 0)
     }
 
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
@@ -303,6 +317,13 @@ impl WaitRecords {
             *site = site.saturating_add(early.total_ns);
             rows.early.add(early);
         }
+        for ((key, who), unfinished) in &self.unfinished {
+            let group = self.group(by, key, who, names);
+            let rows = groups.entry(group).or_default();
+            let site = rows.sites.entry(key.site).or_default();
+            *site = site.saturating_add(unfinished.total_ns);
+            rows.unfinished.add(unfinished);
+        }
         let groups = groups.into_iter();
         let mut rows: Vec<Lock> = groups
             .map(|(group, rows)| rows.into_lock(group, names, &self.threads))
@@ -314,38 +335,11 @@ impl WaitRecords {
             holds: self.lock_holds(names),
             waits: self.all_waits,
             wakes: self.all_wakes,
-            unfinished: self.unfinished,
+            unfinished: self.unfinished_waits(),
             others: self.others,
             drops: self.drops.clone(),
             ..Locks::default()
         }
-    }
-
-    fn lock_holds(&self, names: &Names) -> Vec<Hold> {
-        let each = self.holds.iter();
-        let mut holds: Vec<Hold> = each
-            .map(|((lock, site), held)| Hold {
-                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
-                callsite: names.code(*site),
-                count: held.calls,
-                total_ns: held.slept_ns,
-                histogram: (held.calls > 0).then(|| Histogram::new(&held.times, held.longest)),
-                is_at_least: false,
-            })
-            .collect();
-        if let Some((lock, thread, ns)) = &self.early_hold {
-            // If there were other holds, this one may have ended unseen before them, so its time is unknown.
-            let total_ns = if holds.is_empty() { *ns } else { 0 };
-            holds.push(Hold {
-                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
-                callsite: format!("thread {thread}, since before the trace"),
-                total_ns,
-                is_at_least: true,
-                ..Hold::default()
-            });
-        }
-        longest_first(&mut holds);
-        holds
     }
 
     fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
@@ -367,7 +361,7 @@ impl WaitRecords {
             name,
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
-            idle: kind.idle,
+            is_idle: kind.is_idle,
         }
     }
 }
@@ -390,12 +384,16 @@ fn longest_first(holds: &mut [Hold]) {
 fn worst_first(rows: &mut [Lock]) {
     rows.sort_by_key(|row| {
         let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
-        let total_ns = row.total_ns.saturating_add(early_ns);
+        let open_ns = row.unfinished.as_ref().map_or(0, |open| open.total_ns);
+        let total_ns = row
+            .total_ns
+            .saturating_add(early_ns)
+            .saturating_add(open_ns);
         (row.idle, u64::MAX - total_ns, u64::MAX - row.episodes)
     });
 }
 
-/// Adds another process's locks.
+/// Adds the locks of another process.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
     all.drops.extend(more.drops);
@@ -432,16 +430,17 @@ struct Group {
     name: String,
     kind: String,
     mode: Option<String>,
-    idle: bool,
+    is_idle: bool,
 }
 
 #[derive(Default)]
 struct Rows {
     all: Waits,
-    early: Early,
+    early: EarlyWaitSums,
+    unfinished: Unfinished,
     /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
-    /// Whether some wait for one of its locks was not timed, in this row or in another.
+    /// Whether some wait for one of the row's locks was not timed, in this row or in another.
     is_sampled: bool,
 }
 
@@ -461,12 +460,12 @@ impl Rows {
         let timed = all.is_sampled().then_some(all.timed);
         // Skipped waits recorded no hand-over, so the holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
-        let held = held.filter(|_| !self.is_sampled && !group.idle);
+        let held = held.filter(|_| !self.is_sampled && !group.is_idle);
         Lock {
             lock: group.name,
             kind: group.kind,
             mode: group.mode,
-            idle: group.idle,
+            idle: group.is_idle,
             callsite: most.map_or_else(String::new, |(site, _)| names.code(*site)),
             callsites: self.sites.len() as u64,
             episodes: all.episodes,
@@ -487,6 +486,7 @@ impl Rows {
             unknown_ns: held.as_ref().map(|held| held.unknown_ns),
             holders: held.map_or_else(Vec::new, |held| held.holders),
             early: (self.early.waits > 0).then_some(self.early),
+            unfinished: (self.unfinished.waits > 0).then_some(self.unfinished),
         }
     }
 }

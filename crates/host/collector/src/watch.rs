@@ -8,15 +8,12 @@
 use std::time::Duration;
 
 use tiptoe_attach::Attached;
-use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
-use crate::drive::{
-    Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, drive, outcome, session_target,
-    wait_for_end,
-};
+use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, run};
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Outcome, Progress, RequestTarget};
 use crate::words;
@@ -26,6 +23,7 @@ mod access_sums;
 mod begin;
 mod breakpoints;
 mod condition;
+mod cost;
 mod each;
 mod ends;
 mod foreign_hits;
@@ -103,7 +101,7 @@ struct Run<'a> {
     /// Why the watch is not on all CPUs.
     why: Option<String>,
     turns: Turns,
-    named: each::Places,
+    named: each::InstructionNames,
     allowance: Option<Allowance>,
     /// When the window ends, since the start.
     window_end: Duration,
@@ -119,16 +117,8 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let variables = variables::parse_all(&request.variables)?;
-    let (mut run, mut at) = arm(request, &variables, &conditions)?;
-    let mut session = Session::new(run.target.command.clone());
-    if let Err(error) = run.watch(&mut at, &mut session, observer) {
-        // A failed run must leave nothing in the target.
-        run.form.stop(&at, &mut run.target);
-        return Err(error);
-    }
-    let (processes, notes) = (at.iter_mut(), &mut session.notes);
-    let exit_status = wait_for_end(processes, &request.options.hand_on, observer, notes);
-    Ok(outcome(session, exit_status, &own))
+    let (mut watch, mut at) = arm(request, &variables, &conditions)?;
+    run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
 /// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
@@ -148,10 +138,7 @@ fn arm<'a>(
         },
     };
     let (tracee, target) = inside::enter(request)?;
-    let at = Targets {
-        traced: Some(tracee),
-        ..Targets::default()
-    };
+    let at = Targets::traced(vec![tracee]);
     let (variables, turns) = find(request, variables, &target)?;
     let wanted = wanted(request, conditions, &target);
     let form = InProcessWatch::open(&at, wanted, &points(&variables), turns.serving())?;
@@ -183,6 +170,15 @@ fn find(
     let variables = target.find(variables, request.thread.as_deref())?;
     if request.when.is_some() {
         variables.iter().try_for_each(WatchedVariable::comparable)?;
+    }
+    let by_value = [
+        (request.only_changed, "--changed"),
+        (request.when.is_some(), "--when"),
+    ];
+    for (_, option) in by_value.into_iter().filter(|(is_given, _)| *is_given) {
+        variables
+            .iter()
+            .try_for_each(|variable| variable.has_values(option))?;
     }
     let turns = Turns::new(&variables, request.rotate, request.all_slots)?;
     Ok((variables, turns))
@@ -231,27 +227,12 @@ impl<'a> Run<'a> {
             form,
             why,
             turns,
-            named: each::Places::new(),
+            named: each::InstructionNames::new(),
             allowance,
             window_end: WINDOW,
             foreign_hits: ForeignHits::default(),
             rested: 0,
         }
-    }
-
-    fn watch(
-        &mut self,
-        at: &mut Targets,
-        session: &mut Session,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Error> {
-        self.form
-            .supply_initial_rules(&self.target, &self.variables)?;
-        let options = &self.request.options;
-        let ran = drive(self, options, at, session, observer)?;
-        self.report_accesses(ran.clock, observer);
-        self.notes.extend(self.move_notes());
-        self.section(&ran, at, session)
     }
 
     /// Begins the next window if it is due.
@@ -279,68 +260,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Adds the counts to the session.
-    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
-        let report = self.form.report(at)?;
-        session.targets = at.counted().map(session_target).collect();
-        let has_missed = report.missed != [0; 4];
-        let mut variables = Vec::new();
-        for (index, variable) in (0..).zip(&self.variables) {
-            let hits = self.form.hits(index)?;
-            let rested = has_missed || self.rested & 1 << index != 0;
-            let watched = || self.turns.watched_ns(index as usize, ran.elapsed);
-            let watched = variable.lifetime.watched_ns().unwrap_or_else(watched);
-            let takes_turns = self.turns.are_needed() && !variable.is_pinned();
-            let partly = takes_turns.then_some(watched);
-            variables.push(variable.to_session(hits, rested, partly));
-            let reading = Reading {
-                count: hits.wanted,
-                time_enabled_ns: session.duration_ns,
-                time_running_ns: partly.unwrap_or(session.duration_ns),
-                ..Reading::default()
-            };
-            session
-                .events
-                .push(Event::new(variable.event(), report.via, reading));
-        }
-        session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
-        let rows = access_rows::rows(&report.rows, &self.variables, &self.target, ran.clock);
-        let watched = self.variables.iter();
-        let freed = watched
-            .clone()
-            .filter_map(|variable| freed::note(variable, &rows));
-        self.notes.extend(freed);
-        let ended = watched.filter_map(|variable| ends::note(variable, &rows, &self.target));
-        self.notes.extend(ended);
-        if report.refused > 0 {
-            let threads = report.refused;
-            self.notes.push(WatchNote::NotAccounted { threads }.into());
-        }
-        let by = if self.request.by_thread {
-            "thread"
-        } else {
-            "comm"
-        };
-        let reservations = self.request.stats.then(|| self.form.reservations(at));
-        session.watch = Some(Watch {
-            by: by.to_owned(),
-            rows,
-            variables,
-            form: Placement {
-                why: self.why.take(),
-                ..report.form
-            },
-            reservations: reservations.transpose()?,
-            foreign: report.foreign,
-            sees_kernel: report.sees_kernel,
-            allowance: self.allowance,
-            drops: dropped(report.drops, report.missed),
-        });
-        session.notes.append(&mut self.notes);
-        session.notes.extend(self.foreign_hits.note());
-        Ok(())
-    }
-
     /// Estimates the cost: each hit's trap as measured here, and our BPF program's time in the
     /// process.
     fn cost(
@@ -349,28 +268,22 @@ impl<'a> Run<'a> {
         variables: &[tiptoe_session::Variable],
         cpu_ns: u64,
     ) -> Result<tiptoe_session::Cost, Error> {
-        let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
-        let unit: Cost = self.form.hit_cost()?;
-        for (event, variable) in events.iter_mut().zip(variables) {
-            event.cost_ns = unit.times(variable.hits).ns;
-        }
-        Ok(tiptoe_session::Cost::estimated(
-            hits,
-            unit.times(hits),
-            cpu_ns,
-        ))
+        let unit = self.form.hit_cost()?;
+        Ok(cost::share_out(events, variables, unit, cpu_ns))
     }
 }
 
 impl Instrument for Run<'_> {
-    fn start(&mut self, at: &Targets) -> Result<RunClock, Error> {
-        let clock = RunClock::start();
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
+        self.form
+            .supply_initial_rules(&self.target, &self.variables)?;
+        let clock = at.start_clock();
         self.form.start(at, &self.target)?;
         self.turns.start();
         // The events of a running program count before all of them are enabled. A held command
         // makes no access until it is released.
         let is_held = at.counted().all(Attached::is_held);
-        Ok(if is_held { RunClock::start() } else { clock })
+        Ok(if is_held { at.start_clock() } else { clock })
     }
 
     fn poll(&mut self, mut turn: Turn<'_>) -> Result<Next, Error> {
@@ -408,7 +321,7 @@ impl Instrument for Run<'_> {
         Ok(Next::Within(pauses.fold(next, Duration::min)))
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, to: &mut dyn Observer) -> Result<(), Error> {
+    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
         let (mut wanted, mut hits) = (0_u64, 0_u64);
         for (index, _) in (0..).zip(&self.variables) {
             let of_one = self.form.hits(index)?;
@@ -416,20 +329,85 @@ impl Instrument for Run<'_> {
             hits = hits.saturating_add(of_one.all);
         }
         let cost = self.form.hit_cost()?.times(hits);
-        to.progress(&Progress {
+        turn.observer.progress(&Progress {
             hits: wanted,
             cost: Some(tiptoe_session::Cost::estimated(hits, cost, cpu_ns)),
         });
         Ok(())
     }
 
-    fn stop(&mut self, at: &Targets, clock: RunClock) -> Result<Duration, Error> {
-        let elapsed = clock.elapsed();
-        at.fetch_cpu_times();
-        let last = self.form.window(at)?;
-        self.note_window(last);
-        self.form.stop(at, &mut self.target);
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+        let elapsed = turn.clock.elapsed();
+        turn.at.fetch_cpu_times();
+        let last = self.form.window(turn.at);
+        self.form.stop(turn.at, &mut self.target);
+        self.note_window(last?);
+        self.report_accesses(turn.clock, turn.observer);
         Ok(elapsed)
+    }
+
+    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
+        let report = self.form.report(at)?;
+        session.command.clone_from(&self.target.command);
+        self.notes.extend(self.move_notes());
+        let has_missed = report.missed != [0; 4];
+        let mut variables = Vec::new();
+        for (index, variable) in (0..).zip(&self.variables) {
+            let hits = self.form.hits(index)?;
+            let rested = has_missed || self.rested & 1 << index != 0;
+            let watched = || self.turns.watched_ns(index as usize, ran.elapsed);
+            let watched = variable.lifetime.watched_ns().unwrap_or_else(watched);
+            let takes_turns = self.turns.are_needed() && !variable.is_pinned();
+            let partly = takes_turns.then_some(watched);
+            variables.push(variable.to_session(hits, rested, partly));
+            let reading = Reading {
+                count: hits.wanted,
+                time_enabled_ns: session.duration_ns,
+                time_running_ns: partly.unwrap_or(session.duration_ns),
+                ..Reading::default()
+            };
+            session
+                .events
+                .push(Event::new(variable.event(), report.via, reading));
+        }
+        session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
+        let found = &report.rows;
+        let (rows, notes) = access_rows::rows(found, &self.variables, &self.target, ran.clock);
+        self.notes.extend(notes);
+        let watched = self.variables.iter();
+        let freed = watched
+            .clone()
+            .filter_map(|variable| freed::note(variable, &rows));
+        self.notes.extend(freed);
+        let ended = watched.filter_map(|variable| ends::note(variable, &rows, &self.target));
+        self.notes.extend(ended);
+        if report.refused > 0 {
+            let threads = report.refused;
+            self.notes.push(WatchNote::NotAccounted { threads }.into());
+        }
+        let by = if self.request.by_thread {
+            "thread"
+        } else {
+            "comm"
+        };
+        let reservations = self.request.stats.then(|| self.form.reservations(at));
+        session.watch = Some(Watch {
+            by: by.to_owned(),
+            rows,
+            variables,
+            form: Placement {
+                why: self.why.take(),
+                ..report.form
+            },
+            reservations: reservations.transpose()?,
+            foreign: report.foreign,
+            sees_kernel: report.sees_kernel,
+            allowance: self.allowance,
+            drops: dropped(report.drops, report.missed),
+        });
+        session.notes.append(&mut self.notes);
+        session.notes.extend(self.foreign_hits.note());
+        Ok(())
     }
 }
 

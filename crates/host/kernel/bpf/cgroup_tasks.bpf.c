@@ -95,7 +95,7 @@ INLINE u32 slot_still(const struct tiptoe_known *own)
 	return slot < FIRST || (owner && *owner == own->id) ? slot : OTHERS;
 }
 
-/* The kernel's state of a task that was reaped. */
+/* The state that the kernel gives a task once it is reaped. */
 #define EXIT_DEAD 16
 
 INLINE u64 switches_of(struct task_struct *task)

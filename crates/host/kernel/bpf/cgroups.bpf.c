@@ -26,7 +26,7 @@
 #define TASKS 65536
 /* One of this many runs is timed. */
 #define TIMED_EACH 128
-/* Not run 0, because the first runs are slow. */
+/* The timed run is not run 0, because the first runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
@@ -46,7 +46,7 @@ struct {
 	TYPE(value, struct tiptoe_cpu);
 } states SEC(".maps");
 
-/* All events of a line, then those of the next. */
+/* The counts of events: all events of a line, then those of the next line. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);

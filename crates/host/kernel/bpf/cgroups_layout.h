@@ -11,7 +11,7 @@ enum { IDLE, OTHERS, FIRST };
 struct tiptoe_line {
 	u64 runtime_ns;
 	u64 switches;
-	/* Switches among these to another cgroup. */
+	/* Those of the switches that led to another cgroup. */
 	u64 left;
 	u64 minor_faults;
 	u64 major_faults;
@@ -38,7 +38,7 @@ struct tiptoe_task {
 	u64 task;
 	/* The fields when it was scheduled out. */
 	struct tiptoe_fields fields;
-	/* Its css_set, cgroup and slot, valid while `moves` is current. */
+	/* The task's css_set, cgroup and slot, valid while `moves` is current. */
 	u64 set;
 	u64 id;
 	u32 slot;
@@ -51,7 +51,7 @@ struct tiptoe_cpu {
 	/* The task, and its fields when it was scheduled in; 0 until the first switch. */
 	u64 task;
 	struct tiptoe_fields fields;
-	/* Its css_set then, and the cgroup charged until the next change, with its slot. */
+	/* The task's css_set then, and the cgroup charged until the next change, with its slot. */
 	u64 set;
 	u64 id;
 	u32 slot;

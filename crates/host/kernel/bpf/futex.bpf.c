@@ -50,10 +50,10 @@ const volatile u32 by_thread = 0;
 const volatile u32 beside_agent = 0;
 /* An agent's own thread, whose calls are not the program's. */
 const volatile u32 agent_thread = 0;
-/* How often the process calls exec until it runs the program to watch. */
+/* The number of execs after which the process runs the program to watch. */
 const volatile u32 expected_execs = 0;
 
-/* How often it has done so. */
+/* The number of times that the process has called exec. */
 volatile u32 execs;
 
 struct {

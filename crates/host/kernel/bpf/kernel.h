@@ -36,7 +36,7 @@ enum map_type {
 	MAP_RINGBUF = 27,
 };
 
-/* A map's flag: allocate on demand, which a program at a trap cannot do. */
+/* A map's flag: allocate on demand. Not for maps of programs at a trap, which cannot allocate. */
 #define NO_PREALLOC 1
 /* An array's flag: user space may map it. */
 #define MMAPABLE (1 << 10)

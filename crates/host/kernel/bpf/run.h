@@ -9,7 +9,7 @@
 
 struct cpu {
 	u64 busy;
-	/* The programs' runs for the wanted processes, and their time. */
+	/* The number of times that the programs ran for the wanted processes, and how long that took. */
 	u64 runs;
 	u64 run_ns;
 	u64 entered_ns;

@@ -56,7 +56,7 @@ struct {
 	TYPE(value, u64);
 } last SEC(".maps");
 
-/* What is known of each variable's value: an enum known. */
+/* What is known of each variable's value: one of `enum known`. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);

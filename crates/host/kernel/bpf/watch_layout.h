@@ -106,7 +106,7 @@ struct tiptoe_store {
 	u32 shift;
 	/* The number of bytes that it writes. */
 	u32 width;
-	/* Its address: base + index * scale + displacement. */
+	/* The address of the store: base + index * scale + displacement. */
 	u32 base;
 	u32 index;
 	u32 scale;

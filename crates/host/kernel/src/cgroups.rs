@@ -16,7 +16,7 @@
 //! - Only a cgroup's own tasks are counted; [`Tree::line`] has the ancestors for sums.
 //! - Later cgroups are counted from their first task on. Removed ones stay readable until [`Cgroups::forget`].
 //! - A task that moves itself is charged exactly. If another task moves it while it runs, all tasks
-//!   are charged at once; [`Checks`] counts late charges.
+//!   are charged at once; [`CountFaults`] counts late charges.
 //! - No program stays attached after a drop, or when tiptoe dies.
 //!
 //! Cost: by tasks nothing at a switch, 0.2 us per task at each read; at switches 40 to 60 ns a switch, 55 to 60
@@ -46,7 +46,7 @@ mod follow;
 mod load;
 mod names;
 
-pub use cgroups_layout::{Checks, CpuCounts, SwitchTimes, Times};
+pub use cgroups_layout::{CountFaults, CpuCounts, SwitchTimes, Times};
 pub use names::{Node, Tree};
 
 use cgroups_layout::{CgroupChange, FIRST, IDLE, OTHERS};
@@ -66,10 +66,10 @@ pub const MOST_EVENTS: usize = 32;
 /// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCounts {
-    /// Moves of tasks to another CPU.
-    pub migrations: bool,
-    /// Switches to another cgroup.
-    pub cgroup_switches: bool,
+    /// Whether to count moves of tasks to another CPU.
+    pub has_migrations: bool,
+    /// Whether to count switches to another cgroup.
+    pub has_cgroup_switches: bool,
     /// Whether each count is per CPU.
     pub per_cpu: bool,
 }
@@ -242,7 +242,7 @@ impl Cgroups {
     }
 
     fn start_at_switches(&mut self) -> Result<(), Error> {
-        if self.wanted.migrations {
+        if self.wanted.has_migrations {
             self.links.push(attach(&mut self.bpf, MIGRATED)?);
         }
         self.links.push(attach(&mut self.bpf, SWITCHED)?);
@@ -365,7 +365,7 @@ impl Cgroups {
     }
 
     /// Returns what went wrong, and the programs' own time.
-    pub fn checks(&self) -> Result<(Checks, Times), Error> {
+    pub fn checks(&self) -> Result<(CountFaults, Times), Error> {
         let (mut checks, mut times) = Default::default();
         if !self.flush.add(&mut checks, &mut times) {
             let failed = |error| bpf_refusal(READ, &error);
@@ -379,7 +379,7 @@ impl Cgroups {
         }
         [checks.hidden, checks.surplus] = self.off;
         checks.unended = self.unended;
-        checks.untold = u64::from(programs::first_word(&self.bpf));
+        checks.lost_reports = u64::from(programs::first_word(&self.bpf));
         checks.missed = programs::all(&self.bpf).map(programs::missed).sum();
         Ok((checks, times))
     }
@@ -442,7 +442,7 @@ fn system_switches() -> Option<u64> {
 
 impl ExtraCounts {
     fn is_counted_by_tasks(self) -> bool {
-        !self.cgroup_switches && !self.per_cpu
+        !self.has_cgroup_switches && !self.per_cpu
     }
 }
 

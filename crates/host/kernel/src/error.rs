@@ -66,14 +66,14 @@ pub enum Error {
     /// The kernel is too old, or built without the tracepoint.
     #[error("this kernel has no tracepoint {name}")]
     NoTracepoint {
-        /// Its group and name.
+        /// The tracepoint's group and name.
         name: String,
     },
     /// tracefs, which names the tracepoints, is not mounted or not readable.
-    #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *mounted { "closed to this user" } else { "not mounted" })]
+    #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *is_mounted { "closed to this user" } else { "not mounted" })]
     NoTracefs {
-        /// Whether it is mounted.
-        mounted: bool,
+        /// Whether tracefs is mounted.
+        is_mounted: bool,
     },
     /// All debug registers are in use.
     #[error("no debug register is left {}", match on {
@@ -144,8 +144,8 @@ impl Error {
                 Some("use Linux 6.1 or later; if you do, please report it, with what `tiptoe bug` writes".into())
             }
             Self::NoBtf => Some("use a kernel that is built with CONFIG_DEBUG_INFO_BTF".into()),
-            Self::NoTracefs { mounted: true } => Some("run as root".into()),
-            Self::NoTracefs { mounted: false } => {
+            Self::NoTracefs { is_mounted: true } => Some("run as root".into()),
+            Self::NoTracefs { is_mounted: false } => {
                 Some("`mount -t tracefs tracefs /sys/kernel/tracing` as root".into())
             }
             Self::NoTracepoint { name } if name.starts_with("syscalls:") => {

@@ -196,15 +196,16 @@ impl Futexes {
         Ok(sum)
     }
 
-    /// Returns how many existing threads' waits have not ended.
-    pub fn waiting(&self) -> Result<u64, Error> {
+    /// Returns the waits of existing threads that have not ended, each with its beginning by CLOCK_MONOTONIC in ns. Their
+    /// keys have their threads, also if rows are not grouped by thread.
+    pub fn waiting(&self) -> Result<Vec<(FutexKey, u64)>, Error> {
         let failed = |error| bpf_refusal("read the waiting threads", &error);
         let threads =
             HashMap::<_, u32, Thread>::try_from(map(&self.bpf, "threads")?).map_err(failed)?;
         let threads = threads.iter().flatten();
         Ok(threads
-            .filter(|(_, thread)| futex_layout::is_waiting(thread))
-            .count() as u64)
+            .filter_map(|(tid, thread)| futex_layout::decode_wait(tid, &thread))
+            .collect())
     }
 
     /// Returns what was not counted, by reason.

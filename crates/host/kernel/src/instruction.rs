@@ -26,9 +26,9 @@ pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
 fn unprobeable_with(
     instruction: &[u8],
     at_entry: bool,
-    optimised: impl Fn() -> Optimised,
+    optimised: impl Fn() -> ReplacedNop,
 ) -> Option<&'static str> {
-    if instruction.starts_with(&NOP10) && optimised() == Optimised::Nop10 {
+    if instruction.starts_with(&NOP10) && optimised() == ReplacedNop::Nop10 {
         return None;
     }
     let Prefixes { all, rest, rex } = Prefixes::of(instruction);
@@ -74,7 +74,7 @@ fn unprobeable_with(
         }
         _ if !at_entry
             && nop_len(rest).is_some_and(|len| len + before == 5)
-            && optimised() == Optimised::Nop5 =>
+            && optimised() == ReplacedNop::Nop5 =>
         {
             Some(
                 "a no-operation of five bytes inside a function: it becomes a call, which writes \
@@ -143,7 +143,7 @@ fn is_rex(byte: u8) -> bool {
 /// How the kernel executes an instruction under a uprobe, most of a hit's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
-    /// A no-operation that this kernel [may replace with a call](Optimised), without a trap.
+    /// A no-operation that this kernel [may replace with a call](ReplacedNop), without a trap.
     Nop,
     /// The kernel emulates it.
     Emulated,
@@ -157,14 +157,14 @@ pub fn step(instruction: &[u8]) -> Step {
     step_with(instruction, optimised)
 }
 
-fn step_with(instruction: &[u8], optimised: impl Fn() -> Optimised) -> Step {
+fn step_with(instruction: &[u8], optimised: impl Fn() -> ReplacedNop) -> Step {
     let of_nop = |kind| match optimised() == kind {
         true => Step::Nop,
         false => Step::Emulated,
     };
     match instruction {
-        _ if instruction.starts_with(&NOP5) => of_nop(Optimised::Nop5),
-        _ if instruction.starts_with(&NOP10) => of_nop(Optimised::Nop10),
+        _ if instruction.starts_with(&NOP5) => of_nop(ReplacedNop::Nop5),
+        _ if instruction.starts_with(&NOP10) => of_nop(ReplacedNop::Nop10),
         [0x90, ..] | [0x66 | 0xf3, 0x90, ..] => Step::Emulated,
         [0x0f, 0x1f, ..] | [0x66, 0x0f, 0x1f, ..] => Step::Emulated,
         // push, of the first eight registers and of the others
@@ -182,7 +182,7 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
 /// The no-operation that a kernel replaces with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Optimised {
+pub enum ReplacedNop {
     /// The one of five bytes. The kernel refuses the one of ten for its prefix.
     Nop5,
     /// The one of ten bytes. The call skips the red zone first, so it is safe inside a function.
@@ -191,12 +191,12 @@ pub enum Optimised {
 }
 
 /// Returns which no-operation this kernel replaces with a call. The first call arms a uprobe in this process, for
-/// milliseconds. Without permission it returns [`Optimised::Nop5`], whose refusals are the safe ones.
-pub fn optimised() -> Optimised {
-    static OPTIMISED: OnceLock<Optimised> = OnceLock::new();
+/// milliseconds. Without permission it returns [`ReplacedNop::Nop5`], whose refusals are the safe ones.
+pub fn optimised() -> ReplacedNop {
+    static OPTIMISED: OnceLock<ReplacedNop> = OnceLock::new();
     *OPTIMISED.get_or_init(|| match takes_nop10() {
-        Some(true) => Optimised::Nop10,
-        _ => Optimised::Nop5,
+        Some(true) => ReplacedNop::Nop10,
+        _ => ReplacedNop::Nop5,
     })
 }
 
@@ -273,9 +273,9 @@ mod tests {
         let check = |bytes: &[u8], bad| {
             let padded = [bytes, &[0; 8]].concat();
             let of = |at_entry, kind| unprobeable_with(&padded, at_entry, || kind);
-            assert_eq!(of(false, Optimised::Nop5).is_some(), bad, "{bytes:x?}");
-            assert_eq!(of(false, Optimised::Nop10), None, "{bytes:x?}");
-            assert_eq!(of(true, Optimised::Nop5), None, "{bytes:x?}");
+            assert_eq!(of(false, ReplacedNop::Nop5).is_some(), bad, "{bytes:x?}");
+            assert_eq!(of(false, ReplacedNop::Nop10), None, "{bytes:x?}");
+            assert_eq!(of(true, ReplacedNop::Nop5), None, "{bytes:x?}");
         };
         check(&[0x0f, 0x1f, 0x44, 0, 0], true);
         check(&[0x66, 0x0f, 0x1f, 0x40, 0], true);
@@ -290,12 +290,12 @@ mod tests {
     #[test]
     fn the_no_operation_of_ten_bytes_is_probed_where_the_kernel_takes_it() {
         let refused = |bytes: &[u8], kind| unprobeable_with(bytes, false, || kind).is_some();
-        assert!(refused(&NOP10, Optimised::Nop5) && !refused(&NOP10, Optimised::Nop10));
+        assert!(refused(&NOP10, ReplacedNop::Nop5) && !refused(&NOP10, ReplacedNop::Nop10));
         let other = [0x2e, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
-        assert!(refused(&other, Optimised::Nop10) && refused(&NOP10[..9], Optimised::Nop10));
+        assert!(refused(&other, ReplacedNop::Nop10) && refused(&NOP10[..9], ReplacedNop::Nop10));
         for (kind, five, ten) in [
-            (Optimised::Nop5, Step::Nop, Step::Emulated),
-            (Optimised::Nop10, Step::Emulated, Step::Nop),
+            (ReplacedNop::Nop5, Step::Nop, Step::Emulated),
+            (ReplacedNop::Nop10, Step::Emulated, Step::Nop),
         ] {
             assert_eq!(step_with(&NOP5, || kind), five);
             assert_eq!(step_with(&NOP10, || kind), ten);
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn the_kernel_is_asked_which_no_operation_it_takes() {
         match takes_nop10() {
-            Some(taken) => assert_eq!(optimised() == Optimised::Nop10, taken),
+            Some(taken) => assert_eq!(optimised() == ReplacedNop::Nop10, taken),
             None => crate::skipped::skipped("uprobes", "they are not permitted"),
         }
     }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn few_instructions_are_emulated() {
         let check = |bytes: &[u8], want| {
-            assert_eq!(step_with(bytes, || Optimised::Nop5), want, "{bytes:x?}");
+            assert_eq!(step_with(bytes, || ReplacedNop::Nop5), want, "{bytes:x?}");
         };
         check(&NOP5, Step::Nop);
         check(&[0x0f, 0x1f, 0x40, 0], Step::Emulated);

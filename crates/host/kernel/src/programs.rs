@@ -16,7 +16,7 @@ use tiptoe_sys::host::tracefs::Tracefs;
 use crate::Error;
 use crate::refusal::{bpf_refusal, no_tracepoint};
 
-/// The programs' own time.
+/// How often the programs ran, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTimes {
     /// The number of runs.
@@ -101,8 +101,8 @@ pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Resul
 pub(crate) fn need_tracefs() -> Result<(), Error> {
     match Tracefs::detect() {
         Tracefs::Readable(_) => Ok(()),
-        Tracefs::Unreadable(_) => Err(Error::NoTracefs { mounted: true }),
-        Tracefs::NotMounted => Err(Error::NoTracefs { mounted: false }),
+        Tracefs::Unreadable(_) => Err(Error::NoTracefs { is_mounted: true }),
+        Tracefs::NotMounted => Err(Error::NoTracefs { is_mounted: false }),
     }
 }
 

@@ -44,7 +44,7 @@ pub struct KernelProbe {
 /// A probe that the kernel refused.
 #[derive(Debug)]
 pub struct RefusedProbe {
-    /// Its index among the given probes.
+    /// The probe's index among the given probes.
     pub probe: usize,
     /// The reason.
     pub error: Error,
@@ -74,9 +74,9 @@ pub struct UprobeSet {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
-    /// Until it was last armed.
+    /// How long the probe was disarmed before it was last armed.
     before: Duration,
-    /// When it was closed, if it is.
+    /// When the probe was disarmed, if it is disarmed now.
     since: Option<Instant>,
 }
 
@@ -261,6 +261,12 @@ impl Drop for UprobeSet {
     fn drop(&mut self) {
         self.close_all();
     }
+}
+
+/// Returns whether this user may load the program that counts a whole process. Linux 6.1 loads it, and still refuses to
+/// link it to uprobes.
+pub fn may_count_processes() -> bool {
+    UprobeCounters::new(1).is_ok()
 }
 
 /// Returns whether the kernel lacks such programs, or does not allow them to this user.

@@ -47,7 +47,7 @@ mod wide;
 pub use hit::signal_cost;
 pub use shared::SharedSlots;
 pub use slots::{Futex, REGISTERS};
-pub use tasks::Attached;
+pub use tasks::AttachSummary;
 
 pub use model::{
     Access, Condition, Drops, Form, Hits, MOST_CONDITIONS, MOST_VARIABLES, Operand, Operator,
@@ -298,7 +298,7 @@ impl Watchpoints {
     }
 
     /// Returns how the threads got their events, unless these are of CPUs.
-    pub fn attached(&self) -> Option<Attached> {
+    pub fn attached(&self) -> Option<AttachSummary> {
         match &self.events {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
             Events::None | Events::Cpus(_) => None,

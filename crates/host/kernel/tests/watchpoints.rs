@@ -93,7 +93,7 @@ fn all_stores_of_all_threads_are_counted() {
     );
     let hits = set.hits(0).expect("hits");
     assert_eq!((hits.all, hits.wanted), (all, all));
-    // From 5 to 7, to 0, to 7, to 1 and so on; two are from 7 to 7.
+    // The value goes from 5 to 7, to 0, to 7, to 1 and so on; two stores are from 7 to 7.
     let changed = rows.iter().map(|row| row.changed).sum::<u64>();
     assert_eq!(changed, 2 * THREADS - 2, "{rows:#?}");
     let sevens = rows.iter().flat_map(|row| &row.values);
@@ -159,7 +159,7 @@ fn an_allowance_is_kept_by_all_cpus_together() {
         return;
     };
     let counted: u64 = rows.iter().map(|row| row.count).sum();
-    // Each other CPU may have one more.
+    // Each other CPU may have one more hit, which was on its way when the allowance was used up.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let allowed = set.allowance().expect("there is one");
     assert!(allowed < THREADS * STORES, "{allowed}");

@@ -1,20 +1,19 @@
 //! Keeps prices that an earlier run measured.
 //!
-//! Measuring takes longer than many programs run. So each kind of price is kept in a file of a
-//! folder that only this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same
-//! CPUs until the next boot.
+//! Measuring takes longer than many programs run. So each kind of price is kept in a file, for runs of the same tiptoe
+//! on the same CPUs until the next boot. The files are in a folder that only this user may enter ([`OwnFolder`]).
 //!
-//! A file is ignored unless it is exactly what would be written for this key, with numbers that a
-//! measurement may give. A price may also be outdated, because the host of a virtual machine or
-//! clock rates change, or other threads share the core. So each file has the [`yardstick`] beside
-//! its price: a short loop's time for each call. If the loop's time now differs by more than
-//! [`FAMILY`], the price is measured again. A busy machine changes between a few such states from
-//! run to run, and each measurement takes 0.1 s of a CPU, so there is one file for each state. A
+//! A file is ignored unless it is exactly what would be written for this key, with numbers that a measurement may give.
+//! A price may also be outdated, because the host of a virtual machine or clock rates change, or other threads share
+//! the core. So each file contains a [`yardstick`] besides its price: the time of a call in a short loop. If that time
+//! now differs by more than the factor [`FAMILY`], the price is measured again. A busy machine changes between a few
+//! such *states* from run to run, and each measurement takes 0.1 s of a CPU, so there is one file for each state. A
 //! cache that cannot be used is no error.
 //!
-//! The state may also change while a price is measured. So the yardstick is measured before and after; if its two times
-//! differ by more than [`FAMILY`], the price is measured once more, at most [`TRIES`] times. A price of a state that
-//! did not last is not kept.
+//! The state may also change while a price is measured. So the yardstick is measured before and after. If the two
+//! differ by more than [`FAMILY`], the price is measured again, at most [`TRIES`] times in total. If the state changed
+//! during the last measurement, the price is used but not kept, and the report says so. A price is kept for the yardstick
+//! after its measurement, because the state may have changed since a kept price was looked for.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -29,14 +28,14 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// The largest ratio between two yardsticks of one state of the CPUs.
+/// The CPUs are taken to be in the same state if two yardsticks differ by at most this factor.
 const FAMILY: f64 = 1.25;
-/// The most measurements of a price whose state of the CPUs did not last.
+/// How often a price is measured at most, if the state of the CPUs changes each time.
 const TRIES: usize = 3;
-/// States are numbered from minus this to this, by the yardstick's logarithm: from 0.1 ps to 7.5
-/// us.
+/// The largest number of a state. The numbers are from minus this to this, by the yardstick's logarithm: from 0.1 ps to
+/// 7.5 us.
 const LAST_STATE: f64 = 40.0;
-/// The longest file: 46 numbers of 24 characters, and the key.
+/// The size of the longest file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -47,6 +46,15 @@ pub struct PriceCache {
     yardstick: OnceCell<Option<f64>>,
     measure_yardstick: fn() -> Option<f64>,
     calibrated: Cell<Option<Calibration>>,
+}
+
+/// A measured price.
+struct Measured<P> {
+    price: P,
+    /// The yardstick after the measurement; `None` if it, or the one before, could not be measured.
+    yardstick: Option<f64>,
+    /// Whether the CPUs' state lasted.
+    is_steady: bool,
 }
 
 fn measured_yardstick() -> Option<f64> {
@@ -80,40 +88,54 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether any price was measured, or all were cached; `None` before the first.
+    /// Returns whether this run measured a price, and whether the CPUs' state was steady then, or took all prices from the
+    /// cache; `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// Returns the kept price, or measures one, which is kept if the CPUs' state lasted. `None` if
-    /// it cannot be measured.
+    /// Returns the kept price. If there is none, measures the price, and keeps it if the CPUs' state did not change
+    /// during that. `None` if it cannot be measured.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
                 .set(self.calibrated.get().or(Some(Calibration::Cached)));
             return Some(price);
         }
-        let (price, is_steady) = self.measure(measure)?;
-        self.calibrated.set(Some(Calibration::Now));
-        if is_steady {
-            self.keep(&price);
+        let Measured {
+            price,
+            yardstick,
+            is_steady,
+        } = self.measure(measure)?;
+        self.calibrated.set(Some(match self.calibrated.get() {
+            Some(Calibration::Unsteady) => Calibration::Unsteady,
+            _ if is_steady => Calibration::Now,
+            _ => Calibration::Unsteady,
+        }));
+        if let Some(yardstick) = yardstick.filter(|_| is_steady) {
+            self.keep(&price, yardstick);
         }
         Some(price)
     }
 
-    /// Measures a price until the CPUs' state lasts. Returns it, and whether the state lasted.
-    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, bool)> {
+    /// Measures a price until the CPUs' state does not change during the measurement, at most [`TRIES`] times.
+    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<Measured<P>> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
         for turn in 1.. {
             let after = (self.measure_yardstick)();
             let is_steady = match (before, after) {
                 (Some(before), Some(after)) => is_in_family(before, after),
-                // Without a yardstick the state is unknown, and `keep` keeps nothing.
+                // Without a yardstick the state is unknown. One measurement is enough then, because `keep` keeps
+                // nothing.
                 _ => true,
             };
             if is_steady || turn == TRIES {
-                return Some((price, is_steady));
+                return Some(Measured {
+                    price,
+                    yardstick: before.and(after),
+                    is_steady,
+                });
             }
             before = after;
             price = measure()?;
@@ -125,7 +147,7 @@ impl PriceCache {
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // The kept yardstick may be just across the border of a neighbouring state.
+        // A yardstick that differs by less than [`FAMILY`] may have been rounded to the number of a neighbouring state.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -134,18 +156,15 @@ impl PriceCache {
         })
     }
 
-    fn keep<P: Price>(&self, price: &P) {
+    fn keep<P: Price>(&self, price: &P, yardstick: f64) {
         let Some(path) = &self.folder else { return };
-        let Some(yardstick) = self.yardstick() else {
-            return;
-        };
         let text = encode(&self.key, yardstick, price);
-        // No later run would accept it.
+        // No later run would accept this text, so it must not replace another.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {
             return;
         }
         if let Ok(folder) = OwnFolder::make(path) {
-            // No error: the next run measures again.
+            // A failed write is no error, because the next run then measures again.
             let _ = folder.write(&file_name::<P>(state(yardstick)), text.as_bytes());
         }
     }
@@ -168,7 +187,7 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Returns what a kept price is valid for: the boot, the CPUs' model and this tiptoe, a line each.
+/// Returns the key: what a kept price is valid for. It has a line each for the boot, the CPUs' model and this tiptoe.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
@@ -176,8 +195,8 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// Identifies a file. Another build is another file, or has another time of change, which no user
-/// can choose. A hash would take longer than the measurements that it saves.
+/// Returns words that identify a file. Another build is another file or has another time of change, which no user can
+/// choose. A hash would take longer than the measurements that the cache saves.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());
@@ -205,7 +224,8 @@ fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the number of the CPUs' state. Times in a family are in this state or its neighbours.
+/// Returns the number of the CPUs' state. Two yardsticks that differ by at most [`FAMILY`] have the same number or
+/// neighbouring ones.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32

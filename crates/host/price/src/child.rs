@@ -1,4 +1,4 @@
-//! A forked child that measures what would disturb this process.
+//! A forked child that makes measurements which would disturb this process.
 //!
 //! It may be forked while other threads hold any lock, so all it does must be async-signal-safe. It
 //! answers each question of one byte with one number, until its parent ends.
@@ -39,7 +39,7 @@ impl Child {
         self.pid as u32
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks the child, and waits for its answer.
     pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;
@@ -60,8 +60,8 @@ impl Drop for Child {
     }
 }
 
-/// Answers questions until the parent ends. Its end of the line, `parents`, must be closed,
-/// otherwise the child could not see that.
+/// Answers questions until the parent ends. The child must close `parents`, the parent's end of the socket, because
+/// otherwise it would not see that the parent ended.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: descriptors of this process, buffers of the lengths given.
     unsafe {

@@ -10,10 +10,10 @@ const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
 /// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's
 /// displacement.
 const RESERVED: usize = 1 << 30;
-/// The bytes for functions, at the end of the reservation.
+/// The number of bytes for functions, which are at the end of the reservation.
 const FUNCTIONS: u64 = 1 << 20;
 
-/// The distance of each layout below the one before it.
+/// How far each layout is below the one before it.
 const SHIFT: u64 = 37 * PAGE;
 
 pub(super) struct Draft {
@@ -23,8 +23,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, not memory. Branch predictors use addresses, so equal code in another
-    /// layout has another speed.
+    /// Reserves addresses, which take no memory yet. Layouts have different addresses, because branch predictors use
+    /// addresses, so that equal code in another layout has another speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -59,7 +59,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Panics outside the opened parts.
+    /// Writes bytes. Panics if they are outside the parts that were opened.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
@@ -105,7 +105,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes a part again; `&mut` proves that no thread runs it.
+    /// Writes a part again. No thread may run the code at that time, which `&mut` proves.
     pub(super) fn rewrite(
         &mut self,
         part: &Range<u64>,

@@ -1,24 +1,23 @@
 //! The cost of a hit, by the time since the last hit of the same function.
 //!
-//! The detour is cheap while caches and branch predictors still have it, and dearer the more code
-//! ran since the last hit. That time is estimated as the target's CPU time divided by the
-//! function's hits.
+//! The detour is cheap while caches and branch predictors still have it. The more code ran since the last hit, the
+//! dearer it is. The time since the last hit is estimated as the target's CPU time divided by the function's hits.
 
 use tiptoe_event::Cost;
 
 use super::functions::{LOOPS, SURROUNDINGS};
 use super::median;
 
-/// The lowest cost of a hit: a store and two jumps are never quite free.
+/// The lowest cost of a hit, because a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
-/// The low end of the interval, as a part of the hottest loop's cost.
+/// The low end of the interval is this part of the hottest loop's cost.
 const CHEAPER: f64 = 0.7;
-/// The high end, as a multiple of the dearest surrounding's cost.
+/// The high end of the interval is this multiple of the dearest surrounding's cost.
 const DEARER: f64 = 2.0;
-/// The most that a hit costs with all its code and data outside the caches.
+/// The most that a hit costs if all its code and data are outside the caches.
 const COLD_NS: f64 = 300.0;
 
-/// A call's duration on other machines, for [`Curve::elsewhere`].
+/// How long a call took on other machines, for [`Curve::elsewhere`].
 const CALL_NS: f64 = 2.0;
 
 /// The measurement of one loop in one surrounding.
@@ -40,7 +39,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Makes a curve that is the same in all surroundings, from what a hit added in each loop.
+    /// Returns a curve that is the same in all surroundings, from the time that a hit added in each loop.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -57,7 +56,7 @@ impl Curve {
         Curve::new([points; SURROUNDINGS.len()])
     }
 
-    /// Each surrounding's points must be sorted by gap.
+    /// Returns the curve through these points. The points of each surrounding must be sorted by gap.
     pub(super) const fn new(surroundings: [Points; SURROUNDINGS.len()]) -> Curve {
         Curve { surroundings }
     }
@@ -101,8 +100,8 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price: above the last point it stays the same share of the gap, up to the
-/// price with nothing cached.
+/// Returns the highest price at a gap. Above the last point it is the same share of the gap as at that point, but at
+/// most [`COLD_NS`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {

@@ -1,11 +1,11 @@
-//! Generated functions that differ as a compiler's do, and a loop that calls them.
+//! Generates functions that differ as those of a compiler do, and a loop that calls them.
 //!
-//! Private convention: %rdi is a random state, %rsi the memory, %rdx the computed value. %rax is
-//! the result and dead at entry as in most programs, so that saving it is not on the critical path.
+//! The functions have a convention of their own: %rdi is a random state, %rsi the memory, %rdx the computed value. %rax
+//! is the result. It is dead at entry, as in most programs, so that saving it is not on the critical path.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
-/// The memory of [`Surrounding::Memory`] in words: 1 MiB.
+/// The memory of [`Surrounding::Memory`], in words: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

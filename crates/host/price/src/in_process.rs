@@ -1,4 +1,4 @@
-//! Runs and times the generated program's versions in turns.
+//! Runs the generated program's versions in turns, and times them.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -15,32 +15,32 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// How often to time each version in each layout.
+/// How often each version is timed in each layout.
 const REPEATS: usize = 3;
-/// The number of layouts: costs differed by a tenth between two.
+/// The number of layouts. There are several, because costs differed by a tenth between two.
 const LAYOUTS: u8 = 3;
 /// About how long one timing takes.
 const BLOCK_NS: f64 = 80_000.0;
-/// Untimed calls after a change of version.
+/// The number of calls after a change of version that are not timed.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
 /// The index of the yardstick's loop: 64 functions.
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible nanoseconds of an unpatched call, and of what a patch adds. The latter may be
-/// negative, because other load disturbs both measurements.
+/// The possible nanoseconds of an unpatched call, and those that a patch may add. The latter may be negative, because
+/// other programs disturb both measurements.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
 /// Nanoseconds of a call in one loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoopTimes {
-    /// Unpatched.
+    /// The time of an unpatched call.
     pub(super) plain: f64,
-    /// What counting added.
+    /// The time that counting added.
     pub(super) count: f64,
-    /// What a rejecting filter added.
+    /// The time that a filter added which rejects the call.
     pub(super) filtered: f64,
 }
 
@@ -68,8 +68,8 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Measures a counted call in one loop, which takes 1 ms. The result shows whether earlier
-/// measurements still hold.
+/// Returns the time of a counted call in one loop. Measuring it takes 1 ms. The time shows whether the prices of an
+/// earlier run still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new((Surrounding::Compute, 0), LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -117,12 +117,11 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// The word that trampolines read: it points to a descriptor, whose first word points to the
-    /// counters.
+    /// The word that trampolines read. It points to a descriptor, whose first word points to the counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// Must stay on its thread, because trampolines read that thread's [`DESCRIPTOR`].
+/// The program and its memory. They must stay on one thread, because trampolines read that thread's [`DESCRIPTOR`].
 struct Bench {
     program: Program,
     counters: Box<[AtomicU64]>,
@@ -140,7 +139,7 @@ impl Bench {
         })
     }
 
-    /// Makes about `calls` calls, in whole laps; returns how many.
+    /// Makes about `calls` calls, in whole laps. Returns the number of calls.
     fn run(&self, index: usize, calls: u64) -> u64 {
         let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
@@ -163,8 +162,8 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns what counting and rejecting add to each call: medians of differences to the plain
-    /// version, timed in turns whose order rotates.
+    /// Returns what counting and rejecting add to each call: the medians of the differences to the plain version. The
+    /// versions are timed in turns, whose order rotates.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));

@@ -1,8 +1,8 @@
 //! Measures the cost of recording a wait for a lock, and a wake.
 //!
-//! The agent's engine runs here over words of our own: one lock whose waits return at once, then
-//! 200 locks whose waits sleep, then both again while sampling skips the waits. The call into the
-//! agent is not included, because it overlaps with the system call.
+//! The agent's engine runs here on memory of our own: with one lock whose waits return at once, then with 200 locks
+//! whose waits sleep, then with both again while sampling skips the waits. The call into the agent is not included,
+//! because it overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +23,7 @@ use crate::clock;
 
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// A wait's result if it did not wait.
+/// The result of a futex call that returned without waiting.
 const AT_ONCE: i64 = -11;
 /// The thread that holds the locks.
 const HOLDER: u32 = 4242;
@@ -34,10 +34,11 @@ const LIBC: Library = Library {
     end: 0x2000,
     part: RuntimePart::Libc,
 };
-/// How many times dearer a call is if the program's data fills the caches.
+/// A call costs at most this multiple if the program's data fills the caches.
 const COLD: f64 = 2.0;
 
 /// The additional cost of futex calls.
+#[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// A wait.
     pub wait: Cost,
@@ -122,7 +123,7 @@ impl CallRecorder<'_> {
             sp,
             caller,
             at: 0,
-            timed: true,
+            is_timed: true,
         };
         // A wait that sleeps is charged to a holder.
         let lock = || (result == 0).then_some(OwnedLock::Mutex);

@@ -1,6 +1,6 @@
 //! Measures what tiptoe itself uses: CPU time, and for how long it stops threads of targets.
 //!
-//! Both are counted for the process, since a run began.
+//! Both are for this process, since the run began.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct OwnUse {
 }
 
 impl OwnUse {
-    /// Begins a run.
+    /// Begins a run: what tiptoe uses from now on is counted.
     pub fn begin() -> OwnUse {
         LONGEST_STOP_NS.store(0, Relaxed);
         OwnUse { before: process() }
@@ -44,8 +44,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Runs `run`, which waits for a helper's end. No other child may be reaped at the same time,
-/// because its CPU time would be counted as the helper's.
+/// Calls `run`, which waits for the end of a helper process, and adds the helper's CPU time. No other child may be
+/// reaped at the same time, because its CPU time would be counted as the helper's.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_takes_what_its_threads_take_and_its_helpers() {
+    fn a_run_uses_the_cpu_time_of_its_threads_and_helpers() {
         let own = OwnUse::begin();
         let spend = || {
             let before = thread();

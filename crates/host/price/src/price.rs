@@ -1,4 +1,4 @@
-//! Converts a price to the numbers that are kept of it, and to text.
+//! Converts a price to numbers, and to the text of its file.
 //!
 //! ```text
 //! tiptoe prices 1
@@ -18,26 +18,25 @@ use std::fmt::Write as _;
 use tiptoe_event::Cost;
 
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// A file without it was truncated.
+/// The last line. A file without it was truncated.
 const END: &str = "end\n";
 
 /// A kind of price that can be kept.
 pub(super) trait Price: Sized {
-    /// The name of its file.
+    /// The name of the kind, with which the names of its files begin.
     const KIND: &'static str;
     const COUNT: usize;
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Makes a price of [`Price::COUNT`] finite numbers; `None` if no measurement gives them.
+    /// Returns the price for [`Price::COUNT`] finite numbers; `None` if no measurement can give these numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
 pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     let mut text = format!("{FORM}\n{key}{}\n", P::KIND);
     for number in std::iter::once(yardstick).chain(price.numbers()) {
-        // `{:?}` is the shortest text that is read as this very number. Writing to a string cannot
-        // fail.
+        // `{:?}` writes the shortest text that is read as exactly this number. Writing to a string cannot fail.
         let _ = writeln!(text, "{number:?}");
     }
     text + END

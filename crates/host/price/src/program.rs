@@ -1,8 +1,8 @@
 //! The generated program, and how to patch and unpatch it.
 //!
-//! Its versions take turns at the same addresses, so that only the patches differ: two equal copies
-//! side by side have different speeds. The version must change only while no thread runs the
-//! program, so only the thread that changes it may run it.
+//! Its versions take turns at the same addresses, so that only the patches differ. Otherwise addresses would matter,
+//! because even two equal copies have different speeds. The version must change only while no thread runs the program,
+//! so only the thread that changes it may run it.
 
 use std::io;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) enum Version {
 pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
 
 const PAGE: u64 = 4096;
-/// The thunks' offset in an arena, and compilers' alignment of functions.
+/// The alignment of functions, as compilers choose it. It is also the offset of the thunks in an arena.
 const ALIGN: usize = 16;
 /// The byte that compilers put between functions.
 const FILLER: u8 = 0xcc;
@@ -52,12 +52,12 @@ struct Edit {
     bytes: [u8; 5],
 }
 
-/// A function's address, and its bytes with the filler.
+/// A function's address and bytes. The filler up to the next function is among the bytes.
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes a program of `count` functions and all trampolines, for threads whose word is at
-    /// `tls`.
+    /// Writes a program of `count` functions and all trampolines. The word that trampolines read is at the offset `tls`
+    /// from the thread pointer.
     pub(super) fn new(
         (surrounding, layout): (Surrounding, u8),
         count: usize,
@@ -66,8 +66,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // An agent's entries only return (`ret $8`): every thread has counters, and no system call
-        // is hooked.
+        // The trampolines' calls of the agent lead to code that only returns (`ret $8`), because every thread has
+        // counters and no system call is hooked.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
@@ -163,7 +163,7 @@ fn write_functions(
     (0..count).map(place).collect()
 }
 
-/// Writes the loops after the last function. A loop of more functions than exist calls all.
+/// Writes the loops after the last function. If a loop has more functions than there are, it calls all.
 fn write_entries(draft: &mut Draft, functions: &[FunctionBytes]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
     let mut end = functions
@@ -185,8 +185,8 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// Writes each function's counting trampoline, with this filter, as in a target. Returns the
-    /// bytes that patch the functions.
+    /// Writes a counting trampoline for each function, as in a target, with this filter. Returns the bytes that patch
+    /// the functions.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],

@@ -1,7 +1,7 @@
 //! Measures the cost of entering a scope and leaving it.
 //!
-//! The agent's engine runs here over words of our own: one scope again and again, then 100 scopes
-//! in turns. The call into the agent is not included.
+//! The agent's engine runs here on memory of our own: with one scope again and again, then with 100 scopes in turns.
+//! The call into the agent is not included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,7 @@ use super::each_turn;
 use super::price::{self, Price};
 use crate::clock;
 
-/// How many times dearer a visit is if the program's data fills the caches.
+/// A visit costs at most this multiple if the program's data fills the caches.
 const COLD: f64 = 2.0;
 
 struct Visit(Cost);

@@ -7,7 +7,7 @@ use super::child::{Child, now_ns};
 use super::median;
 use super::price::{self, Price};
 
-/// The hits of one measurement.
+/// The number of hits in one measurement.
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 

@@ -5,7 +5,7 @@
 use std::arch::naked_asm;
 use std::io;
 
-use tiptoe_kernel::{KernelProbe, Optimised, UprobeSet, optimised};
+use tiptoe_kernel::{KernelProbe, ReplacedNop, UprobeSet, optimised};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::path_of;
 
@@ -18,11 +18,11 @@ const REPEATS: usize = 5;
 /// Nanoseconds for each hit.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// A no-operation that this kernel may make a call.
+    /// A hit at a no-operation, which this kernel may replace by a call.
     pub(super) nop: f64,
-    /// A `push`, which the kernel emulates.
+    /// A hit at a `push`, which the kernel emulates.
     pub(super) push: f64,
-    /// An instruction that the kernel single-steps.
+    /// A hit at an instruction that the kernel single-steps.
     pub(super) single_step: f64,
 }
 
@@ -44,19 +44,18 @@ impl Price for Steps {
     }
 }
 
-/// A function to probe, and its hits in one measurement.
+/// A function to probe, and the number of its hits in one measurement.
 type ProbeCase = (extern "C" fn(), u32);
 
-/// For kernels that optimise the no-operation of five bytes, and for those that optimise that of
-/// ten.
+/// One for kernels that optimise a no-operation of five bytes, and one for kernels that optimise a no-operation of ten.
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Measures all three; fails without permission for uprobes.
+/// Measures all three kinds. Fails without permission for uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
-        Optimised::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
-        Optimised::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
+        ReplacedNop::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
+        ReplacedNop::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
     };
     // SAFETY: `hits` calls only clock_gettime and the functions below.
     let mut child = unsafe { Child::start(hits) }?;

@@ -13,12 +13,13 @@ pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
 
 /// The registers of the first two integer arguments.
 const REGISTERS: [&str; 2] = ["rdi", "rsi"];
-/// Terminals with fewer columns have no room for a call of a program with a short name, as files have it.
+/// On a terminal with fewer columns, lines have narrower columns than in a file, because one call would not fit on a
+/// line even if the program's name is short.
 const WIDE: usize = 110;
 
-/// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, at most
-/// two arguments, or their registers by name. On a narrow terminal an event of the program that the thread is named after
-/// has no program's name.
+/// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, and
+/// at most two arguments or registers. On a narrow terminal the program's name is left out of the event if the thread
+/// has the same name.
 pub fn call(call: &Call, options: &Options) -> String {
     let name = event_name(call.event);
     let comm = printable(call.comm);

@@ -9,20 +9,22 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// A space inside a name: no line ends here while the name fits on one line. [`Options::wrapped`] prints a space.
+/// Replaces a space inside a name, at which no line may end while the name fits on one line. [`Options::wrapped`]
+/// prints a space for it.
 const JOINED: &str = "\u{a0}";
 
-/// The least columns of a shortened name.
+/// A name is never shortened to fewer columns, because it could not be recognized.
 pub(crate) const LEAST_NAME: usize = 12;
 
-/// The indent of further lines of a text without a label.
+/// The indent of all lines but the first, for a text without a label.
 const INDENT: usize = 2;
 
 const HINT: &str = "hint: ";
-/// The beginnings of hints that are commands.
+/// A hint that begins so is a command.
 const COMMANDS: [&str; 2] = ["tiptoe ", "sudo "];
 
-/// The beginnings of sentences below which further lines are indented.
+/// The labels with which sentences begin. If a sentence has several lines, the others begin below the text after its
+/// label.
 const LABELS: [(&str, Option<TextRole>); 6] = [
     ("warning: ", Some(TextRole::Warning)),
     ("note: ", Some(TextRole::Warning)),
@@ -37,22 +39,22 @@ pub(crate) fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns text whose spaces end no line while it fits on one.
+/// Returns the text, marked so that no line ends at its spaces while it fits on one line.
 pub(crate) fn joined(text: &str) -> String {
     text.replace(' ', JOINED)
 }
 
-/// Returns a name from the traced program, escaped, that is not broken while it fits on a line.
+/// Returns a name from the traced program, escaped, and marked so that it is not broken while it fits on a line.
 pub(crate) fn whole(name: &str) -> String {
     joined(&printable(name))
 }
 
-/// Returns the text with spaces before it, so that it ends at a column.
+/// Returns the text with spaces before it, so that it fills `width` columns.
 pub(crate) fn right(text: &str, width: usize) -> String {
     spaces(width.saturating_sub(columns(text))) + text
 }
 
-/// Returns the text with spaces after it, so that the next column is aligned.
+/// Returns the text with spaces after it, so that it fills `width` columns.
 pub(crate) fn left(text: &str, width: usize) -> String {
     text.to_owned() + &spaces(width.saturating_sub(columns(text)))
 }
@@ -100,15 +102,15 @@ pub fn message(text: &str, options: &Options) -> String {
 }
 
 impl Options {
-    /// Returns the row without what the terminal has no room for.
+    /// Returns the row, without its end if it is wider than the terminal.
     pub(crate) fn fit(&self, row: &str) -> String {
         let row = row.trim_end();
         self.width
             .map_or_else(|| row.to_owned(), |width| cut(row, width))
     }
 
-    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits
-    /// on no line. Further lines begin below the text. Without a width there is one line.
+    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits on
+    /// no line. All other lines begin below the text. Without a width there is one line.
     pub(crate) fn wrapped(&self, label: &str, text: &str) -> Vec<String> {
         let one = format!("{label}{text}");
         match self.width {
@@ -134,8 +136,8 @@ impl Options {
     }
 }
 
-/// Returns the lines of a text. A literal between backticks that fits on no line has a line of its own, which is
-/// wider than the terminal: a terminal breaks it without ending it, so that it can be copied.
+/// Returns the lines of a text. A command between backticks that fits on no line gets a line of its own, which is wider
+/// than the terminal. The terminal then breaks it without a line end, so that a user can copy it.
 fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
     let Some((before, literal, after)) = long_literal(text, width.saturating_sub(INDENT)) else {
         return wrap_words(label, text, width);
@@ -166,7 +168,7 @@ fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
 }
 
 fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
-    // A label that leaves too little room is part of the text.
+    // A label that leaves too little room is wrapped as a part of the text.
     let (label, rest) = match columns(label) * 3 > width * 2 {
         true => ("", format!("{label}{text}")),
         false => (label, text.to_owned()),
@@ -188,7 +190,7 @@ fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace(JOINED, " ")).collect()
 }
 
-/// Returns a word. If it fits on no line, lines may end at its inner spaces.
+/// Returns a word. If it does not fit on a line, lines may end at the spaces inside it.
 fn word_in(word: &str, room: usize) -> String {
     match columns(word) > room {
         true => word.replace(JOINED, " "),
@@ -196,7 +198,7 @@ fn word_in(word: &str, room: usize) -> String {
     }
 }
 
-/// Joins the words of each literal between backticks, such as a command, if they fit on a line.
+/// Marks each literal between backticks, such as a command, so that it is not broken while it fits on a line.
 fn join_literals(text: &str, room: usize) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {

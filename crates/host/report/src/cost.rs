@@ -1,11 +1,11 @@
 //! The last two lines of a report: the CPU time of tiptoe itself, and the cost of tracing for the target.
 
-use tiptoe_session::{Basis, Cost, Event, FunctionNote, Note, Programs, Session, Via};
+use tiptoe_session::{Basis, Calibration, Cost, Event, FunctionNote, Note, Programs, Session, Via};
 
 use crate::number::{grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
-/// Returns what tiptoe itself used, which is not in the cost of tracing: `tiptoe itself used 0.120 s of CPU time, and
-/// stopped a thread for at most 1.20ms`. `None` if the session does not have it.
+/// Returns the line on what tiptoe itself used, which the cost of tracing does not include: `tiptoe itself used 0.120 s
+/// of CPU time, and stopped a thread for at most 1.20ms`. `None` if the session does not have these numbers.
 pub(crate) fn own_line(session: &Session) -> Option<String> {
     let used = seconds(session.own_cpu_ns?);
     let stop = session.longest_stop_ns.map_or_else(String::new, |ns| {
@@ -27,7 +27,7 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let budget_ns = budget * session.cpu_ns as f64;
     (cost_ns > budget_ns).then(|| {
         let budget_millionths = (budget * 1e6).round() as u64;
-        // A trap that is hit too often is disabled.
+        // The count of a trap that was disabled, because it was hit too often, is a lower bound.
         let has_least = events.any(|event| event.at_least);
         FunctionNote::AboveBudget {
             budget_millionths,
@@ -37,7 +37,7 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     })
 }
 
-/// Returns the sentence of that note.
+/// Returns the sentence of the note of [`above_budget`].
 pub(crate) fn above_budget_sentence(budget_millionths: u64, has_least: bool) -> String {
     let budget = short_percent(budget_millionths as f64 / 1e6);
     let unless = match has_least {
@@ -56,7 +56,7 @@ pub fn cost_line(cost: &Cost) -> String {
     line(cost, "the target's CPU time")
 }
 
-/// Returns the line of [`cost_line`]; `of` names the CPU time that the cost is a share of.
+/// Returns the line on the cost, as [`cost_line`] does; `of` names the CPU time that the cost is a share of.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
@@ -68,11 +68,15 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     );
     let basis = match cost.basis {
         Basis::Estimated => format!(
-            "estimated from {} {} x {} ns{}, calibrated on this machine",
+            "estimated from {} {} x {} ns{}, calibrated on this machine{}",
             cost.hits,
             plural(cost.hits, "hit"),
             unit_ns(cost.unit_ns),
-            forks(cost)
+            forks(cost),
+            match cost.calibrated {
+                Some(Calibration::Unsteady) => ", whose speed changed meanwhile",
+                _ => "",
+            }
         ),
         Basis::Measured => "measured by switching tracing off and on".to_owned(),
     };
@@ -170,7 +174,7 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), None);
     }
 
-    /// The note said that each call is counted, also of a trap that was disabled.
+    /// The note said that each call is counted, even for a trap that was disabled.
     #[test]
     fn a_cost_above_the_budget_does_not_claim_a_disabled_traps_calls() {
         let trap = Event {
@@ -189,6 +193,16 @@ mod tests {
             has_least: true,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
+    }
+
+    /// Regression: a price that was measured while the machine's speed changed was used without a word.
+    #[test]
+    fn an_unsteady_calibration_is_said() {
+        let mut cost = Cost::default();
+        assert!(cost_line(&cost).ends_with("calibrated on this machine)"));
+        cost.calibrated = Some(Calibration::Unsteady);
+        let end = "calibrated on this machine, whose speed changed meanwhile)";
+        assert!(cost_line(&cost).ends_with(end), "{}", cost_line(&cost));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail, which describe the name. If a row is wider than the
-//! terminal, the tail or the remarks move to lines below; then spare columns are left out or, if a legend explains
-//! them, move to a line below. The name is cut last, because the user requested it; `--json` and a wider terminal show
-//! the rest. It loses its middle, because names of C++ and Rust differ at both ends.
+//! terminal, its tail or remarks move to lines below it. Then spare columns are left out, or moved to a line below if a
+//! legend explains them. The name is cut last, because the user asked for it; `--json` and a wider terminal show all of
+//! it. A name loses its middle, because names of C++ and Rust differ at both ends.
 
 use tiptoe_event::{Kind, single_colon};
 
@@ -22,14 +22,15 @@ pub(crate) const BELOW_STACK: &str = "        ";
 pub(crate) struct Grid {
     /// Headings of right-aligned columns.
     numbers: Vec<String>,
-    /// Headings of left-aligned columns between the numbers and the name.
+    /// Headings of left-aligned columns, which are between the numbers and the name.
     words: Vec<String>,
     name: String,
     /// The heading of the column after the name; empty without such a column.
     tail: &'static str,
-    /// The columns that are left out, in this order, until all names fit.
+    /// The headings of the columns that may be left out. They are left out in this order until all names fit.
     spare: &'static [&'static str],
-    /// A column whose cells move to lines below the rows if they do not fit, and the line that explains it.
+    /// The heading of a column whose cells move to lines below the rows if they do not fit, and the text that explains
+    /// that column.
     legend: Option<(&'static str, String)>,
     rows: Vec<GridRow>,
 }
@@ -38,7 +39,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// A sum in the first column, and a name for the summed rows.
+    /// The sum of rows that are not shown, for the first column, and a name for these rows.
     Sum(String, String),
 }
 
@@ -50,25 +51,25 @@ pub(crate) struct Cells {
     pub(crate) name: String,
     pub(crate) remarks: String,
     pub(crate) tail: String,
-    pub(crate) below: Vec<Below>,
+    pub(crate) below: Vec<LineBelow>,
 }
 
-/// A line below a row: the text up to where further lines begin, and the rest.
+/// A text below a row. If it needs several lines, the others begin below `text`.
 #[derive(Debug)]
-pub(crate) struct Below {
+pub(crate) struct LineBelow {
     pub(crate) label: String,
     pub(crate) text: String,
 }
 
-impl Below {
-    pub(crate) fn new(label: impl Into<String>, text: String) -> Below {
+impl LineBelow {
+    pub(crate) fn new(label: impl Into<String>, text: String) -> LineBelow {
         let label = label.into();
-        Below { label, text }
+        LineBelow { label, text }
     }
 }
 
 impl Grid {
-    /// Returns a table with these right-aligned columns, then the name's.
+    /// Returns a table with these right-aligned columns, and then the column of the names.
     pub(crate) fn new(numbers: &[&str], name: String) -> Grid {
         Grid {
             numbers: numbers.iter().map(|&head| head.to_owned()).collect(),
@@ -89,14 +90,14 @@ impl Grid {
         self
     }
 
-    /// Sets the spare columns.
+    /// Sets the columns that may be left out, in this order.
     pub(crate) fn with_spare(mut self, spare: &'static [&'static str]) -> Grid {
         self.spare = spare;
         self
     }
 
-    /// Adds a line below the table that explains a column. Cells of this column that do not fit are printed below their
-    /// rows.
+    /// Adds a line below the table that explains a column. If the column does not fit, its cells are printed below
+    /// their rows.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
@@ -204,7 +205,7 @@ impl Grid {
         lines.extend(below.flat_map(|below| options.wrapped(&below.label, &below.text)));
     }
 
-    /// Returns the heading and the row's cell of the column with a legend, if that column does not fit.
+    /// Returns the heading and the row's cell of the column that the legend explains, if that column does not fit.
     fn legend_cell_without_room<'a>(
         &self,
         cells: &'a [String],
@@ -227,8 +228,8 @@ impl Grid {
         })
     }
 
-    /// Returns the width of each column, and the headings of the spare columns that do not fit. A width of 0 leaves
-    /// its column out: all its cells are empty, or it does not fit.
+    /// Returns the width of each column, and the headings of the spare columns that do not fit. The width is 0 for a
+    /// column that must be left out, because all its cells are empty or because it does not fit.
     fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
         let width = |(at, head): (usize, &String)| {
             let cells = self.cells().filter_map(|row| row.cells.get(at));
@@ -257,8 +258,8 @@ impl Grid {
         (widths, left_out)
     }
 
-    /// Returns the width of the names' column if all tails fit after it; `None` if there are no tails, or if one does
-    /// not fit.
+    /// Returns the width of the column of names if every tail fits on the line of its row. `None` if there are no
+    /// tails, or if one does not fit.
     fn name_width_if_tails_fit(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
         if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
             return None;
@@ -284,8 +285,8 @@ impl Grid {
     }
 }
 
-/// Returns the heading of the names' column, with what all rows share: the beginning of their names, if it is not
-/// empty, and one more property.
+/// Returns the heading of the column of names. It contains what all rows share: the beginning of their names, unless
+/// that is empty, and one more property.
 pub(crate) fn heading(name: &str, beginning: &str, property: Option<String>) -> String {
     let beginning = (!beginning.is_empty()).then(|| format!("{}…", printable(beginning)));
     let shared: Vec<String> = beginning.into_iter().chain(property).collect();
@@ -301,7 +302,7 @@ fn taken(widths: &[usize]) -> usize {
     widths.map(|width| width + 2).sum()
 }
 
-/// Returns `<- CALLER <- CALLER`, the nearest first. A line may end before an arrow.
+/// Returns `<- CALLER <- CALLER`, the innermost caller first. A line may end only before an arrow.
 pub(crate) fn arrows(callers: &[&String]) -> String {
     let callers = callers
         .iter()
@@ -312,12 +313,12 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
-/// Returns the name of a row that is the sum of rows without a row of their own.
+/// Returns the name of a row that is the sum of rows that are not shown.
 pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
-    counted(rows, &format!("more {noun}"))
+    counted(rows as u64, &format!("more {noun}"))
 }
 
-/// Returns the line that explains a row of that name.
+/// Returns the line that explains the row that [`sum_name`] names.
 pub(crate) fn sum_legend(indent: &str, rows: usize, noun: &str, options: &Options) -> Vec<String> {
     let text = format!("{}: their sum; --top 0 shows all)", sum_name(rows, noun));
     options.wrapped(&format!("{indent}("), &text)
@@ -338,12 +339,11 @@ pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) ->
 
 fn kind_prefix(name: &str) -> Option<&str> {
     let end = single_colon(name, 0)?;
-    let is_kind = Kind::ALL.iter().any(|kind| kind.word() == &name[..end]);
-    is_kind.then(|| &name[..=end])
+    Kind::of_word(&name[..end]).map(|_| &name[..=end])
 }
 
-/// Returns the kind, if the name has one, and the binary, with the `:` after each. A library's file name may contain a
-/// `:` itself, before its `.so`.
+/// Returns the beginning of a name: the kind, if there is one, and the binary, each with the `:` after it. The file
+/// name of a library may contain a `:` before its `.so`.
 pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
     let start = kind_prefix(name).map_or(0, str::len);
     let library = name[start..].find(".so").map(|at| start + at);

@@ -1,6 +1,6 @@
-//! Heat lines: the times of a row as blocks, from short to long.
+//! Heat lines: a row's histogram as a line of blocks, from short to long times.
 //!
-//! All rows of a table have one scale, so that a block below another means the same times.
+//! All rows of a table have one scale, so that blocks in one column of the terminal mean the same times.
 
 use tiptoe_session::Histogram;
 
@@ -14,10 +14,10 @@ pub(crate) const HEAT: &str = "heat";
 
 /// The most cells of a line.
 const CELLS: i64 = 8;
-/// The characters of cells, by their counts in eighths of the row's highest count.
+/// The characters of cells, by the cell's count in eighths of the row's highest count.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The cells of all lines of a table.
+/// The scale that all lines of a table share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeatScale {
     /// The coarsest scale of the rows' histograms.
@@ -46,7 +46,7 @@ impl HeatScale {
         Some(HeatScale { scale, first, last })
     }
 
-    /// Returns the shortest and the longest time of the scale, for the line below the table.
+    /// Returns the end of the line below the table, which names the shortest and the longest time of the scale.
     pub(crate) fn legend(self) -> String {
         let edge = |bucket| time(edge_ns(bucket, self.scale));
         let (from, to) = (edge(self.first), edge(self.last + 1));
@@ -90,11 +90,11 @@ impl HeatScale {
 
 /// Returns the bucket of a coarser scale that contains this one.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
-    // A shift by 62 already makes 0 or -1 of a bucket; one by 64 or more would overflow.
+    // A shift by 62 already turns every bucket into 0 or -1, and a shift by 64 or more would overflow.
     bucket >> from.saturating_sub(to).min(62)
 }
 
-/// Returns the block of a count, rounded up, so that a single time is visible.
+/// Returns the block for a count, rounded up to an eighth, so that a single time is visible.
 fn block(count: u64, most: u64) -> char {
     let eighths = (u128::from(count) * 8).div_ceil(u128::from(most)) as usize;
     LEVELS.get(eighths).copied().unwrap_or(' ')

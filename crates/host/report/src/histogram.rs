@@ -12,7 +12,7 @@ use crate::{Options, event_name};
 const ROWS: i64 = 16;
 /// Columns before the bars.
 const LABELS: usize = 43;
-/// The most columns of a row, and their number if the terminal's width is unknown.
+/// The most columns of a row. A row has this number if the terminal's width is unknown.
 const WIDTH: usize = 100;
 /// The last character of a bar, by the number of its filled eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -37,7 +37,7 @@ pub(crate) fn of_calls(session: &Session, options: &Options) -> Vec<Vec<String>>
     draw_all(timed, options)
 }
 
-/// Returns the first histograms that have times, as many as the options ask for.
+/// Returns the first histograms that have times, up to the number that the options allow.
 pub(crate) fn draw_all<'a>(
     histograms: impl Iterator<Item = (String, &'a Histogram)>,
     options: &Options,
@@ -63,9 +63,9 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     heading.chain(lines).collect()
 }
 
-/// Returns the rows from the shortest to the longest time, without a gap. Each joins `joined` buckets, the smallest
-/// power of two that leaves at most [`ROWS`] rows. The session may come from a file, so no number of buckets, offset or
-/// scale may overflow.
+/// Returns the rows from the shortest to the longest time, without a gap. Each row joins `joined` buckets, which is the
+/// smallest power of two that leaves at most [`ROWS`] rows. The session may be from a file that anybody wrote, so no
+/// number of buckets, offset or scale may cause an overflow.
 fn rows(histogram: &Histogram) -> Vec<TimeRange> {
     let zero = (histogram.zero_count > 0).then_some(TimeRange {
         ends_ns: None,
@@ -110,7 +110,7 @@ fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {
     options.fit(&format!("  {times:<16}  {count:>13}  {share}  {bar}"))
 }
 
-/// Formats a share in percent, and a share that rounds to 0 as `<0.1%`, so that it does not look empty.
+/// Formats a share in percent. A share that rounds to 0 is `<0.1%`, so that its row does not look empty.
 fn visible_share(count: u64, total: u64) -> String {
     match share(count, total) {
         share if share == "0.0%" && count > 0 => "<0.1%".to_owned(),

@@ -8,7 +8,7 @@ use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
-/// Returns the table. `None` without holds.
+/// Returns the table. `None` if no holds were recorded.
 pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let lock = &locks.holds.first()?.lock;
     let shown = &locks.holds[..options.shown(locks.holds.len())];
@@ -22,7 +22,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
             true => format!(">={}", time(hold.total_ns as f64)),
             false => time(hold.total_ns as f64),
         };
-        // Another process may name the lock differently. Then the row has that name.
+        // The lock may have another name in another process. Then the row has that name.
         let other_lock = match hold.lock == *lock {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),

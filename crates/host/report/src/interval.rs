@@ -10,13 +10,13 @@ use crate::{Options, event_name, printable_json, printable_lines};
 /// The number of events that one line names.
 const NAMED: usize = 4;
 
-/// Returns one interval as JSON without a line end: an item of the session's `intervals`.
+/// Returns one interval as JSON without a line end, as it is in the session's `intervals`.
 pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(interval))
 }
 
-/// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events, and those of
-/// the busiest. On a terminal the binary of several events is named once.
+/// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events together, and
+/// the rates of the busiest events. On a terminal a binary that all these events share is named only once.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));

@@ -52,12 +52,12 @@ fn if_timed(calls: &Latency, ns: f64) -> String {
 }
 
 /// An event whose calls were timed.
-pub(crate) type Timed<'a> = (&'a Event, &'a Latency);
+pub(crate) type TimedEvent<'a> = (&'a Event, &'a Latency);
 
 /// Returns the timed events that were hit, those with the most time first.
-pub(crate) fn worst_first(session: &Session) -> Vec<Timed<'_>> {
+pub(crate) fn worst_first(session: &Session) -> Vec<TimedEvent<'_>> {
     let hit = session.events.iter().filter(|event| event.count > 0);
-    let mut timed: Vec<Timed> = hit
+    let mut timed: Vec<TimedEvent> = hit
         .filter_map(|event| Some((event, event.latency.as_deref()?)))
         .collect();
     timed.sort_by(|(a, a_calls), (b, b_calls)| worse((&a.event, a_calls), (&b.event, b_calls)));
@@ -70,8 +70,8 @@ fn worse((a, a_calls): (&str, &Latency), (b, b_calls): (&str, &Latency)) -> Orde
     by_total.then_with(|| a.cmp(b))
 }
 
-/// Returns the heading, the events with the most time, each with its parts, and the total of the rest. `None` if no
-/// event was timed.
+/// Returns the lines of the table: its heading, the events with the most time, and the sum of the other events. The
+/// parts of an event are below it. `None` if no event was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));
@@ -99,14 +99,14 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
         add_parts(&mut grid, &columns, &event.by, options);
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
-    let events = counted(rest.len(), "more event");
+    let events = counted(rest.len() as u64, "more event");
     add_left_out(&mut grid, &columns, rest_ns, format!("in {events}"));
     Some(grid.lines(options))
 }
 
-/// Returns the columns. [`LEFT`] is among them only if a call was left without a return.
-fn columns(timed: &[Timed]) -> Vec<Column> {
-    let left = |(event, _): &Timed| event.ends.is_some_and(|ends| ends.left > 0);
+/// Returns the columns. [`LEFT`] is one of them only if a call ended without a return.
+fn columns(timed: &[TimedEvent]) -> Vec<Column> {
+    let left = |(event, _): &TimedEvent| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);
     let left = left.then_some(LEFT);
     [TIMED].into_iter().chain(left).chain(TIMES).collect()
@@ -153,7 +153,7 @@ fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// Adds the total of the rows that are not shown, in the column of totals. Does nothing if all are shown.
+/// Adds the sum of the rows that are not shown to the column of totals. Does nothing if all rows are shown.
 fn add_left_out(
     grid: &mut Grid,
     columns: &Columns,

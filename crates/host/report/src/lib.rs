@@ -56,23 +56,27 @@ pub use watch::{access, access_json};
 
 /// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
+/// The least default on a terminal, where a report shows only as many as there is room for.
+const LEAST_TOP: usize = 3;
 /// The number of histograms that a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
 
 /// The format of a text report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The most events, parts of an event, and histograms; 0 shows all. `None`: [`DEFAULT_TOP`] and
-    /// [`DEFAULT_HISTOGRAMS`].
+    /// The most events, parts of an event, and histograms that are shown; 0 shows all. `None` means [`DEFAULT_TOP`]
+    /// events and parts, and [`DEFAULT_HISTOGRAMS`] histograms.
     pub top: Option<usize>,
-    /// The columns of the terminal, which no line exceeds: rows lose what fits no more, sentences are wrapped. `None`
-    /// changes no line.
+    /// The number of columns of the terminal. Rows that are wider lose some of their content, and wider sentences are
+    /// wrapped. `None` if the text is not for a terminal, so that no line is changed.
     pub width: Option<usize>,
+    /// The lines of the terminal, in which a report without `top` and histograms fits, if that is possible.
+    pub height: Option<usize>,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
-    /// Whether all notes are printed. Otherwise of many similar ones only the first few are.
+    /// Whether all notes are printed. Otherwise only the first few of many similar notes are printed.
     pub all_notes: bool,
-    /// Whether the text has colours. It must mean the same without.
+    /// Whether the text has colours. The text must mean the same without them.
     pub color: bool,
 }
 
@@ -80,6 +84,24 @@ impl Options {
     /// Returns how many of `len` rows are shown.
     pub(crate) fn shown(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
+    }
+
+    /// Returns the options with the largest default for which a report, given how many lines it has, leaves a line of
+    /// the terminal to the prompt.
+    pub(crate) fn fitted(&self, lines: impl Fn(&Options) -> usize) -> Options {
+        let Some(height) = self
+            .height
+            .filter(|_| self.top.is_none() && !self.histograms)
+        else {
+            return *self;
+        };
+        let with = |top: &usize| Options {
+            top: Some(*top),
+            ..*self
+        };
+        let tops: Vec<usize> = (LEAST_TOP..=DEFAULT_TOP).collect();
+        let fit = tops.partition_point(|top| lines(&with(top)) < height);
+        with(&tops[fit.saturating_sub(1)])
     }
 
     /// Returns how many of `len` histograms are drawn.
@@ -108,8 +130,7 @@ fn at_most(limit: usize, len: usize) -> usize {
 }
 
 /// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists, and with its notes in words.
-pub fn json(session: &Session) -> Result<String, serde_json::Error> {
-    let mut session = session.clone();
+pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     session.sentences = note_sentences(&session);
     for event in &mut session.events {
         event.sentences = notes::in_words(&event.notes, &event.sentences);
@@ -117,7 +138,7 @@ pub fn json(session: &Session) -> Result<String, serde_json::Error> {
     printable_json(serde_json::to_string(&session)).map(|line| line + "\n")
 }
 
-/// Returns JSON of the same value, with escapes for what a terminal would obey.
+/// Returns JSON of the same value, in which all characters that a terminal would obey are escaped.
 pub(crate) fn printable_json(json: serde_json::Result<String>) -> serde_json::Result<String> {
     json.map(|json| PrintableJson(&json).to_string())
 }
@@ -163,7 +184,7 @@ mod tests {
             command: vec!["a\u{9b}2J\u{202e}".into()],
             ..Session::default()
         };
-        let json = json(&session).expect("a session is JSON");
+        let json = json(session).expect("a session is JSON");
         assert!(json.contains("\"a\\u009b2J\\u202e\""), "{json}");
         let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(back["command"][0], "a\u{9b}2J\u{202e}");

@@ -2,27 +2,27 @@
 //! waiters. Waits without a holder, such as those for a condition variable, have a table of their own. Otherwise idle
 //! workers would fill the top rows.
 
-use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, Waiting};
+use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 
 use crate::columns::joined;
-use crate::grid::{self, BELOW, Below, Cells, Grid, binary_prefix};
+use crate::grid::{self, BELOW, Cells, Grid, LineBelow, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
 
 /// The number of blamed call sites in a row.
 const BLAMED: usize = 3;
-/// The share of the waiting time, in percent, from which on the report says that the holder is unknown.
+/// If the holder is unknown in at least this share of the waiting time, in percent, the report says so.
 const UNKNOWN: u64 = 5;
 
-/// Returns the tables with their headings, and the deadlocks. Empty if the session did not watch locks.
+/// Returns the tables and the deadlocks, each as a block of lines. Empty if the session did not watch locks.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let Some(locks) = &session.locks else {
         return Vec::new();
     };
     let (idle, held): (Vec<&Lock>, Vec<&Lock>) = locks.rows.iter().partition(|row| row.idle);
     let mut blocks = vec![match held.is_empty() {
-        true => vec!["no thread waited for a lock".to_owned()],
+        true => vec![none_line(locks)],
         false => table(&locks.by, &held, options),
     }];
     if !idle.is_empty() {
@@ -37,9 +37,25 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns a deadlock's lines, and a hint that shows more.
+/// Returns the line in place of a table without rows.
+fn none_line(locks: &Locks) -> String {
+    let is_uncounted = without_row(locks) > 0 || locks.others > 0 || !locks.drops.is_empty();
+    match is_uncounted || !locks.deadlocks.is_empty() {
+        true => "no wait for a lock was counted".to_owned(),
+        false => "no thread waited for a lock".to_owned(),
+    }
+}
+
+/// Returns the number of waits that were not over and are in no row.
+pub(crate) fn without_row(locks: &Locks) -> u64 {
+    let open = locks.rows.iter().filter_map(|row| row.unfinished.as_ref());
+    let in_rows = open.fold(0, |sum: u64, open| sum.saturating_add(open.waits));
+    locks.unfinished.saturating_sub(in_rows)
+}
+
+/// Returns the lines on a deadlock, with a hint at the command that shows it.
 fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
-    let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
+    let ring: Vec<&WaitingThread> = deadlock.waits.iter().collect();
     let hint = format!(
         "hint: `tiptoe lock --now -p {}` shows which thread waits for which",
         deadlock.pid
@@ -51,7 +67,7 @@ fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
         .collect()
 }
 
-/// Returns the histograms of the waits for the locks with the most waiting time, then those of holds.
+/// Returns the histograms of waits, for the locks with the most waiting time, and then those of hold times.
 pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
     let rows = locks.rows.iter();
     let timed = rows.filter_map(|row| Some((name(row), row.histogram.as_ref()?)));
@@ -70,19 +86,26 @@ pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
     printable(lock) + &mode.unwrap_or_default()
 }
 
-/// Returns the time that a lock was waited for, marked if it is a lower bound or an estimate.
+/// Returns the time for which threads waited for a lock, with `>=` if it is a lower bound and `~` if it is an estimate.
 fn total(row: &Lock) -> String {
     let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
-    let total = time(row.total_ns.saturating_add(early_ns) as f64);
+    let open_ns = row.unfinished.as_ref().map_or(0, |open| open.total_ns);
+    let total_ns = row.total_ns.saturating_add(early_ns);
+    let total = time(total_ns.saturating_add(open_ns) as f64);
     match row.timed {
-        _ if row.early.is_some() || row.left > 0 => format!(">={total}"),
+        _ if is_at_least(row) => format!(">={total}"),
         None => total,
         Some(0) if row.total_ns == 0 => "-".to_owned(),
         Some(_) => format!("~{total}"),
     }
 }
 
-/// Returns the call site that waited most, and the number of others.
+/// Returns whether some of a row's waits were seen only in part.
+fn is_at_least(row: &Lock) -> bool {
+    row.early.is_some() || row.unfinished.is_some() || row.left > 0
+}
+
+/// Returns the call site with the most waiting time, and the number of other call sites.
 fn from(row: &Lock) -> String {
     let others = match row.callsites {
         0 | 1 => String::new(),
@@ -100,20 +123,20 @@ fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
     rows.iter().all(|row| row.kind == kind).then_some(kind)
 }
 
-/// Returns the binary with which all the locks' names begin, such as `memcached:`.
+/// Returns the binary, such as `memcached:`, if the names of all locks begin with it; otherwise an empty text.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
     let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and those without. The latter are one sum in the table, because they would push the
-/// waits off the screen. Without a wait in any row, or with `--top 0`, all rows are printed. A row with fewer returns at
-/// once than contended calls may have a wait, because it has a call whose end is unknown.
+/// Returns the rows with a wait, and the rows without one. The table shows only the sum of the latter, because they
+/// would push the waits off the screen. If no row has a wait, or with `--top 0`, all rows are returned as rows with a
+/// wait. A row with fewer returns at once than contended calls may have a wait too, because the end of one of its calls
+/// is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
-        let is_early = row.early.is_some() || row.left > 0;
-        is_early || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
+        is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
     match waits.is_empty() || none.len() < 2 || options.top == Some(0) {
@@ -161,7 +184,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         cells.push(HeatScale::cell(heat, row.histogram.as_ref(), options));
         cells.push(kind);
         let lock = row.lock.strip_prefix(binary).unwrap_or(&row.lock);
-        let more = early(row).into_iter();
+        let more = early(row).into_iter().chain(unfinished(row));
         grid.add_row(Cells {
             cells,
             name: with_mode(lock, row.mode.as_deref()),
@@ -191,36 +214,45 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// Returns the line on waits that began before the trace.
-fn early(lock: &Lock) -> Option<Below> {
+/// Returns the line on the waits that began before the trace.
+fn early(lock: &Lock) -> Option<LineBelow> {
     let early = lock.early.as_ref()?;
     let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
     let before = time(early.before_ns as f64);
     let unfinished = match early.unfinished {
         0 => String::new(),
-        1 if early.waits == 1 => ", and was not over when the trace ended".to_owned(),
-        1 => ", and 1 was not over when the trace ended".to_owned(),
-        some => format!(", and {} were not over when the trace ended", grouped(some)),
+        1 if early.waits == 1 => ", and did not end during it".to_owned(),
+        some => format!(", and {} did not end during it", grouped(some)),
     };
     let text = format!("{waits} began {before} or more before the trace{unfinished}");
-    Some(Below::new(BELOW, text))
+    Some(LineBelow::new(BELOW, text))
+}
+
+/// Returns the line on waits that were not over.
+fn unfinished(lock: &Lock) -> Option<LineBelow> {
+    let open = lock.unfinished.as_ref()?;
+    let waits = format!("{} {}", grouped(open.waits), plural(open.waits, "wait"));
+    let was = if open.waits == 1 { "was" } else { "were" };
+    let lasted = time(open.total_ns as f64);
+    let text = format!("{waits} {was} not over when the trace ended, after {lasted}");
+    Some(LineBelow::new(BELOW, text))
 }
 
 /// Returns the line on how many readers held a rwlock while other threads waited for it.
-fn readers(lock: &Lock) -> Option<Below> {
+fn readers(lock: &Lock) -> Option<LineBelow> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
     let text = format!("readers {average:.1} on average, {most} at most");
-    Some(Below::new(BELOW, text))
+    Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on the lock's holders, or if they are unknown on the call sites that woke the waiters.
-fn blame(lock: &Lock, options: &Options) -> Option<Below> {
+/// Returns the line on the lock's holders. If they are unknown, the line is on the call sites that woke the waiters.
+fn blame(lock: &Lock, options: &Options) -> Option<LineBelow> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }
 
 /// Returns the line on the holders of the lock, by their share of the waiting time.
-fn holders_line(lock: &Lock, options: &Options) -> Option<Below> {
+fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
     let all = times.fold(unknown, u64::saturating_add);
@@ -238,7 +270,7 @@ fn holders_line(lock: &Lock, options: &Options) -> Option<Below> {
         let share = options.share(unknown, all);
         holders.push(format!("unknown {share} of the time"));
     }
-    (!holders.is_empty()).then(|| Below::new(format!("{BELOW}held by "), holders.join(", ")))
+    (!holders.is_empty()).then(|| LineBelow::new(format!("{BELOW}held by "), holders.join(", ")))
 }
 
 fn holder_name(holder: &Holder) -> String {
@@ -250,7 +282,7 @@ fn holder_name(holder: &Holder) -> String {
 }
 
 /// Returns the line on the call sites that ended the waits, by their share of the waiting time.
-fn wakers_line(lock: &Lock, options: &Options) -> Option<Below> {
+fn wakers_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
     let shown = lock.blame.iter().take(BLAMED);
@@ -263,7 +295,7 @@ fn wakers_line(lock: &Lock, options: &Options) -> Option<Below> {
     if lock.blame.len() > BLAMED {
         wakers.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!wakers.is_empty()).then(|| Below::new(format!("{BELOW}woken by "), wakers.join(", ")))
+    (!wakers.is_empty()).then(|| LineBelow::new(format!("{BELOW}woken by "), wakers.join(", ")))
 }
 
 #[cfg(test)]

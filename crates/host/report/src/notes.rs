@@ -1,4 +1,4 @@
-//! The notes of a report. Warnings are first, and of several notes of one kind only the first few are printed.
+//! The notes of a report. Warnings come first. If there are several notes of one kind, only the first few are printed.
 
 use tiptoe_session::{Note, Session, Severity};
 
@@ -11,15 +11,17 @@ mod signals;
 
 pub(crate) use sentences::sentence;
 
-/// The number of notes of one kind that are printed.
+/// The most notes of one kind that are printed.
 const SHOWN: usize = 3;
 
-/// The notes that are printed while the trace runs: of one kind only the first few, because the report repeats all.
+/// The notes that were printed while the trace runs, each with the number of notes like it. Only the first few of one
+/// kind are printed then, because the report repeats all.
 #[derive(Debug, Default)]
 pub struct LiveNotes(Vec<(Note, usize)>);
 
 impl LiveNotes {
-    /// Returns the line for a note; `None` if enough of its kind were printed.
+    /// Returns the line for a note. `None` if [`SHOWN`] notes of its kind, and the line that announces more, were
+    /// printed.
     pub fn line(&mut self, note: &Note) -> Option<String> {
         let all = &mut self.0;
         let at = all.iter().position(|(known, _)| known.is_like(note));
@@ -44,8 +46,11 @@ impl LiveNotes {
 struct NoteLine<'a> {
     severity: Severity,
     text: String,
-    /// `None` if the note follows from the session's numbers, or is of an old session: then it is like no other.
+    /// The kind and data of the note. `None` if the note follows from the session's numbers, or is a text of an old
+    /// session. Such a note is like no other note.
     note: Option<&'a Note>,
+    /// How many equal notes the session has, for example one of each process that runs a stripped file.
+    times: usize,
 }
 
 impl<'a> NoteLine<'a> {
@@ -54,6 +59,7 @@ impl<'a> NoteLine<'a> {
             severity,
             text,
             note: None,
+            times: 1,
         }
     }
 
@@ -62,6 +68,7 @@ impl<'a> NoteLine<'a> {
             severity: note.severity(),
             text: sentence(note),
             note: Some(note),
+            times: 1,
         }
     }
 
@@ -70,12 +77,12 @@ impl<'a> NoteLine<'a> {
     }
 }
 
-/// Returns the notes that a session has, in words.
+/// Returns the sentences of the notes that a session has.
 pub fn note_sentences(session: &Session) -> Vec<String> {
     in_words(&session.notes, &session.sentences)
 }
 
-/// Returns notes in words. An old session has no others.
+/// Returns the sentences of these notes. An old session has no notes, but only `sentences`.
 pub(crate) fn in_words(notes: &[Note], sentences: &[String]) -> Vec<String> {
     match notes {
         [] => sentences.iter().map(|text| printable(text)).collect(),
@@ -93,7 +100,7 @@ pub(crate) fn lines(session: &Session, options: &Options) -> Vec<String> {
         }
         notes => all.extend(notes.iter().map(NoteLine::of)),
     }
-    // A stable sort: notes of one severity keep their order.
+    // The sort must be stable, so that notes of one severity keep their order.
     all.sort_by_key(|line| line.severity);
     let lines = by_kind(all).into_iter().flat_map(|notes| {
         let label = label(notes[0].severity);
@@ -107,7 +114,7 @@ pub(crate) fn lines(session: &Session, options: &Options) -> Vec<String> {
         });
         let printed = notes[..shown]
             .iter()
-            .map(|note| label.to_owned() + &note.text);
+            .map(|note| format!("{label}{}{}", note.text, repeated(note.times)));
         printed.chain(more).collect::<Vec<_>>()
     });
     lines.flat_map(|line| options.sentence(&line)).collect()
@@ -120,12 +127,23 @@ fn label(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the notes by kind, in the order of the first of each.
+fn repeated(times: usize) -> String {
+    match times {
+        1 => String::new(),
+        times => format!(" ({} times)", grouped(times as u64)),
+    }
+}
+
+/// Returns the notes, grouped by kind. The groups are in the order of their first notes. Of equal notes only the first
+/// is kept.
 fn by_kind(lines: Vec<NoteLine<'_>>) -> Vec<Vec<NoteLine<'_>>> {
     let mut kinds: Vec<Vec<NoteLine<'_>>> = Vec::new();
     for line in lines {
         match kinds.iter_mut().find(|kind| kind[0].is_like(&line)) {
-            Some(kind) => kind.push(line),
+            Some(kind) => match kind.iter_mut().find(|known| known.note == line.note) {
+                Some(known) => known.times += 1,
+                None => kind.push(line),
+            },
             None => kinds.push(vec![line]),
         }
     }

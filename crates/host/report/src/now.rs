@@ -1,6 +1,6 @@
 //! The tables of threads that wait at one moment, and their deadlocks.
 
-use tiptoe_session::{Now, Waiting};
+use tiptoe_session::{Now, WaitingThread};
 
 use crate::columns::joined;
 use crate::grid::{Cells, Grid};
@@ -10,7 +10,8 @@ use crate::{Options, printable};
 
 /// Returns the table of threads that wait for a lock, the table of those that wait for an event, and the deadlocks.
 pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
-    let (idle, held): (Vec<&Waiting>, Vec<&Waiting>) = now.waits.iter().partition(|w| w.idle);
+    let (idle, held): (Vec<&WaitingThread>, Vec<&WaitingThread>) =
+        now.waits.iter().partition(|w| w.idle);
     let mut blocks = vec![match held.is_empty() {
         true => vec!["no thread waits for a lock".to_owned()],
         false => table(&held, "waits for", options),
@@ -21,18 +22,18 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     let wait = |tid: &u32| now.waits.iter().find(|wait| wait.tid == *tid);
     let rings = now.deadlocks.iter();
     blocks.extend(rings.map(|ring| {
-        let waits: Vec<&Waiting> = ring.iter().filter_map(wait).collect();
+        let waits: Vec<&WaitingThread> = ring.iter().filter_map(wait).collect();
         options.sentence(&deadlock(&waits))
     }));
     blocks
 }
 
-fn waiter(wait: &Waiting) -> String {
+fn waiter(wait: &WaitingThread) -> String {
     format!("{} {}", wait.tid, printable(&wait.comm))
 }
 
 /// Returns the holder, the number of readers, or `-` if neither is known.
-fn holders(wait: &Waiting) -> String {
+fn holders(wait: &WaitingThread) -> String {
     match (wait.holder, wait.readers) {
         (Some(tid), _) => {
             let comm = wait.holder_comm.as_deref().unwrap_or_default();
@@ -44,11 +45,11 @@ fn holders(wait: &Waiting) -> String {
     }
 }
 
-fn lock(wait: &Waiting) -> String {
+fn lock(wait: &WaitingThread) -> String {
     with_mode(&wait.lock, wait.mode.as_deref())
 }
 
-fn table(waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
+fn table(waits: &[&WaitingThread], heading: &str, options: &Options) -> Vec<String> {
     let shown = options.shown(waits.len());
     let mut grid = Grid::new(&[], heading.to_owned())
         .with_words(&["thread", "waits", "type", "held by"])
@@ -73,8 +74,9 @@ fn table(waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
     lines
 }
 
-/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds, or for its end.
-pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
+/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds, or for the end of the
+/// next one.
+pub(crate) fn deadlock(ring: &[&WaitingThread]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));
         let (what, next) = (joined(&what), joined(&next));
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_deadlock_is_one_sentence() {
-        let wait = |tid, name: &str, lock: &str, holder| Waiting {
+        let wait = |tid, name: &str, lock: &str, holder| WaitingThread {
             tid,
             comm: name.into(),
             lock: lock.into(),
@@ -107,13 +109,13 @@ mod tests {
             asleep_ns: Some(1_500_000_000),
             holder,
             holder_comm: holder.map(|tid| if tid == 7 { "one" } else { "t\two" }.into()),
-            ..Waiting::default()
+            ..WaitingThread::default()
         };
         let now = Now {
             waits: vec![
                 wait(7, "one", "p:a", Some(8)),
                 wait(8, "t\two", "p:b", Some(7)),
-                Waiting {
+                WaitingThread {
                     readers: Some(3),
                     asleep_ns: None,
                     ..wait(9, "w", "p:rw", None)
@@ -140,7 +142,7 @@ mod tests {
             matches!(&notes[..], [one] if one.starts_with(timed)),
             "{notes:?}"
         );
-        let join = Waiting {
+        let join = WaitingThread {
             kind: "join".into(),
             ..wait(5, "main", "0x7000", Some(7))
         };

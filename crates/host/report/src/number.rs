@@ -24,8 +24,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 }
 
 /// Returns a number and its noun: `1 event`, `2 events`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    let count = count as u64;
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {}", grouped(count), plural(count, noun))
 }
 
@@ -71,7 +70,7 @@ pub(crate) fn unit_ns(ns: f64) -> String {
 /// Formats a time of any length to three digits, in at most six characters up to 999 s. Longer times are whole
 /// seconds.
 pub(crate) fn time(ns: f64) -> String {
-    // The limits are 999.5, 9.995 and 99.95, because more would be rounded to four digits.
+    // The limits are 999.5, 9.995 and 99.95, because larger numbers would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     if ns < 999.5 {
         return format!("{ns:.0}ns");

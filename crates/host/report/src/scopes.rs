@@ -11,7 +11,7 @@ use crate::{Options, printable, printable_json, printable_lines};
 /// The noun of [`grid::sum_name`].
 const SCOPE: &str = "scope";
 
-/// Returns the heading, the rows, and the sum of those that are not shown.
+/// Returns the heading, the rows, and the sum of the scopes that are not shown.
 pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<String> {
     if all.is_empty() {
         return vec!["no scope was entered".to_owned()];
@@ -59,8 +59,8 @@ fn sum(scopes: &[Scope]) -> Scope {
     sum
 }
 
-/// Returns the CPU time of an entry. The time of scopes without an entry is left out: that outside all scopes, and that
-/// of scopes that were entered before the interval.
+/// Returns the CPU time for each entry. Scopes without an entry are left out, because their time is not that of an
+/// entry: the time outside all scopes, and in an interval the scopes that were entered before it.
 fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
     let entered = scopes.iter().filter(|scope| scope.entries > 0);
     let timed = entered.filter_map(|scope| Some((scope.cpu_ns?, scope.entries)));
@@ -70,7 +70,7 @@ fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
     cpu_ns.checked_div(entries)
 }
 
-/// Returns the sum of the numbers that are known.
+/// Returns the sum of the numbers that are known; `None` if neither is.
 fn known_sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     let both = one.zip(other).map(|(one, other)| one.saturating_add(other));
     both.or(one).or(other)
@@ -93,7 +93,7 @@ pub fn scopes_csv_heading() -> &'static str {
     "seconds,scope,event,value,unit,state\n"
 }
 
-/// Returns the heading, and a line for each number of each scope; nothing without scopes.
+/// Returns the heading, and a line for each number of each scope. Empty if the session did not count scopes.
 pub fn scopes_csv(session: &Session) -> String {
     let Some(scopes) = &session.scopes else {
         return String::new();
@@ -118,7 +118,8 @@ fn csv_lines(at_ns: u64, rows: &[Scope], events: &[String]) -> String {
         cells.map(|cell| quoted(cell, ",")).join(",") + "\n"
     };
     let of_scope = |row: &Scope| {
-        // Only the time outside all scopes has no wall time, and nothing enters it.
+        // Only the row for the time outside all scopes has no wall time. It has no entries either, because nothing
+        // enters it.
         let entries = row.wall_ns.map(|_| row.entries);
         let fixed = [
             ("entries", entries, ""),
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
     }
 
-    /// The rows beyond the limit were left out, and only their number was printed.
+    /// The rows beyond the limit were left out. Only their number was printed, and not their sum.
     #[test]
     fn scopes_beyond_the_limit_are_summed() {
         let (mut all, events) = scopes();

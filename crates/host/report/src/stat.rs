@@ -16,19 +16,20 @@ pub(crate) use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
 pub use intervals::IntervalTable;
 
-use metric::{Metric, Shared};
+use metric::{GroupedCounts, Metric};
 use order::CGROUP;
 
-/// The columns of a value.
+/// The width of the column of values.
 const VALUE: usize = 18;
-/// The columns of a unit and the spaces around it.
+/// The width of the column of units, with the spaces around it.
 const UNIT: usize = 6;
-/// The columns of an event's name where rows have no limit.
+/// The width of the column of events' names if the width of rows has no limit.
 const NAME: usize = 32;
-/// The columns of a metric where rows have no limit, if a spread or a share of time follows it.
+/// The width of a metric if the width of rows has no limit, and a spread or a share of time follows the metric.
 const METRIC: usize = 32;
 
-/// Returns the whole report for people. With intervals it has no table, because each interval was already printed.
+/// Returns the whole report for people. If there were intervals, it has no table, because each interval was already
+/// printed.
 pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String {
     let mut text = String::new();
     if stat.intervals.is_none() {
@@ -53,7 +54,7 @@ fn table(stat: &Stat, options: &Options) -> String {
     let heading = options.wrapped(" ", &heading).join("\n");
     let mut text = format!("\n{heading}\n\n");
     let shown = order::shown(&stat.counts, options);
-    let shared = Shared::of(&shown.counts, stat.elapsed_ns);
+    let shared = GroupedCounts::of(&shown.counts, stat.elapsed_ns);
     let layout = Layout::of(&shown.counts, "", &shared, options);
     // An empty line separates the cgroups.
     text += &blocks("\n", &shown.counts, &shared, &layout);
@@ -79,7 +80,8 @@ fn elapsed(stat: &Stat) -> String {
         return format!("{seconds:>18.9} seconds time elapsed\n");
     };
     let off = spread * seconds;
-    // The error has three significant digits; more decimals would mean nothing.
+    // The error is printed with three significant digits, and the time with as many decimals, because more would mean
+    // nothing.
     let decimals = match off {
         off if off > 0.0 => (2 - off.log10().floor() as i32).clamp(0, 9) as usize,
         _ => 9,
@@ -90,7 +92,8 @@ fn elapsed(stat: &Stat) -> String {
     )
 }
 
-/// Returns what was counted so far, without the cgroups and what does not count: `18,383 cs`, an event each.
+/// Returns the counts so far, one text for each event: `18,383 cs`. Counts of cgroups and events that are not counted
+/// are left out.
 pub fn counts_so_far(counts: &[Count]) -> Vec<String> {
     let counts = counts.iter();
     let whole = counts.filter(|it| it.cgroup.is_none() && it.state == CountState::Counted);
@@ -107,7 +110,7 @@ pub fn counts_so_far(counts: &[Count]) -> Vec<String> {
 
 /// The widths of the columns of a table.
 struct Layout<'a> {
-    /// The beginning of each row.
+    /// The text with which each row begins.
     at: &'a str,
     name: usize,
     metric: usize,
@@ -117,8 +120,14 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Returns perf's widths, or those of the widest cells if a terminal limits the rows.
-    fn of<'a>(counts: &[Count], at: &'a str, shared: &Shared, options: &'a Options) -> Layout<'a> {
+    /// Returns the layout of the table. The columns are as wide as those of `perf stat`; if a terminal limits the rows,
+    /// they are as wide as their widest cell.
+    fn of<'a>(
+        counts: &[Count],
+        at: &'a str,
+        shared: &GroupedCounts,
+        options: &'a Options,
+    ) -> Layout<'a> {
         let names = counts.iter().map(|count| columns(&printable(&count.event)));
         let metrics = counts.iter().filter_map(|count| shared.metric(count));
         let metrics = metrics.map(|metric| columns(&format!("# {metric}")));
@@ -144,15 +153,15 @@ pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
 }
 
 /// Returns the rows of the whole target, then those of each cgroup, with `between` before each.
-fn blocks(between: &str, counts: &[Count], shared: &Shared, layout: &Layout) -> String {
+fn blocks(between: &str, counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
     let blocks = counts.chunk_by(|one, other| of(one) == of(other));
     let blocks: Vec<String> = blocks.map(|block| rows(block, shared, layout)).collect();
     blocks.join(between)
 }
 
-/// Returns the rows of one cgroup, after its name if that has no column.
-fn rows(counts: &[Count], shared: &Shared, layout: &Layout) -> String {
+/// Returns the rows of one cgroup, below its name if there is no column for names of cgroups.
+fn rows(counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let cgroup = counts.first().and_then(|count| shared.cgroup(count));
     let heading = cgroup.filter(|cgroup| layout.has_headings && !cgroup.is_empty());
     let heading = heading.map(|cgroup| {
@@ -166,8 +175,8 @@ fn rows(counts: &[Count], shared: &Shared, layout: &Layout) -> String {
     heading.into_iter().chain(rows).collect()
 }
 
-/// Returns a row. If it is too wide, the text from the name on is wrapped, and further lines begin below the name.
-fn count_line(count: &Count, shared: &Shared, layout: &Layout) -> String {
+/// Returns a row. If it is too wide, the text from the name on is wrapped, and the other lines begin below the name.
+fn count_line(count: &Count, shared: &GroupedCounts, layout: &Layout) -> String {
     let cpu = count
         .cpu
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
@@ -198,7 +207,8 @@ fn count_line(count: &Count, shared: &Shared, layout: &Layout) -> String {
         .collect()
 }
 
-/// Returns the spread of several runs and the share of the time, if there are any.
+/// Returns the end of a row: the spread of several runs, and the share of the time in which the event counted, if it is
+/// less than the whole time.
 fn row_end(count: &Count) -> String {
     let mut end = String::new();
     if let Some(spread) = count.spread {
@@ -211,8 +221,8 @@ fn row_end(count: &Count) -> String {
     end
 }
 
-/// Returns a value and its unit: hundredths for a value with a unit, otherwise a whole number. An
-/// event that was not counted has the reason in place of a value.
+/// Returns a value and its unit. A value with a unit has two decimals, and one without a unit is a whole number. If an
+/// event was not counted, the reason takes the place of the value.
 fn shown(
     count: &Count,
     whole: impl Fn(f64) -> String,
@@ -251,7 +261,7 @@ fn running_percent(count: &Count) -> f64 {
 /// Returns all counts as lines of fields:
 /// `[CPU,]value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
-    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let shared = GroupedCounts::of(&stat.counts, stat.elapsed_ns);
     let has_spread = stat.counts.iter().any(|count| count.spread.is_some());
     let counts = stat.counts.iter();
     counts
@@ -261,19 +271,19 @@ pub fn stat_fields(stat: &Stat, separator: &str) -> String {
 
 /// Returns the counts of one interval as lines of the same fields, after the interval's end in seconds.
 pub fn counts_fields(counts: &Counts, separator: &str) -> String {
-    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
     let at_ns = Some(counts.at_ns as f64);
     let rows = counts.counts.iter();
     rows.map(|count| fields(at_ns, false, count, &shared, separator))
         .collect()
 }
 
-/// Returns the fields of a count. All counts of several runs have a field for the spread, also those without one.
+/// Returns the fields of a count. With `has_spread` there is a field for the spread, even if this count has none.
 fn fields(
     at_ns: Option<f64>,
     has_spread: bool,
     count: &Count,
-    shared: &Shared,
+    shared: &GroupedCounts,
     separator: &str,
 ) -> String {
     let (value, unit) = shown(
@@ -321,7 +331,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     };
     let part = |count: u64, noun: &str, ns: f64| {
         let (count, noun) = (grouped(count), plural(count, noun));
-        // A cost that was not measured, or was within the noise, is exactly 0, and printed as `0`.
+        // A cost that was not measured, or was within the noise, is exactly 0 and is printed as `0`.
         let ns = if ns == 0.0 {
             "0".to_owned()
         } else {

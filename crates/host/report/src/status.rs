@@ -8,7 +8,7 @@ use crate::columns::{LEAST_NAME, columns, cut, shortened};
 use crate::number::{grouped, percent, plural};
 use crate::printable;
 
-/// How the user ends the run.
+/// The hint that says how the user ends the run.
 const END: &str = "Ctrl-C ends";
 
 /// The state of a run.
@@ -21,7 +21,7 @@ pub enum RunState {
     },
     /// The run enters the target.
     Attaching {
-        /// How many functions are done, of how many.
+        /// The number of functions that are done, and of all functions.
         functions: Option<(u64, u64)>,
     },
     /// The run counts.
@@ -40,7 +40,7 @@ pub struct RunStatus<'a> {
     pub whom: &'a str,
     /// The run's state.
     pub state: RunState,
-    /// The count so far, and the counted noun in the singular.
+    /// The count so far, and the noun for it in the singular.
     pub hits: Option<(u64, &'static str)>,
     /// The cost so far.
     pub cost: Option<&'a Cost>,
@@ -48,8 +48,8 @@ pub struct RunStatus<'a> {
     pub counts: &'a [String],
 }
 
-/// Returns the line, in at most `width` columns. A longer line loses all counts but the first, then the end of the
-/// target's name, and then its own end.
+/// Returns the line, in at most `width` columns. A line that is too long loses first all counts but one, then the
+/// middle of the target's name, and then its own end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {
@@ -74,7 +74,8 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     cut(&format!("{before}{whom}{after}"), width)
 }
 
-/// Returns what follows the target's name: the first count, then others as long as all fits `room` columns.
+/// Returns the text after the target's name: the first count, and then other counts while all of the text fits in
+/// `room` columns.
 fn counting(
     status: &RunStatus<'_>,
     elapsed: Duration,
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_is_left_and_what_it_cost() {
+    fn the_line_shows_the_remaining_time_and_the_cost() {
         let cost = price(4e6);
         let status = counting_status("redis-server (pid 31337)", &cost);
         assert_eq!(

@@ -1,15 +1,15 @@
 //! Colours by meaning. The text must say the same without them.
 //!
-//! The styles' escape sequences are the only ones in a text that a terminal may obey.
+//! A terminal may obey no other escape sequences in a text than those of the styles here.
 
 use anstyle::{AnsiColor, Reset, Style};
 
 use crate::number::share;
 use crate::{Options, printable};
 
-/// From this share on, a part of a whole is hot.
+/// A part of a whole with at least this share is hot.
 const HOT: f64 = 0.2;
-/// Below this share, a part of a whole is dim.
+/// A part of a whole with less than this share is dim.
 const DIM: f64 = 0.01;
 
 /// What a part of a text means to its reader.
@@ -17,17 +17,17 @@ const DIM: f64 = 0.01;
 pub enum TextRole {
     /// The names of columns or of parts of a text.
     Heading,
-    /// Something is not as expected, or works only in part.
+    /// Something is not as expected, or works only partly.
     Warning,
     /// Something failed, or does not work.
     Error,
     /// Something works.
     Good,
-    /// What the user can do.
+    /// A hint at what the user can do.
     Hint,
-    /// Much of a whole.
+    /// A large part of a whole.
     Hot,
-    /// Little of a whole.
+    /// A small part of a whole.
     Dim,
 }
 
@@ -54,7 +54,7 @@ impl TextRole {
         }
     }
 
-    /// Returns the role of a part of a whole.
+    /// Returns the role for a part of a whole, if it is large or small.
     pub(crate) fn of_share(part: u64, whole: u64) -> Option<TextRole> {
         match part as f64 / whole as f64 {
             share if share >= HOT => Some(TextRole::Hot),
@@ -96,7 +96,7 @@ pub(crate) fn plain(text: &str) -> String {
     })
 }
 
-/// Returns a line in which a terminal obeys only styles.
+/// Returns the line, in which everything that a terminal would obey is escaped, except styles.
 pub(crate) fn printable_line(line: &str) -> String {
     let sequences = sequences();
     let mut out = String::new();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_hot_and_little_is_dim() {
+    fn large_shares_are_hot_and_small_ones_dim() {
         let tones = [0, 9, 10, 199, 200, 1000].map(|part| TextRole::of_share(part, 1000));
         let (dim, hot) = (Some(TextRole::Dim), Some(TextRole::Hot));
         assert_eq!(tones, [dim, dim, None, None, hot, hot]);

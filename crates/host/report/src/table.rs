@@ -6,7 +6,8 @@ use crate::grid::{self, Grid, common_prefix};
 use crate::number::{counted, grouped, percent, rate, share};
 use crate::{Options, notes, printable};
 
-/// Returns the heading, the busiest events, each with its parts, and the totals of the rest.
+/// Returns the lines of the table: its heading, the events with the highest counts, and the sums of the other events.
+/// The parts of an event are below it.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut events: Vec<&Event> = session.events.iter().collect();
     events.sort_by(|a, b| {
@@ -22,34 +23,86 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     } else {
         options.shown(hit)
     };
-    let total = events.iter().map(|event| event.scaled()).sum();
-    let shared = Shared::of(&events[..shown]);
+    let whole = Whole::of(&events);
+    let shared = SharedHeading::of(&events[..shown]);
     let mut grid = Grid::new(
         &["count", "rate/s", "share", "cost", "via"],
         shared.heading(),
     );
     for event in &events[..shown] {
-        add_event(&mut grid, event, total, session, &shared, options);
+        add_event(&mut grid, event, &whole, session, &shared, options);
         add_parts(&mut grid, event, session, options);
     }
     add_left_out(&mut grid, &events[shown..]);
     grid.lines(options)
 }
 
+/// The sum of all counts, and how many of them are not exact.
+struct Whole {
+    total: u64,
+    bound_count: usize,
+    scaled_count: usize,
+}
+
+impl Whole {
+    fn of(events: &[&Event]) -> Whole {
+        let with = |mark: &str| {
+            events
+                .iter()
+                .filter(|event| count_mark(event) == mark)
+                .count()
+        };
+        Whole {
+            total: events.iter().map(|event| event.scaled()).sum(),
+            bound_count: with(AT_LEAST),
+            scaled_count: with(ABOUT),
+        }
+    }
+
+    /// Returns the mark of an event's share. The share of an exact count is smaller if another count is a lower bound.
+    fn share_mark(&self, event: &Event) -> &'static str {
+        let own = count_mark(event);
+        let other_bounds = self.bound_count - usize::from(own == AT_LEAST);
+        let other_scaled = self.scaled_count - usize::from(own == ABOUT);
+        let is_all = event.scaled() == self.total && other_bounds + other_scaled == 0;
+        match (own, other_bounds) {
+            _ if is_all || own.is_empty() && event.count == 0 => "",
+            _ if self.scaled_count > 0 => ABOUT,
+            ("", 0) => "",
+            ("", _) => "<=",
+            (_, 0) => AT_LEAST,
+            _ => ABOUT,
+        }
+    }
+}
+
+const AT_LEAST: &str = ">=";
+const ABOUT: &str = "~";
+
+/// Returns the mark of a count that is a lower bound, or scaled.
+fn count_mark(event: &Event) -> &'static str {
+    let reading = event.reading();
+    match reading.is_partial() {
+        _ if reading.at_least => AT_LEAST,
+        true => ABOUT,
+        false => "",
+    }
+}
+
 /// What all rows share. It is in the heading, so that rows are narrower.
-struct Shared<'a> {
+struct SharedHeading<'a> {
     /// The beginning of all events' names, such as `uprobe:redis-server:`.
     prefix: &'a str,
-    /// What counts all events: the agent or the kernel. `None` if events differ.
+    /// The instrument that counts all events, the agent or the kernel. `None` if events have different ones.
     via: Option<&'static str>,
 }
 
-impl<'a> Shared<'a> {
-    fn of(events: &[&'a Event]) -> Shared<'a> {
+impl<'a> SharedHeading<'a> {
+    fn of(events: &[&'a Event]) -> SharedHeading<'a> {
         let via = |event: &&Event| event.via.word();
         let mut all = events.iter().map(via);
         let first = all.next();
-        Shared {
+        SharedHeading {
             prefix: common_prefix(events.iter().map(|event| &*event.event)),
             via: first.filter(|first| all.all(|via| via == *first)),
         }
@@ -67,17 +120,12 @@ impl<'a> Shared<'a> {
 fn add_event(
     grid: &mut Grid,
     event: &Event,
-    total: u64,
+    whole: &Whole,
     session: &Session,
-    shared: &Shared<'_>,
+    shared: &SharedHeading<'_>,
     options: &Options,
 ) {
-    let reading = event.reading();
-    let scaled = match reading.is_partial() {
-        _ if reading.at_least => ">=",
-        true => "~",
-        false => "",
-    };
+    let mark = count_mark(event);
     let cost = match session.cpu_ns {
         0 => "-".to_owned(),
         cpu_ns => percent(event.cost_ns / cpu_ns as f64) + "%",
@@ -87,9 +135,9 @@ fn add_event(
         None => event.via.word().to_owned(),
     };
     let cells = vec![
-        format!("{scaled}{}", grouped(event.scaled())),
-        rate(event.scaled(), window_ns(event, session)),
-        options.share(event.scaled(), total),
+        mark.to_owned() + &grouped(event.scaled()),
+        mark.to_owned() + &rate(event.scaled(), window_ns(event, session)),
+        whole.share_mark(event).to_owned() + &options.share(event.scaled(), whole.total),
         cost,
         via,
     ];
@@ -101,8 +149,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate: at most that of the trace, because `time_enabled_ns`
-/// of an event in several processes is their sum.
+/// Returns the wall time for an event's rate: at most that of the trace, because counters are not read at the very
+/// moments at which the trace's clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,
@@ -135,11 +183,16 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     let mut parts: Vec<&CountPart> = event.by.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
+    // The parts of a lower bound are lower bounds, too, so their shares may be larger or smaller.
+    let (mark, share_mark) = match event.at_least {
+        true => (AT_LEAST, ABOUT),
+        false => ("", ""),
+    };
     for part in shown {
         let cells = vec![
-            grouped(part.count),
-            rate(part.count, window_ns(event, session)),
-            options.share(part.count, event.count),
+            mark.to_owned() + &grouped(part.count),
+            mark.to_owned() + &rate(part.count, window_ns(event, session)),
+            share_mark.to_owned() + &options.share(part.count, event.count),
             String::new(),
             String::new(),
         ];
@@ -151,14 +204,15 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     }
 }
 
-/// Adds the sums of the rows that are not shown: of those that were hit, and of those that were not.
+/// Adds two rows for the events that are not shown: the sum of those that were hit, and the number of those that were
+/// not.
 fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);
     let count = more.iter().map(|event| event.scaled()).sum();
     grid.add_left_out(more.len(), "event", grouped(count));
     if !idle.is_empty() {
-        let events = counted(idle.len(), "event");
+        let events = counted(idle.len() as u64, "event");
         grid.add_sum(0.to_string(), format!("in {events} never hit"));
     }
 }

@@ -1,5 +1,5 @@
-//! The report for people: the target, the histograms, the refusals, the tables, the notes, the cost. Tables are below
-//! what may be long, so that they remain on the screen.
+//! The report for people: the target, the histograms, the refusals, the tables, the notes, the cost. The tables come
+//! after the histograms and refusals, because these may be long and the end of the report remains on the screen.
 
 use tiptoe_session::{Now, Process, Session};
 
@@ -10,13 +10,14 @@ use crate::{
     scopes, stat, table, waits, watch,
 };
 
-/// The number of processes that the first line names.
+/// The most processes that the first line names.
 const PROCESSES: usize = 3;
 
 /// Returns the whole report. Its last line is the cost of tracing, which a session of one moment
 /// ([`Session::now`]) does not have.
 pub fn text(session: &Session, options: &Options) -> String {
-    printable_lines(&report(session, options))
+    let options = options.fitted(|options| report(session, options).lines().count());
+    printable_lines(&report(session, &options))
 }
 
 fn report(session: &Session, options: &Options) -> String {
@@ -38,7 +39,7 @@ fn report(session: &Session, options: &Options) -> String {
     } else if let Some(watch) = &session.watch {
         blocks.extend(watch::blocks(watch, options));
     } else if let Some(scopes) = &session.scopes {
-        // With intervals, each was already printed.
+        // If there were intervals, each was already printed.
         let rows = scopes.intervals.is_none();
         let rows = rows.then(|| scopes::rows(&scopes.rows, &scopes.events, options));
         blocks.extend(rows);
@@ -74,7 +75,7 @@ fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
     waits.chain(locks).chain(calls).collect()
 }
 
-/// Returns the report of one moment, without a cost, because nothing is patched and no thread is stopped.
+/// Returns the report of one moment. It has no cost, because nothing was patched and no thread was stopped.
 fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     let targets: Vec<String> = session.targets.iter().map(process).collect();
     let heading = format!("{}: now", targets.join(", "));

@@ -2,12 +2,12 @@
 
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
-use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
+use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
-/// The number of callers that are shown for a call site.
+/// The most callers that are shown for a call site.
 const CALLERS: usize = 4;
 
 /// Returns the heading, the rows, and the total of the rows that are not shown.
@@ -49,7 +49,7 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
 
 const NUMBERS: [&str; 6] = ["total", "count", "mean", "p50", "p99", "max"];
 
-/// Returns the numbers, then the heat line, the type and the mode.
+/// Returns a row's cells: the numbers, the heat line, the type and the mode.
 fn cells(wait: &Wait, heat: Option<HeatScale>, options: &Options) -> Vec<String> {
     let Histogram {
         p50_ns,
@@ -79,7 +79,7 @@ fn mode(wait: &Wait) -> String {
     }
 }
 
-/// Returns the call site with the most waiting time, and the number of the others.
+/// Returns the call site with the most waiting time, and the number of other call sites.
 fn callsite_text(wait: &Wait) -> String {
     let Some(callsite) = &wait.callsite else {
         return "(not known)".to_owned();
@@ -91,9 +91,9 @@ fn callsite_text(wait: &Wait) -> String {
     }
 }
 
-fn callers(wait: &Wait) -> Option<Below> {
+fn callers(wait: &Wait) -> Option<LineBelow> {
     let callers: Vec<&String> = wait.callers.iter().take(CALLERS).collect();
-    (!callers.is_empty()).then(|| Below::new(BELOW_STACK, arrows(&callers)))
+    (!callers.is_empty()).then(|| LineBelow::new(BELOW_STACK, arrows(&callers)))
 }
 
 /// Returns the histograms of the rows, those with the most time first.

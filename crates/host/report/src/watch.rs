@@ -4,15 +4,15 @@ use tiptoe_session::{Access, Accesses, Stack, Variable, Watch};
 
 use crate::calls::moment;
 use crate::columns::{joined, whole};
-use crate::grid::{BELOW_STACK, Below, Cells, Grid, arrows};
+use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::number::{counted, grouped, plural, time};
 use crate::{Options, printable, printable_json, printable_lines};
 
-/// The number of callers that are shown for a stack.
+/// The most callers that are shown for a stack.
 const CALLERS: usize = 5;
-/// The number of stacks that are shown for a row.
+/// The most stacks that are shown for a row.
 const STACKS: usize = 3;
-/// The number of values that are shown for a row.
+/// The most values that are shown for a row.
 const VALUES: usize = 5;
 
 /// Returns one access as JSON without a line end. Its keys are the fields of [`Access`].
@@ -21,7 +21,7 @@ pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
 }
 
 /// Returns one access as a line, or as several on a narrow terminal: seconds since the start, the thread, the variable,
-/// its values, the instruction.
+/// its old and new value, and the instruction.
 pub fn access(access: &Access, options: &Options) -> String {
     let moment = moment(access.at_ns, access.comm, access.tid, options);
     let variable = whole(access.variable);
@@ -53,7 +53,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // A thread that several rows share, if all do, is in the heading and not in the column.
+    // If several rows have all the same thread, it is in the heading and not in a column.
     let shared = threads.first().filter(|first| {
         let is_shared = threads.iter().all(|thread| thread == *first);
         threads.len() > 1 && is_shared
@@ -85,7 +85,8 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
 
 const HEADING: [&str; 4] = ["count", "changed", "first", "last"];
 
-/// Returns `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many of them meet the conditions.
+/// Returns the summary, such as `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many of the accesses meet
+/// the conditions.
 fn summary(variable: &Variable) -> String {
     let Variable {
         name,
@@ -145,7 +146,7 @@ fn instruction_text(row: &Accesses) -> String {
 }
 
 /// Returns the lines below a row: the values, then a line for each stack.
-fn below(row: &Accesses) -> Vec<Below> {
+fn below(row: &Accesses) -> Vec<LineBelow> {
     let mut lines = values(row).into_iter().collect::<Vec<_>>();
     let stacks = row.stacks.iter();
     let stacks = stacks.filter(|stack| !stack.callers.is_empty() || stack.is_partial);
@@ -155,11 +156,11 @@ fn below(row: &Accesses) -> Vec<Below> {
             1 => BELOW_STACK.to_owned(),
             _ => format!("{BELOW_STACK}{} ", grouped(stack.count)),
         };
-        lines.push(Below::new(share, callers(stack)));
+        lines.push(LineBelow::new(share, callers(stack)));
     }
     if let Some(more) = stacks.len().checked_sub(STACKS).filter(|more| *more > 0) {
-        let more = format!("and from {}", counted(more, "more place"));
-        lines.push(Below::new(BELOW_STACK, more));
+        let more = format!("and from {}", counted(more as u64, "more place"));
+        lines.push(LineBelow::new(BELOW_STACK, more));
     }
     lines
 }
@@ -174,7 +175,7 @@ fn callers(stack: &Stack) -> String {
     }
 }
 
-fn values(row: &Accesses) -> Option<Below> {
+fn values(row: &Accesses) -> Option<LineBelow> {
     if row.values.is_empty() {
         return None;
     }
@@ -209,10 +210,10 @@ fn values(row: &Accesses) -> Option<Below> {
         printable(&row.last_new)
     ));
     if row.count == 1 {
-        return Some(Below::new(format!("{BELOW_STACK}value "), last + &racy));
+        return Some(LineBelow::new(format!("{BELOW_STACK}value "), last + &racy));
     }
     let text = format!("{}{others}; last {last}{racy}", shown.join(", "));
-    Some(Below::new(format!("{BELOW_STACK}values "), text))
+    Some(LineBelow::new(format!("{BELOW_STACK}values "), text))
 }
 
 #[cfg(test)]

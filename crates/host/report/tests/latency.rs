@@ -222,7 +222,7 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
     );
 }
 
-/// A `uretprobe:` has no times. Its calls without a return are noted, even if none returned.
+/// A `uretprobe:` has no times. A note counts its calls without a return, even if no call returned.
 #[test]
 fn returns_without_times() {
     let returns = |name: &str, ends: Ends| {

@@ -1,5 +1,5 @@
-//! What is printed while a trace runs, and the reports of one moment, of scopes and of cgroups, must look on a terminal
-//! of 80 columns as in `screens/NAME.txt`.
+//! All that is printed while a trace runs, and the reports of one moment, of scopes and of cgroups. On a terminal of 80
+//! columns each must look as in `screens/NAME.txt`.
 
 mod made;
 
@@ -8,11 +8,11 @@ use tiptoe_event::Ends;
 use tiptoe_report::{IntervalTable, Options, call, interval, scope_counts, text};
 use tiptoe_session::{
     Call, Count, CountPart, Counts, Event, Interval, Now, Records, Scope, ScopeCounts, Scopes,
-    Session, Stat, Waiting,
+    Session, Stat, WaitingThread,
 };
 
-fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> Waiting {
-    Waiting {
+fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> WaitingThread {
+    WaitingThread {
         tid,
         comm: comm.into(),
         lock: lock.into(),
@@ -21,18 +21,18 @@ fn waiting(tid: u32, comm: &str, lock: &str, holder: Option<(u32, &str)>) -> Wai
         asleep_ns: Some(SECOND / 3),
         holder: holder.map(|(tid, _)| tid),
         holder_comm: holder.map(|(_, comm)| comm.to_owned()),
-        ..Waiting::default()
+        ..WaitingThread::default()
     }
 }
 
 fn now(options: &Options) -> String {
-    let idle = Waiting {
+    let idle = WaitingThread {
         kind: "condition".into(),
         idle: true,
         callsite: "shopd:shop::Orders::next()+0x44".into(),
         ..waiting(4250, "orders", "shopd:shop::orders.ready", None)
     };
-    let reader = Waiting {
+    let reader = WaitingThread {
         kind: "rwlock".into(),
         mode: Some("write".into()),
         readers: Some(3),
@@ -276,7 +276,7 @@ fn stat_intervals(options: &Options) -> String {
     table.lines(&first, options) + &table.lines(&second, options) + &text(&stat(Some(2)), options)
 }
 
-/// What is printed in a terminal's width.
+/// A function that returns the text for a terminal of this width.
 type Screen = fn(&Options) -> String;
 
 const SCREENS: [(&str, Screen); 6] = [

@@ -1,6 +1,6 @@
 //! Each report on a terminal of 80 columns must look as in `screens/NAME.txt`.
 //!
-//! The numbers are made up; the layout is what is tested. `TIPTOE_WRITE_SCREENS=1` writes the files.
+//! The numbers are made up, because only the layout is tested. `TIPTOE_WRITE_SCREENS=1` writes the files.
 
 mod made;
 
@@ -9,7 +9,7 @@ use tiptoe_event::Ends;
 use tiptoe_report::{Options, text};
 use tiptoe_session::{
     Accesses, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks, Programs,
-    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, Waiting, Waits, Watch,
+    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, WaitingThread, Waits, Watch,
 };
 
 fn histogram(times: &[(u64, u64)]) -> Histogram {
@@ -80,11 +80,11 @@ fn lock(name: &str, kind: &str, mode: Option<&str>, times: &[(u64, u64)]) -> Loc
 }
 
 fn locks() -> Session {
-    let wait = |tid, lock: &str| Waiting {
+    let wait = |tid, lock: &str| WaitingThread {
         tid,
         comm: "worker thread".into(),
         lock: lock.into(),
-        ..Waiting::default()
+        ..WaitingThread::default()
     };
     let idle = Lock {
         idle: true,
@@ -317,6 +317,35 @@ fn no_line_is_longer_than_the_terminal_is_wide() {
     }
 }
 
+/// The rows with the most waiting time, which are first, were not on the screen any more.
+#[test]
+fn rows_did_not_fit_the_terminal() {
+    let mut session = locks();
+    let rows = &mut session.locks.as_mut().expect("locks").rows;
+    let row = rows[0].clone();
+    rows.extend((0..30).map(|_| row.clone()));
+    let lines = |height, top| {
+        let options = Options {
+            height,
+            top,
+            ..at(80)
+        };
+        text(&session, &options).lines().count()
+    };
+    let [least, all] = [Some(3), Some(20)].map(|top| lines(None, top));
+    assert_eq!(lines(None, None), all);
+    assert_eq!(lines(Some(24), Some(20)), all, "as requested");
+    assert_eq!(lines(Some(least), None), least, "at least 3 rows");
+    assert_eq!(lines(Some(all + 1), None), all);
+    for height in least + 1..all {
+        let fitted = lines(Some(height), None);
+        assert!(
+            (height - 8..height).contains(&fitted),
+            "{fitted} of {height}"
+        );
+    }
+}
+
 /// Returns the text without the escape sequences of colours.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
@@ -345,7 +374,7 @@ fn colours_only_add_to_the_text() {
     }
 }
 
-/// A narrow report must have all that a wide one has, except in columns that it names.
+/// A narrow report must contain all that a wide one contains, except the columns that it names as left out.
 #[test]
 fn no_word_of_a_sentence_is_lost() {
     let words = |text: &str| {

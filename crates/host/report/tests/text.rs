@@ -88,12 +88,12 @@ not traced: 5
              4  looks at its own caller: a, b, c and 1 more
              1  holds data: e\\x1b[2J
 
-     count   rate/s  share    cost     via  event (uprobe:redis-server:…)
- 1,500,000  750,000  60.0%   0.22%   agent  dictFind  (also dictLookup)
- 1,000,000  500,000  66.7%                    thread 4242
-   500,000  250,000  33.3%                    thread 4243 (io_thd_1)
-~1,000,000  500,000  40.0%  0.075%  kernel  call  (counted 50.0% of the time, scaled; lost 3; trap: no jump fits there)
-         0        0   0.0%   0.00%   agent  never
+     count    rate/s   share    cost     via  event (uprobe:redis-server:…)
+ 1,500,000   750,000  ~60.0%   0.22%   agent  dictFind  (also dictLookup)
+ 1,000,000   500,000   66.7%                    thread 4242
+   500,000   250,000   33.3%                    thread 4243 (io_thd_1)
+~1,000,000  ~500,000  ~40.0%  0.075%  kernel  call  (counted 50.0% of the time, scaled; lost 3; trap: no jump fits there)
+         0         0    0.0%   0.00%   agent  never
 
 warning: /lib/libc\\n.so.6 or its debug file is too large to be read whole: functions may be missing
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
@@ -106,8 +106,24 @@ fn a_lower_bound_is_marked_and_never_scaled() {
     let call = &mut session.events[0];
     (call.time_running_ns, call.at_least) = (SECOND, true);
     let report = text(&session, &Options::default());
-    let row = ">=500,000  250,000  25.0%  0.075%  kernel  call  (counted 50.0% of the time)\n";
+    let row = ">=500,000  >=250,000  >=25.0%  0.075%  kernel  call  (counted 50.0% of the time)\n";
     assert!(report.contains(row), "{report}");
+    // Regression: rates and shares beside a lower bound had no mark.
+    let exact = "1,500,000    750,000  <=75.0%   0.22%   agent  dictFind\n";
+    assert!(report.contains(exact), "{report}");
+    session.events[1].at_least = true;
+    let report = text(&session, &Options::default());
+    let bound = ">=1,500,000  >=750,000  ~75.0%   0.22%   agent  dictFind\n";
+    assert!(report.contains(bound), "{report}");
+    session.events.truncate(1);
+    session.events[0].by = vec![CountPart::new("thread 7", 400_000)];
+    let report = text(&session, &Options::default());
+    for row in [
+        ">=500,000  >=250,000  100.0%  0.075%  call",
+        ">=400,000  >=200,000  ~80.0%",
+    ] {
+        assert!(report.contains(row), "{report}");
+    }
 }
 
 #[test]
@@ -175,7 +191,7 @@ fn interval_lines() {
 
 #[test]
 fn json_is_the_session() {
-    let line = json(&session()).unwrap();
+    let line = json(session()).unwrap();
     assert!(line.starts_with("{\"tiptoe\":\"") && line.ends_with("}\n"));
     assert_eq!(serde_json::from_str::<Session>(&line).unwrap(), session());
 }

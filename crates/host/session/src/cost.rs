@@ -23,15 +23,17 @@ impl From<tiptoe_event::Basis> for Basis {
     }
 }
 
-/// When the price of a hit was measured.
+/// When the prices of hits were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Calibration {
-    /// In this run, at least partly.
+    /// At least one price was measured in this run.
     Now,
-    /// In earlier runs, since boot.
+    /// All prices were measured in earlier runs since boot.
     Cached,
+    /// In this run, at least partly, while the speed of the CPUs changed: the price may be wrong.
+    Unsteady,
 }
 
 /// The cost of tracing, as a share of the target's CPU time (1.0 is all of it), with an interval.
@@ -41,11 +43,11 @@ pub enum Calibration {
 pub struct Cost {
     /// The best estimate.
     pub fraction: f64,
-    /// The lower end.
+    /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
-    /// The basis.
+    /// How the cost was determined.
     pub basis: Basis,
     /// The number of hits.
     pub hits: u64,
@@ -59,14 +61,14 @@ pub struct Cost {
     /// all other numbers exclude them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
-    /// When cached prices were measured.
+    /// When the prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
-    /// The forks of the target: each also copies tiptoe's memory. They are part of the share, not of the mean cost of
-    /// a hit.
+    /// The forks of the target, which are slower because each also copies tiptoe's memory. Their cost is part of the
+    /// share, but not of the mean cost of a hit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
-    /// The kernel's measurement of our BPF programs, if these cause the cost.
+    /// The kernel's measurement of our BPF programs, if the cost is theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
 }
@@ -87,22 +89,22 @@ pub struct Forks {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Programs {
-    /// How often they ran for the target.
+    /// How often the programs ran for the target.
     pub runs: u64,
-    /// The time of these runs, without entry and exit.
+    /// The time of the runs for the target, without the kernel's work before and after each run.
     pub run_ns: u64,
-    /// How often they ran for any process: more often, because a tracepoint is system-wide. Absent if the
-    /// kernel does not report it.
+    /// How often the programs ran for any process, because a tracepoint is system-wide. Absent if the kernel does not
+    /// report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
-    /// The time of these runs, over all CPUs.
+    /// The time of the runs for any process, over all CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_run_ns: Option<u64>,
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time. No
-    /// figure is more than all of that time.
+    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time. A cost
+    /// is at most `cpu_ns`, because prices that a busy machine measured may be far too high.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let total = match cpu_ns {
             0 => total,
@@ -154,7 +156,7 @@ impl Cost {
 mod tests {
     use super::*;
 
-    /// Prices of a busy machine's calibration gave `2440% (18 to 9724)` for waits.
+    /// Prices that a busy machine measured gave waits a cost of `2440% (18 to 9724)`.
     #[test]
     fn a_cost_was_more_than_all_time() {
         let unit = tiptoe_event::Cost::between(180.0, 24_400.0, 97_240.0);

@@ -21,31 +21,31 @@ pub struct Event {
     pub count: u64,
     /// Hits that certainly happened but were not counted.
     pub lost: u64,
-    /// Whether the count is a lower bound: the time for which the event counted says nothing about the rest.
+    /// Whether the count is a lower bound: it must not be extrapolated to the time in which the event did not count.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
     /// For how long the event was requested.
     pub time_enabled_ns: u64,
     /// For how long the event counted.
     pub time_running_ns: u64,
-    /// What its hits added to the target's CPU time.
+    /// The CPU time that the event's hits added to the target.
     pub cost_ns: f64,
-    /// How its calls ended, if followed to their return. In JSON the keys are beside the event's own.
+    /// How the calls ended, if they were followed to their return. In JSON these keys are beside the event's own.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// The times of its calls, if timed; keys as above.
+    /// The times of the calls, if they were timed. In JSON these keys are beside the event's own.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
-    /// How many calls were recorded, if requested; keys as above.
+    /// How many calls were recorded, if requested. In JSON these keys are beside the event's own.
     #[serde(flatten)]
     pub records: Option<Records>,
-    /// Other names of the same code.
+    /// Other names of the function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// Remarks for the reader.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The remarks in a few words each. Only reports make them, as those of the session.
+    /// The remarks in a few words each. A driver leaves them out: the report makes them from `typed_notes`.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The count split by thread, comm or first argument, if requested.
@@ -71,14 +71,14 @@ impl Event {
         }
     }
 
-    /// Sets its calls' histogram, if any call was timed.
+    /// Sets the histogram of the calls' times. Does nothing if the event's calls were not timed.
     #[must_use]
     pub fn with_histogram(mut self, times: &Times) -> Event {
         self.latency = timed(self.reading(), times);
         self
     }
 
-    /// Returns its counts and times.
+    /// Returns the event's counts and times.
     pub fn reading(&self) -> Reading {
         Reading {
             count: self.count,
@@ -103,29 +103,30 @@ fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
     Some(Box::new(Latency::new(latency, times)))
 }
 
-/// A part of a count. The keys of ends and times are there as in [`Event`].
+/// A part of a count. In JSON the keys of ends and times are beside the part's own, as in [`Event`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CountPart {
-    /// An event; or, by `--by`, a thread (`TID COMM`), a comm, an argument's value (`arg0=VALUE`, decimal or `0x…`) or a
-    /// scope. `(other threads)`, `(other values)` or `(other scopes)` for those that found no room of their own.
+    /// The subject of the part: a thread (`TID COMM`), a comm, an argument's value (`arg0=VALUE`, decimal or `0x…`) or
+    /// a scope, as `--by` requests; in an interval, an event. `(other threads)`, `(other values)` or `(other scopes)`
+    /// is the sum of those for which there was no room.
     pub key: String,
-    /// Its hits.
+    /// The part's hits.
     pub count: u64,
     /// Whether the count is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// Its calls' ends, if followed; keys beside the part's.
+    /// How the part's calls ended, if they were followed.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// Its calls' times, if timed; keys beside the part's.
+    /// The times of the part's calls, if they were timed.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
 }
 
 impl CountPart {
-    /// Returns a part with only a count.
+    /// Returns a part that has a count, but no ends and no times.
     pub fn new(key: impl Into<String>, count: u64) -> CountPart {
         CountPart {
             key: key.into(),
@@ -136,7 +137,7 @@ impl CountPart {
         }
     }
 
-    /// Sets the ends of its calls.
+    /// Sets how the part's calls ended.
     #[must_use]
     pub fn with_ends(self, ends: Ends) -> CountPart {
         CountPart {
@@ -145,7 +146,7 @@ impl CountPart {
         }
     }
 
-    /// Sets the times of its calls.
+    /// Sets the times of the part's calls.
     #[must_use]
     pub fn with_latency(self, latency: Latency) -> CountPart {
         CountPart {
@@ -155,7 +156,7 @@ impl CountPart {
     }
 }
 
-/// The key of the calls whose argument found no room in its thread.
+/// The key of the calls whose argument's value had no room in their thread's memory.
 pub const OTHER_VALUES: &str = "(other values)";
 
 /// Returns the key of an argument's value: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for values that may be
@@ -175,7 +176,7 @@ pub fn argument_key(argument: u8, value: u64) -> String {
 pub struct Refusal {
     /// The resolved spec, or the given one if it resolved to nothing.
     pub event: String,
-    /// The reason, in equal words for equal reasons, because reports group by them.
+    /// The reason. Equal reasons must have equal words, because reports group refusals by their reason.
     pub reason: String,
 }
 

@@ -7,16 +7,16 @@ use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
-    /// From entry to return, over all calls in the histogram.
+    /// The sum of the times from entry to return, over all calls in the histogram.
     pub total_ns: u64,
-    /// That time without callees that are probed too.
+    /// `total_ns` without the time in callees that are probed too.
     pub self_ns: u64,
-    /// All timed calls; with `--slower`, only those that took longer.
+    /// The times of all timed calls; with `--slower`, only of calls that took longer.
     pub histogram: Histogram,
 }
 
 impl Latency {
-    /// Returns the latency of counts.
+    /// Returns the latency of these counts, with the histogram of these times.
     pub fn new(reading: Reading, times: &Times) -> Latency {
         Latency {
             total_ns: reading.total_ns,
@@ -49,9 +49,9 @@ impl Latency {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Histogram {
-    /// Each doubling has 2 to this power buckets.
+    /// The number of buckets for each doubling of the time, as a power of two: there are 2^scale.
     pub scale: u8,
-    /// Times of 0 ns, which no bucket holds.
+    /// The number of times of 0 ns, which are in no bucket.
     pub zero_count: u64,
     /// The index of the first bucket in `counts`.
     pub offset: i32,
@@ -90,8 +90,8 @@ impl Histogram {
     }
 }
 
-/// Returns the index of the first bucket that is not empty, and the counts up to the last. Our
-/// bucket 0 holds 1 ns, which OTLP has in bucket -1; its own bucket 0 holds no whole number.
+/// Returns OTLP's index of the first bucket that is not empty, and the counts from it to the last one. Our bucket 0
+/// holds 1 ns, which OTLP has in bucket -1. OTLP's bucket 0 contains no whole number of nanoseconds.
 fn numbered_as_otlp(times: &Times) -> (i32, Vec<u64>) {
     let [one_ns, longer @ ..] = times.counts();
     let mut counts = vec![*one_ns, 0];

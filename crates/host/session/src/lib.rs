@@ -1,10 +1,11 @@
 //! The session: all observations, and their cost.
 //!
-//! The driver writes a [`Session`] and every report reads it. It is plain data without behaviour, and the only
-//! contract between the two, so that a session from one machine prints on another. `--json` prints its serialized
-//! form. Keys may be added, but existing keys must keep their names and meanings.
+//! The driver writes a [`Session`], and every report reads it. A session is plain data without behaviour, and the only
+//! contract between driver and report, so that a session from one machine prints on another. `--json` prints its
+//! serialized form. Keys may be added, but existing keys must keep their names and meanings, because programs read
+//! them.
 //!
-//! A public item's documentation is also the users': `cargo run -p xtask -- schema` makes the JSON Schema and the
+//! Users read the documentation of public items too: `cargo run -p xtask -- schema` makes the JSON Schema and the
 //! book's page of keys from it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -32,12 +33,12 @@ pub use cost::{Basis, Calibration, Cost, Forks, Programs};
 pub use ends::Ends;
 pub use event::{CountPart, Event, OTHER_VALUES, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
-pub use lock::{Blame, Deadlock, Early, Hold, Holder, Lock, Locks, Readers};
+pub use lock::{Blame, Deadlock, EarlyWaitSums, Hold, Holder, Lock, Locks, Readers, Unfinished};
 pub use note::{
     CgroupFault, EndCause, EventNote, FunctionNote, KernelNote, LockNote, Note, ProcessNote,
     ScopeNote, Severity, StatNote, VariableEnd, WatchNote,
 };
-pub use now::{Now, Waiting};
+pub use now::{Now, WaitingThread};
 pub use records::{Call, Records};
 pub use scope::{Scope, ScopeCounts, Scopes};
 pub use space::AddressSpace;
@@ -45,11 +46,11 @@ pub use stat::{Count, CountState, Counts, Stat};
 pub use tiptoe_event::Via;
 pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
 pub use watch::{
-    Access, Accesses, Allowance, Attached, Placement, Reservations, Stack, Value, Variable, Watch,
+    Access, Accesses, Allowance, Attachment, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
-/// The version of the form of a session. It grows if existing keys get another meaning, or if a reader has to know of new
-/// ones.
+/// The version of a session's form. It must grow if existing keys get another meaning, or if a reader would go wrong
+/// without knowing a new key.
 pub const FORM: u32 = 2;
 
 /// One run of the driver. Times are in nanoseconds.
@@ -57,15 +58,16 @@ pub const FORM: u32 = 2;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Session {
-    /// The version of tiptoe that made it.
+    /// The version of tiptoe that made the session.
     pub tiptoe: String,
-    /// The version of the keys, which grows if some get another meaning; 0 if the session is older than this key.
+    /// The version of the session's form, which grows if a key gets another meaning; 0 if the session is older than
+    /// this key.
     pub version: u32,
-    /// The command line that was started, or the first process's own.
+    /// The command that tiptoe started, or the command line of the first traced process.
     pub command: Vec<String>,
     /// The requested events, resolved.
     pub events: Vec<Event>,
-    /// Their cost for the target.
+    /// The cost of tracing for the target.
     pub cost: Cost,
     /// The traced processes.
     pub targets: Vec<Process>,
@@ -87,7 +89,7 @@ pub struct Session {
     /// With `--slower`: calls that took no longer are in no time and no histogram.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slower_ns: Option<u64>,
-    /// With `--under`: the function inside which calls had to be made.
+    /// With `--under`: the function within which calls had to happen to be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
     /// With `--now`: the waits at one moment, and nothing else.
@@ -117,7 +119,8 @@ pub struct Session {
     /// What the reader must know before trusting the numbers.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The notes in words. Only reports make them, for readers of JSON; sessions of old versions have no others.
+    /// The notes in words. The report makes them from `typed_notes`, for readers of JSON. A session of an old version
+    /// has only these.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The counts of each interval, if requested.
@@ -149,11 +152,11 @@ impl Session {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Process {
-    /// Its id in tiptoe's PID namespace.
+    /// The process id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Its name in the kernel.
+    /// The process's name in the kernel.
     pub comm: String,
-    /// Its address space, as its agent keeps it.
+    /// The process's address space, as its agent keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }
@@ -173,9 +176,9 @@ impl From<(u32, String)> for Process {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Interval {
-    /// Its end, since the start of the session.
+    /// The interval's end, since the start of the session.
     pub at_ns: u64,
-    /// Its length.
+    /// The interval's length.
     pub duration_ns: u64,
     /// The events that were hit.
     pub counts: Vec<CountPart>,

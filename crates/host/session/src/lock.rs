@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dropped, Histogram, Via, Waiting};
+use crate::{Dropped, Histogram, Via, WaitingThread};
 
 /// The locks of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Locks {
-    /// The subject of a row: `lock`, `callsite`, `thread`, `type` or `scope`.
+    /// What each row is about: `lock`, `callsite`, `thread`, `type` or `scope`.
     pub by: String,
-    /// An agent in the program, or the kernel's futex tracepoints.
+    /// Whether an agent in the program saw the waits, or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
@@ -20,18 +20,18 @@ pub struct Locks {
     /// The hold times of the lock of `--hold`, by call site.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
-    /// Futex calls that wait, as the kernel counts them.
+    /// The number of futex calls that wait, as the kernel counts them.
     pub waits: u64,
-    /// Futex calls that wake, as the kernel counts them.
+    /// The number of futex calls that wake, as the kernel counts them.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace.
+    /// Waits in progress at the end of the trace. Those of threads that ended in them are in no row.
     pub unfinished: u64,
-    /// Calls in no row, because their threads had no room for more.
+    /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
-    /// The tracepoints' reports that were not counted, by reason.
+    /// The events of the tracepoints that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
-    /// Rings of threads at the end of the trace, each waiting for the next.
+    /// The deadlocks at the end of the trace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Deadlock>,
 }
@@ -41,18 +41,18 @@ pub struct Locks {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Deadlock {
-    /// Their process.
+    /// The process of the threads.
     pub pid: u32,
-    /// Their waits, in the ring's order.
-    pub waits: Vec<Waiting>,
+    /// The waits of the threads, each for a lock that the next thread holds.
+    pub waits: Vec<WaitingThread>,
 }
 
-/// Waits for one lock, or for the subject of `--by`.
+/// The waits for one lock, or of the call site, thread, type or scope that `--by` requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Lock {
-    /// The lock's name or address, or the subject.
+    /// The lock's name or address, or what `--by` groups by.
     pub lock: String,
     /// "mutex", "rwlock", "condition variable", "semaphore", …
     #[serde(rename = "type")]
@@ -66,24 +66,25 @@ pub struct Lock {
     pub callsite: String,
     /// The number of call sites.
     pub callsites: u64,
-    /// Contended calls; one may wait several times.
+    /// The number of contended calls. A call may wait several times.
     pub episodes: u64,
     /// Waits that slept until a wake, a timeout or a signal.
     pub slept: u64,
-    /// Waits that returned at once: the lock had changed hands.
+    /// Waits that returned at once, because the lock had changed in between.
     pub at_once: u64,
     /// Sleeping waits that timed out.
     pub timed_out: u64,
     /// Sleeping waits that a signal ended.
     pub interrupted: u64,
-    /// Sleeping waits that never returned, because their thread was cancelled or jumped out of them. They are in no
-    /// histogram, and "total_ns" has only the time until tiptoe last saw their thread in them.
+    /// Sleeping waits that never returned, because their thread was cancelled or jumped out of the call. They are in no
+    /// histogram, and "total_ns" contains only the time until tiptoe last saw the thread waiting.
     #[serde(skip_serializing_if = "is_zero")]
     pub left: u64,
     /// The time asleep.
     pub total_ns: u64,
-    /// The number of timed waits, if the budget did not allow timing all that slept: a random sample, from which the
-    /// total, the histogram and the blame are estimated. All other numbers are exact. Absent if all were timed.
+    /// The number of timed waits, if the budget did not allow timing all sleeping waits. The timed ones are a random
+    /// sample, from which the total, the histogram and the blame are estimated; all other numbers are exact. Absent if
+    /// all were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
     /// For a rwlock: its readers when waits began. Absent for waits that only the kernel's tracepoints reported.
@@ -94,8 +95,8 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// Who held the lock while others waited, the longest first. Empty unless at least 95% of the waiting time has a
-    /// known holder, or is from a release until a waiter woke up.
+    /// The holders of the lock while others waited, those with the most time first. Empty unless at least 95% of the
+    /// waiting time has a known holder, or is between a release and the waking up of a waiter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
     /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The
@@ -104,7 +105,10 @@ pub struct Lock {
     pub unknown_ns: Option<u64>,
     /// Waits that began before the trace; no other number includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub early: Option<Early>,
+    pub early: Option<EarlyWaitSums>,
+    /// Waits that were not over when the trace ended; no other number of the row includes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<Unfinished>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -115,24 +119,43 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Early {
-    /// How many.
+pub struct EarlyWaitSums {
+    /// The number of these waits.
     pub waits: u64,
-    /// How many were in progress at the end.
+    /// How many of these waits were in progress at the end of the trace.
     pub unfinished: u64,
-    /// For how long the oldest had slept when the trace began, at least: a stopped thread, or one that
-    /// gets a signal, begins anew.
+    /// The least time for which the oldest of these waits had slept when the trace began. A stop or a signal makes a
+    /// thread begin its wait again, so the wait may be older.
     pub before_ns: u64,
     /// The sum of the observed times.
     pub total_ns: u64,
 }
 
-impl Early {
+impl EarlyWaitSums {
     /// Adds the early waits of another row.
-    pub fn add(&mut self, more: &Early) {
+    pub fn add(&mut self, more: &EarlyWaitSums) {
         self.waits = self.waits.saturating_add(more.waits);
         self.unfinished = self.unfinished.saturating_add(more.unfinished);
         self.before_ns = self.before_ns.max(more.before_ns);
+        self.total_ns = self.total_ns.saturating_add(more.total_ns);
+    }
+}
+
+/// Waits that were not over when the trace ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Unfinished {
+    /// How many.
+    pub waits: u64,
+    /// The sum of their times until then.
+    pub total_ns: u64,
+}
+
+impl Unfinished {
+    /// Adds the waits of another row.
+    pub fn add(&mut self, more: &Unfinished) {
+        self.waits = self.waits.saturating_add(more.waits);
         self.total_ns = self.total_ns.saturating_add(more.total_ns);
     }
 }
@@ -152,7 +175,7 @@ pub struct Hold {
     pub total_ns: u64,
     /// The histogram of the hold times.
     pub histogram: Option<Histogram>,
-    /// Whether the hold began before the trace: it is not in "count", and "total_ns" is a lower bound.
+    /// Whether a hold began before the trace. That hold is not in "count", and "total_ns" is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_at_least: bool,
 }
@@ -162,9 +185,9 @@ pub struct Hold {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Readers {
-    /// The mean when waits began.
+    /// The mean number of readers when a wait began.
     pub average: f64,
-    /// The maximum when waits began.
+    /// The largest number of readers when a wait began.
     pub most: u64,
 }
 
@@ -175,9 +198,9 @@ pub struct Readers {
 pub struct Blame {
     /// The call site.
     pub callsite: String,
-    /// The number of waits.
+    /// The number of waits that the call site ended.
     pub count: u64,
-    /// The time of these waits.
+    /// The time of the waits that the call site ended.
     pub total_ns: u64,
 }
 
@@ -189,12 +212,12 @@ pub struct Holder {
     /// The call site that released the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callsite: Option<String>,
-    /// The thread: its id and name.
+    /// The thread's id and name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Whether these are all threads that held a rwlock to read.
+    /// Whether the holder is all threads that held a rwlock to read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub readers: bool,
-    /// The time of other threads' waiting in which this holder had the lock.
+    /// The waiting time of other threads in which this holder had the lock.
     pub total_ns: u64,
 }

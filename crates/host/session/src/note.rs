@@ -2,10 +2,10 @@
 //!
 //! INVARIANT: a note has a kind and its data, and never a sentence, because programs that read a session match on the
 //! kind, and reports fold notes of one kind and meaning. `tiptoe-report` makes the sentences. A `why` is the text of
-//! the error or refusal that caused the note, in equal words for equal causes, as in [`Refusal`](crate::Refusal).
+//! the error or refusal that caused the note. Equal causes must have equal words, as in [`Refusal`](crate::Refusal).
 //!
-//! The enums are exhaustive on purpose: a new kind must choose its severity here and get its sentence in the report, or
-//! nothing compiles. For the same reason no `match` on them has a `_` arm here, which xtask checks.
+//! The enums are exhaustive on purpose, so that a new kind compiles only with a severity here and a sentence in the
+//! report. For the same reason no `match` on them may have a `_` arm, which xtask checks.
 #![expect(missing_docs, reason = "the doc of a kind explains its fields")]
 
 use std::mem::discriminant;
@@ -17,22 +17,22 @@ use crate::Process;
 /// What a note means for the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The numbers lack something, or mean something else than the request.
+    /// The numbers are incomplete, or mean something else than the user requested.
     Warning,
     /// Everything else.
     Plain,
 }
 
-/// Defines [`Note`] and the kinds of each area, each after its severity. Notes of one kind differ in meaning if they differ
-/// in the field after `by`.
+/// Defines [`Note`] and the kinds of each area. The word before a kind is its severity. If `by FIELD` follows a kind,
+/// or `because FIELD`, notes of this kind with different values of the field differ in meaning.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
         $(
             $(#[$kind_doc:meta])*
-            $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)?;
+            $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)? $(because $why:ident)?;
         )*
     })*) => {
-        /// A note, by what it is about.
+        /// A note. Each variant has the notes on one subject.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(tag = "area", content = "note", rename_all = "kebab-case")]
@@ -51,13 +51,17 @@ macro_rules! notes {
                 }
             }
 
-            /// Returns whether both notes have one kind and one meaning, so that reports fold them.
+            /// Returns whether both notes have the same kind and the same meaning. Reports fold such notes.
             pub fn is_like(&self, other: &Note) -> bool {
                 match (self, other) {
                     $($($((
                         Note::$area($kinds::$kind { $meaning: one, .. }),
                         Note::$area($kinds::$kind { $meaning: other, .. }),
-                    ) => one == other,)?)*)*
+                    ) => one == other,)?
+                    $((
+                        Note::$area($kinds::$kind { $why: one, .. }),
+                        Note::$area($kinds::$kind { $why: other, .. }),
+                    ) => cause(one.clone()) == cause(other.clone()),)?)*)*
                     $((Note::$area(one), Note::$area(other)) => {
                         discriminant(one) == discriminant(other)
                     })*
@@ -89,18 +93,18 @@ notes! {
     Process(ProcessNote) {
         /// SIGINT was ignored when tiptoe was started, so Ctrl-C does not end the trace.
         Plain SigintIgnored;
-        /// The trace is over, and the report waits for the command. Only while the run lasts.
+        /// The trace is over, and the report waits for the end of the command. Printed only while the run lasts.
         Plain WaitsForCommand;
-        /// The command did not end by a signal that tiptoe forwarded.
+        /// The command continues after a signal that tiptoe forwarded to it.
         Plain CommandContinues { signal: i32 };
         /// The command ran already when counting began.
         Warning StartedLate;
-        /// A signal broke the attach off after some processes: the others are missing.
+        /// A signal interrupted tiptoe after it had attached to `attached` processes; the others are not counted.
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
-        /// The attach to this process was broken off before all functions were armed.
+        /// tiptoe was interrupted before it had armed all functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
         /// The agent could not be asked to leave.
-        Plain NotDetached { process: Process, why: String };
+        Plain NotDetached { process: Process, why: String } because why;
         /// The trace ended before its process.
         Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
         /// The process ended, by a signal or not.
@@ -119,21 +123,21 @@ notes! {
         Plain NoSymbols { path: String, nameless: u64, functions: u64, remedy: String };
         /// A file or its debug file was read only in part.
         Warning FileTooLarge { path: String };
-        /// A spec matches nothing yet. Only while the run lasts.
+        /// A spec matches nothing yet. Printed only while the run lasts.
         Plain WaitsForLibrary { spec: String };
         /// A spec matched nothing until the end; `is_unread` if libraries were closed before tiptoe read them.
         Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
-        /// How often libraries ran before their probes were set.
+        /// How often a library ran before its probes were set.
         Warning RanUnprobed { times: u64 };
         /// Libraries that were just loaded could not be probed.
-        Warning NotProbed { why: String };
+        Warning NotProbed { why: String } because why;
         /// Another tracer probed the same functions.
         Warning OtherTracer { events: Vec<String> };
         /// Probes of another tracer were removed from sites of tiptoe's.
         Warning OtherTracerLeft { pid: u32, times: u64 };
-        /// A trap was hit too often.
+        /// A trap was hit too often, so tiptoe disabled it.
         Warning TrapSwitchedOff { event: String, hits: u64 };
         /// The function of `--under` was never called.
         Warning NeverCalled { function: String };
@@ -141,39 +145,39 @@ notes! {
         Plain Called { function: String, calls: u64 };
         /// Calls of the function of `--under` could not be followed.
         Warning CallsNotFollowed { function: String, calls: u64 };
-        /// Counted calls cost more than the budget, which limits only what is timed or recorded. A disabled trap is among
-        /// their functions if `has_least`.
+        /// Counted calls cost more than the budget, which limits only what is timed or recorded. With `has_least`, the
+        /// count of one function is a lower bound, because its trap was disabled.
         Plain AboveBudget { budget_millionths: u64, has_least: bool };
     }
 
     /// A note on what the kernel counts instead of the agent.
     Kernel(KernelNote) {
-        /// The agent does not enter; `pid` is absent for a command.
-        Plain Traces { pid: Option<u32>, why: String };
+        /// The kernel counts everything, because the agent does not enter the process; `pid` is absent for a command.
+        Plain Traces { pid: Option<u32>, why: String } because why;
         /// The agent left these events to the kernel.
-        Plain Counts { events: Vec<String>, why: String };
+        Plain Counts { events: Vec<String>, why: String } because why;
         /// The kernel refuses all probes.
-        Plain TakesNoProbe { why: String };
+        Plain TakesNoProbe { why: String } because why;
         /// The kernel counts only in the threads that ran when tracing began.
         Warning CountsInThreads { threads: u64 };
         /// Threads may be missing, because some kept starting while events were opened.
         Warning ThreadsMissing;
         /// The kernel continued to count after an exec.
         Plain CountedOn { process: Process };
-        /// The kernel only counts calls that the request times.
+        /// The user requested times of these events, but the kernel only counts their calls.
         Warning Untimed { events: Vec<String> };
-        /// The kernel cannot split its counts by the request's `--by`.
+        /// The kernel cannot split its counts as `--by` requests.
         Warning Unsplit;
-        /// The kernel counts in windows, to keep the budget.
+        /// The kernel counts only in windows of time, to keep the budget.
         Warning InWindows { event: String };
-        /// The time of BPF programs at switches of other processes.
+        /// The time that BPF programs took at task switches of other processes.
         Plain OthersCost { ns: u64 };
     }
 
     /// A note on scopes.
     Scope(ScopeNote) {
         /// Only the time in scopes is known, not their CPU time and events.
-        Warning Uncharged { why: String };
+        Warning Uncharged { why: String } because why;
         /// The process entered no scopes.
         Plain NeverEntered { process: Process };
         /// No agent saw the scopes of the process.
@@ -182,30 +186,32 @@ notes! {
 
     /// A note on waits for locks.
     Lock(LockNote) {
-        /// The kernel's tracepoints show the waits of one place, because the agent cannot.
-        Plain PlaceInKernel { place: String, why: String };
-        /// The kernel's tracepoints show all waits of a process; `why` is absent if the user chose that, `call_ns` if no
-        /// call was seen.
-        Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> };
-        /// Waits of Go's runtime are not those of goroutines.
+        /// The kernel's tracepoints record the waits of one function, because the agent cannot.
+        Plain PlaceInKernel { place: String, why: String } because why;
+        /// The kernel's tracepoints record all waits of a process. `why` is absent if the user chose that, and
+        /// `call_ns` if there was no call.
+        Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> } because why;
+        /// `--budget` does not limit the waits that the kernel's tracepoints report.
+        Warning NoBudget;
+        /// The reported waits are those of Go's runtime, not those of goroutines.
         Warning Go;
-        /// The kernel hides its addresses.
+        /// Call sites have no names, because the kernel hides its addresses.
         Warning CallsitesHidden;
-        /// Waits without a call site.
-        Plain StacksLost { waits: u64 };
+        /// Some waits have no call site, because their stack could not be kept.
+        Warning StacksLost { waits: u64 };
     }
 
     /// A note on counts of events.
     Stat(StatNote) {
-        /// BPF is refused: each cgroup has events of its own.
+        /// Each cgroup has events of its own, because the kernel refused BPF.
         Warning CgroupsByEvents { why: String };
-        /// BPF and cgroup events are refused: counts are from cgroups' files.
+        /// The counts are from the files of the cgroups, because the kernel refused both BPF and events of cgroups.
         Warning CgroupsByFiles { why: String };
         /// No cgroup ever matched these patterns.
         Warning UnmatchedPatterns { patterns: Vec<String> };
-        /// Removed cgroups are not listed any more.
+        /// Some removed cgroups are not listed. Their counts are in the cgroups that contained them.
         Plain Forgotten { cgroups: u64 };
-        /// What was missed at switches between cgroups, and how often.
+        /// A fault while cgroups were counted, and how often it happened.
         Warning Amiss { what: CgroupFault, count: u64 } by what;
         /// The cost of a hit cannot be measured without this tracepoint.
         Warning HitCostUnknown { tracepoint: String };
@@ -217,13 +223,13 @@ notes! {
     Watch(WatchNote) {
         /// An exec ended the watch.
         Warning Exec { process: Process, after_ns: u64 };
-        /// The variable's pointers were set while the watch lasted.
+        /// The variable's pointers led to no memory at first. The watch began when the program set them.
         Warning PointersSet { variable: String, after_ns: u64 };
         /// The variable's pointers led to another address for the first time.
         Plain Moved { variable: String, from: u64, to: u64, after_ns: u64 };
-        /// The variable's pointers lead to no memory; the watch stays at the address.
+        /// The variable's pointers lead to no memory any more. The watch stays at the last address.
         Plain PointersLost { variable: String, address: u64, after_ns: u64 };
-        /// The variable's pointers never led to memory.
+        /// The variable's pointers never led to memory, so nothing was counted.
         Warning NeverFound { variable: String };
         /// The variable's pointers led to the address of another watched variable, which alone counts there.
         Warning SameAddress { variable: String, other: String };
@@ -231,33 +237,43 @@ notes! {
         Warning MovedTimes { variable: String, times: u64 };
         /// The variable does not exist any more.
         Warning Ended { variable: String, cause: VariableEnd, after_ns: u64 } by cause;
-        /// Other threads accessed a thread's variable after its thread was last seen.
+        /// Other threads accessed the variable of a thread after tiptoe had last seen that thread, so the memory may
+        /// have been reused.
         Warning StackReused { variable: String, seen_ns: u64 };
-        /// An allocator's function accessed the variable.
+        /// A function of an allocator accessed the variable, so the memory may have been freed.
         Warning Freed { variable: String, function: String, after_ns: u64 };
         /// Other processes may share the variable's memory.
         Warning Shared { variable: String };
-        /// The watch moved from all CPUs to threads, because of other processes.
+        /// The watch moved from all CPUs to the threads of its process, because other processes hit the same addresses.
         Warning MovedToThreads;
-        /// The watch rested in these windows, because of other processes; `why` it could not move to threads.
+        /// The watch was disabled for parts of these windows, because other processes hit the same addresses. `why`
+        /// says why it could not move to the threads of its process.
         Warning RestedForOthers { windows: u64, why: Option<String> };
+        /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
+        Plain SourcesUnread { file: String };
         /// Threads inherited breakpoints for which the accounting of debug registers had no room. Their hits are counted.
         Plain NotAccounted { threads: u64 };
     }
 
     /// A remark beside an event.
     Event(EventNote) {
-        /// Several functions have the name, and count together.
+        /// Several functions have this name. Their hits are counted together.
         Plain SameName { functions: u64 };
-        /// The function that an IFUNC's resolver chose.
+        /// The function that the resolver of an indirect function (IFUNC) chose.
         Plain Selected { function: String };
-        /// Inlined copies of the function are not counted.
+        /// The function's inlined copies are not counted.
         Warning Inlined { places: u64 };
-        /// Threads had no room for all values.
+        /// Threads had no room for all values of `--by`.
         Warning ValuesWithoutRoom;
-        /// Each hit is a trap.
+        /// Each hit is a trap, because no jump fits.
         Plain Trap;
     }
+}
+
+/// Returns a cause without numbers, because the text of an error may name its process.
+fn cause(why: impl Into<Option<String>>) -> Option<String> {
+    let why: Option<String> = why.into();
+    why.map(|why| why.replace(|letter: char| letter.is_ascii_digit(), ""))
 }
 
 /// What a program did that ended its trace.
@@ -265,19 +281,19 @@ notes! {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EndCause {
-    /// It ran another program.
+    /// The program called exec.
     Exec,
-    /// It put itself under seccomp.
+    /// The program put itself under seccomp.
     Seccomp,
-    /// It gave up rights or a namespace.
+    /// The program gave up rights, or left a namespace.
     Confined,
-    /// It has its system calls dispatched to a signal handler.
+    /// The program has its system calls dispatched to a signal handler (prctl(2)).
     Dispatch,
-    /// It gave a thread storage that is not its C library's.
+    /// The program gave a thread thread-local storage that is not its C library's.
     Storage,
 }
 
-/// What was missed while cgroups were counted.
+/// What went wrong while cgroups were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -296,21 +312,21 @@ pub enum CgroupFault {
     MissedSwitches,
     /// Switches from tasks that had been moved while they ran.
     MovedTasks,
-    /// Switches to cgroups without room.
+    /// Switches to cgroups for which there was no room.
     NoRoomForCgroup,
     /// Events that could not be read on a CPU.
     UnreadEvents,
-    /// Reports of changes without room.
+    /// Reports of created or removed cgroups, or of moved tasks, for which there was no room.
     NoRoomForChange,
 }
 
-/// Why a variable does not exist any more.
+/// Why a variable ceased to exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum VariableEnd {
-    /// Its thread ended.
+    /// The variable's thread ended.
     Thread,
-    /// Its memory was unmapped.
+    /// The variable's memory was unmapped.
     Unmapped,
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Now {
     /// The waits, by thread number.
-    pub waits: Vec<Waiting>,
-    /// Rings of threads, each waiting for the next and the last for the first.
+    pub waits: Vec<WaitingThread>,
+    /// The deadlocks: rings of threads in which each thread waits for the next, and the last for the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Vec<u32>>,
 }
@@ -18,7 +18,7 @@ pub struct Now {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Waiting {
+pub struct WaitingThread {
     /// Its number.
     pub tid: u32,
     /// Its name.
@@ -31,15 +31,15 @@ pub struct Waiting {
     /// "read" or "write", for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether it waits for an event rather than a holder's release.
+    /// Whether the thread waits for an event rather than for the release of a lock.
     pub idle: bool,
     /// The call site of the wait.
     pub callsite: String,
-    /// The time since it last ran, if the kernel reports that. It has waited at least as long: a signal, SIGSTOP
-    /// or a tracer's attach makes a thread run briefly in the middle of a wait.
+    /// The time since the thread last ran, if the kernel reports that. The wait may be longer, because a signal,
+    /// SIGSTOP or a tracer's attach makes a thread run briefly in the middle of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,
-    /// A rwlock's number of readers.
+    /// The number of readers, for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<u32>,
     /// The thread that holds the lock, if the lock records it; for a join, the thread whose end is waited for.

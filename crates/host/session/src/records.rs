@@ -1,4 +1,4 @@
-//! Recorded calls: single ones during the trace, and their totals.
+//! Recorded calls: each call while the trace runs, and the totals.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
@@ -9,7 +9,7 @@ use tiptoe_event::Records as Reading;
 pub struct Records {
     /// Recorded calls.
     pub recorded: u64,
-    /// Calls whose record was lost: the reader was slower than the calls.
+    /// Calls whose record was lost, because tiptoe read more slowly than the program called.
     #[serde(rename = "records_lost")]
     pub lost: u64,
     /// Calls that were only counted: the budget was used up, or their thread has no ring.
@@ -48,13 +48,14 @@ pub struct Call<'a> {
     pub comm: &'a str,
     /// The resolved spec.
     pub event: &'a str,
-    /// The first integer argument, or its register; absent if the function has none.
+    /// The first integer argument, or the content of its register (see `are_registers`); absent if the function has
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg0: Option<u64>,
-    /// The second integer argument, or its register; absent if the function has fewer.
+    /// The second integer argument, or the content of its register; absent if the function has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg1: Option<u64>,
-    /// Whether they are what the registers contained, because the function's parameters are unknown.
+    /// Whether `arg0` and `arg1` are only the contents of the registers, because the function's parameters are unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub are_registers: bool,
 }

@@ -1,20 +1,16 @@
 //! The JSON Schema of what `--json` prints, made from this crate's types and their documentation.
 //!
-//! Only tests have it, so that the command does not link schemars. `cargo run -p xtask -- schema` writes the file.
+//! Only test builds contain this module, so that the command does not link schemars. `cargo run -p xtask -- schema`
+//! writes the file.
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value};
 
 use crate::{Access, Call, Counts, Interval, ScopeCounts, Session};
 
-/// The file that the book publishes.
-const FILE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../../docs/src/session.schema.json"
-);
+#[path = "../../../../tests/support/published.rs"]
+mod published;
 
-/// One line of `--json`. The last line is the session; the others are what the options ask for.
+/// One line of `--json`. The last line is the session; the options request the others.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -38,94 +34,8 @@ pub(crate) enum ViaWord {
     Kernel,
 }
 
-/// Returns the schema as the file has it.
-fn schema() -> String {
-    let settings = SchemaSettings::draft2020_12().for_serialize();
-    let schema = settings.into_generator().into_root_schema_for::<Line>();
-    let mut schema = schema.to_value();
-    tidy(&mut schema);
-    let map = schema.as_object_mut().expect("a schema is an object");
-    let version = env!("CARGO_PKG_VERSION");
-    map.insert("$id".into(), format!("urn:tiptoe:{version}:session").into());
-    map.insert("title".into(), format!("tiptoe {version}: --json").into());
-    format!("{schema:#}\n")
-}
-
-/// Removes defaults, line breaks of descriptions and links to types. Removes `null` from keys that are absent instead.
-fn tidy(schema: &mut Value) {
-    let Value::Object(map) = schema else {
-        schema.as_array_mut().into_iter().flatten().for_each(tidy);
-        return;
-    };
-    map.remove("default");
-    if let Some(Value::String(text)) = map.get_mut("description") {
-        *text = without_links(text);
-    }
-    let required = map.get("required").cloned().unwrap_or_default();
-    let is_required = |key: &str| {
-        required
-            .as_array()
-            .is_some_and(|all| all.contains(&key.into()))
-    };
-    if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        for (key, property) in properties {
-            if !is_required(key) {
-                property.as_object_mut().into_iter().for_each(without_null);
-            }
-            tidy(property);
-        }
-    }
-    let others = map.iter_mut().filter(|(key, _)| *key != "properties");
-    others.for_each(|(_, value)| tidy(value));
-}
-
-/// Returns a description as one line, with the texts of links in place of the links.
-fn without_links(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let line = words.join(" ").replace("[`", "`");
-    let mut parts = line.split("`]");
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let target = part.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-        plain.push('`');
-        plain.push_str(target.map_or(part, |(_, after)| after));
-    }
-    plain
-}
-
-/// Removes `null` from the types of a schema.
-fn without_null(schema: &mut Map<String, Value>) {
-    if let Some(Value::Array(types)) = schema.get_mut("type") {
-        types.retain(|name| name != "null");
-        if let [only] = &types[..] {
-            let only = only.clone();
-            schema.insert("type".into(), only);
-        }
-    }
-    if let Some(Value::Array(any)) = schema.get_mut("anyOf") {
-        any.retain(|one| one["type"] != "null");
-        if let [Value::Object(only)] = &mut any[..] {
-            let only = std::mem::take(only);
-            schema.remove("anyOf");
-            schema.extend(only);
-        }
-    }
-}
-
-/// The book printed the Rust path of a link.
-#[test]
-fn links_of_comments_kept_their_targets() {
-    let text = "As [`a`](crate::A::a),\n [`b`] (not c) and `d`";
-    assert_eq!(without_links(text), "As `a`, `b` (not c) and `d`");
-}
-
 #[test]
 #[cfg_attr(miri, ignore = "reads a file")]
 fn the_schema_of_the_book_is_of_todays_types() {
-    let schema = schema();
-    if std::env::var_os("TIPTOE_WRITE_SCHEMA").is_some() {
-        std::fs::write(FILE, &schema).expect("the book can be written");
-    }
-    let file = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(file == schema, "stale; run `cargo run -p xtask -- schema`");
+    published::check::<Line>("session", "--json");
 }

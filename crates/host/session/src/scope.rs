@@ -11,7 +11,8 @@ pub struct Scopes {
     pub events: Vec<String>,
     /// Each scope, and the time outside all scopes; the most CPU time first.
     pub rows: Vec<Scope>,
-    /// The number of intervals, if requested. Each was printed when it was over ([`ScopeCounts`]) and is not stored.
+    /// The number of intervals, if requested. Each interval was printed as [`ScopeCounts`] when it ended, and is not
+    /// stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<u64>,
 }
@@ -25,26 +26,26 @@ pub struct ScopeCounts {
     pub at_ns: u64,
     /// The interval's length.
     pub duration_ns: u64,
-    /// As in [`Scopes`].
+    /// The charged events, as in [`Scopes`].
     pub events: Vec<String>,
-    /// Those of [`Scopes`] in which a thread was, or whose events happened.
+    /// The rows of [`Scopes`] in which a thread was during the interval, or in which an event happened.
     pub rows: Vec<Scope>,
 }
 
-/// One scope, without the scopes inside it.
+/// One scope. All its numbers exclude the scopes inside it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Scope {
-    /// Its name after its parents': `checkout/payment`; `(no scope)` for the time outside all scopes, `(other
-    /// scopes)` for those that found no room.
+    /// The scope's name, after those of its parents: `checkout/payment`. `(no scope)` is the time outside all scopes,
+    /// and `(other scopes)` the sum of the scopes for which there was no room.
     pub name: String,
     /// How often the scope was entered.
     pub entries: u64,
-    /// The time that threads were inside it, running or not; unknown for `(no scope)`.
+    /// The time that threads were inside the scope, running or not; unknown for `(no scope)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ns: Option<u64>,
-    /// The CPU time inside it, if known.
+    /// The CPU time that threads used inside the scope, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
     /// The number of each event, if known.

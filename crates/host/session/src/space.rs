@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One process's executable file mappings, as its agent keeps them. The process itself reports all
-/// numbers, so they must not be trusted.
+/// One process's executable file mappings, as its agent keeps them. The traced process itself reports all numbers, so
+/// they must not be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -12,16 +12,16 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups without a certain result, where the agent judged by the bytes at the trap.
+    /// Lookups without a certain result. The bytes around the trap decided instead.
     pub missed: u64,
-    /// Calls that changed the mappings, and were seen.
+    /// Calls that changed the mappings and that a hook saw.
     pub changes: u64,
     /// How often the kernel's list of mappings was read.
     pub readings: u64,
-    /// Corrections for changes that had not been seen.
+    /// Corrections of the map for changes that no hook saw.
     pub corrected: u64,
-    /// Mappings at the end; adjacent parts of one file count as one.
+    /// The number of mappings at the end. Adjacent parts of one file count as one mapping.
     pub mappings: u64,
-    /// Their size in bytes.
+    /// The size of the mappings, in bytes.
     pub bytes: u64,
 }

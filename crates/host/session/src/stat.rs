@@ -25,24 +25,24 @@ pub struct Stat {
     /// The command's CPU time in the kernel: the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_ns: Option<f64>,
-    /// The number of intervals, if requested. Each was printed when it was over ([`Counts`]) and is not stored.
+    /// The number of intervals, if requested. Each interval was printed as [`Counts`] when it ended, and is not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<u64>,
     /// Context switches, which counting slows down.
     pub switches: u64,
     /// What was added to each.
     pub switch_ns: f64,
-    /// Those to another cgroup, if counts are by cgroup.
+    /// Context switches to another cgroup, if counts are by cgroup.
     pub cgroup_switches: u64,
     /// What was added to each.
     pub cgroup_switch_ns: f64,
-    /// Births, ends and moves that were handled, if counting is by tasks.
+    /// Starts, ends and moves of tasks that tiptoe handled, if it counts by tasks.
     pub lives: u64,
-    /// The cost of one.
+    /// The cost of one such start, end or move.
     pub life_ns: f64,
-    /// Rounds over all tasks.
+    /// How often tiptoe read the counts of all tasks.
     pub rounds: u64,
-    /// The cost of one round.
+    /// The cost of reading all tasks once.
     pub round_ns: f64,
     /// Hits of counted tracepoints.
     pub tracepoint_hits: u64,
@@ -59,7 +59,7 @@ pub struct Counts {
     pub at_ns: u64,
     /// The interval's length.
     pub duration_ns: u64,
-    /// As in [`Stat`].
+    /// The counts, as in [`Stat`].
     pub counts: Vec<Count>,
 }
 
@@ -74,7 +74,7 @@ pub struct Count {
     /// target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Whether that cgroup was removed: another one may have its path.
+    /// Whether that cgroup was removed. A later cgroup may have its path.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
     /// The CPU, with `--per-cpu`.
@@ -86,9 +86,9 @@ pub struct Count {
     pub value: f64,
     /// "ns" for clocks, otherwise empty.
     pub unit: String,
-    /// For how long it was requested, over all CPUs or threads.
+    /// The time for which the event was requested, over all CPUs or threads.
     pub time_enabled_ns: u64,
-    /// For how much of that time it counted.
+    /// The part of `time_enabled_ns` in which the event counted.
     pub time_running_ns: u64,
     /// The relative standard deviation of the mean of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,11 +100,11 @@ pub struct Count {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CountState {
-    /// It was counted.
+    /// The event was counted.
     #[default]
     Counted,
     /// No task ran, or no counter was ever free.
     NotCounted,
-    /// This machine does not have it.
+    /// This machine does not have the event.
     NotSupported,
 }

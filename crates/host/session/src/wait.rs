@@ -16,12 +16,12 @@ pub struct Waits {
     pub rows: Vec<Wait>,
     /// Waits in progress at the end of the trace, in no row.
     pub unfinished: u64,
-    /// What was seen but not counted, by reason.
+    /// Events that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
 }
 
-/// Waits of one group, for one type of lock.
+/// The waits of one group, for one type of lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -33,7 +33,8 @@ pub struct Wait {
     pub mode: Mode,
     /// The outcome.
     pub outcome: Outcome,
-    /// The group's key; absent for `callsite`, which has its own, and for `type`.
+    /// The group's key. Absent if rows are grouped by `callsite` or `type`, because `callsite` and `type` are keys of
+    /// their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The call site with the most waiting time.
@@ -41,7 +42,7 @@ pub struct Wait {
     pub callsite: Option<String>,
     /// The number of call sites.
     pub callsites: u64,
-    /// Its callers, innermost first, if requested.
+    /// The callers of `callsite`, innermost first, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
     /// The number of waits.
@@ -59,9 +60,9 @@ pub struct Wait {
 pub enum Mode {
     /// Shared with other readers.
     Read,
-    /// Alone, for a lock that also has readers.
+    /// Exclusively, for a lock that may also have readers.
     Write,
-    /// Alone, because the lock has no other mode.
+    /// Exclusively, because the lock has no other mode.
     #[default]
     Exclusive,
 }
@@ -74,9 +75,9 @@ pub enum Outcome {
     /// The thread got the lock.
     #[default]
     Acquired,
-    /// It did not: a signal or a timeout ended its wait, or it only tried.
+    /// The thread did not get the lock: a signal or a timeout ended the wait, or the thread only tried the lock.
     Failed,
-    /// Not a wait: the writer became a reader.
+    /// There was no wait: the writer became a reader.
     Downgraded,
 }
 
@@ -85,8 +86,8 @@ pub enum Outcome {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Dropped {
-    /// The reason, in words that follow "not counted:".
+    /// The reason, as the end of a sentence that begins with "not counted:".
     pub reason: String,
-    /// How many.
+    /// The number of events.
     pub count: u64,
 }

@@ -20,7 +20,8 @@ pub struct Watch {
     /// Reservations of debug registers, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Vec<Reservations>>,
-    /// Other processes' accesses to the same addresses, which cost them as much.
+    /// Accesses of other processes to the same addresses. Each costs that process as much as an access costs the
+    /// target.
     pub foreign: u64,
     /// Whether accesses by system calls count, too.
     pub sees_kernel: bool,
@@ -47,11 +48,11 @@ pub struct Variable {
     pub access: String,
     /// All accesses.
     pub hits: u64,
-    /// Those that meet the conditions: the sum of the rows.
+    /// The accesses that meet the conditions of the request: the sum of the rows.
     pub count: u64,
-    /// Whether "count" is a lower bound: the variable was not watched all the time.
+    /// Whether "count" is a lower bound, because the variable was not watched all the time.
     pub at_least: bool,
-    /// For how long it was watched, if it took turns.
+    /// The time for which the variable was watched, if variables took turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched_ns: Option<u64>,
 }
@@ -61,33 +62,33 @@ pub struct Variable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Accesses {
-    /// Its name.
+    /// The variable's name.
     pub variable: String,
-    /// The instruction; for the kernel's accesses, the user's call.
+    /// The instruction that made the access; for an access by the kernel, the system call in the program.
     pub at: String,
     /// Whether a system call made the access.
     pub in_kernel: bool,
     /// The threads' name.
     pub comm: String,
-    /// The only thread, if there is one.
+    /// The thread, if only one made these accesses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
     /// The number of accesses.
     pub count: u64,
-    /// Those after which the value differed, as far as known.
+    /// Accesses that changed the value. An access with an unknown old value is not among them.
     pub changed: u64,
-    /// Those with an unknown old value: the first after each gap in which stores were missed.
+    /// Accesses with an unknown old value, such as the first one after each gap in which stores were missed.
     pub old_unknown: u64,
-    /// Those whose value was read from memory, after the store: in a race it may be another
-    /// thread's.
+    /// Accesses whose new value was read from memory after the store. If another thread raced with the store, the value
+    /// may be that thread's.
     pub racy: u64,
     /// The first access, since the start of the session.
     pub first_ns: u64,
-    /// The last one.
+    /// The last access, since the start of the session.
     pub last_ns: u64,
-    /// Its old value; `?` if unknown.
+    /// The old value at the last access; `?` if unknown.
     pub last_old: String,
-    /// Its new value.
+    /// The new value at the last access.
     pub last_new: String,
     /// Values, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -103,7 +104,7 @@ pub struct Accesses {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Access<'a> {
-    /// Its time, since the start of the session.
+    /// The time of the access, since the start of the session.
     pub at_ns: u64,
     /// The accessing thread.
     pub tid: u32,
@@ -111,7 +112,7 @@ pub struct Access<'a> {
     pub comm: &'a str,
     /// The variable.
     pub variable: &'a str,
-    /// The instruction; for the kernel's accesses, the user's call.
+    /// The instruction that made the access; for an access by the kernel, the system call in the program.
     pub at: &'a str,
     /// Whether a system call made the access.
     pub in_kernel: bool,
@@ -119,7 +120,8 @@ pub struct Access<'a> {
     pub old: String,
     /// The new value.
     pub new: String,
-    /// Whether the new value was read from memory: in a race it may be another thread's.
+    /// Whether the new value was read from memory after the store. If another thread raced with the store, the value
+    /// may be that thread's.
     pub racy: bool,
 }
 
@@ -128,9 +130,9 @@ pub struct Access<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Value {
-    /// It, formatted by its type.
+    /// The value, formatted by its type.
     pub value: String,
-    /// How often.
+    /// How often the value was stored.
     pub count: u64,
 }
 
@@ -141,24 +143,24 @@ pub struct Value {
 pub struct Stack {
     /// The callers, innermost first.
     pub callers: Vec<String>,
-    /// Whether there are more, beyond code that could not be unwound.
+    /// Whether outer callers are missing, because code on the way to them could not be unwound.
     pub is_partial: bool,
     /// The number of accesses.
     pub count: u64,
 }
 
-/// How many accesses a window of time allows.
+/// The limit on the number of accesses in a window of time, and how it was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Allowance {
-    /// How many.
+    /// The number of accesses that each window allows.
     pub hits: u64,
-    /// A window's length.
+    /// The length of a window.
     pub window_ns: u64,
-    /// How many windows there were.
+    /// The number of windows.
     pub windows: u64,
-    /// Those that used up all.
+    /// The number of windows in which all allowed accesses were used up.
     pub used_up: u64,
 }
 
@@ -167,28 +169,28 @@ pub struct Allowance {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Placement {
-    /// What each was opened for: "cpu" or "thread"; "agent" if the agent opens it for each thread.
+    /// What each breakpoint was opened for: "cpu" or "thread"; "agent" if the agent opens one for each thread.
     pub by: String,
-    /// Why they are not on all CPUs, unless requested.
+    /// Why the breakpoints are not on all CPUs. Absent if the user requested that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How the threads got their breakpoints.
+    /// How the threads of the process got breakpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub attached: Option<Attached>,
+    pub attached: Option<Attachment>,
 }
 
-/// How the threads of a process got breakpoints, which later threads inherited.
+/// How the running threads of a process got breakpoints. Threads that start later inherit theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Attached {
-    /// Threads for which they were opened.
+pub struct Attachment {
+    /// Threads for which breakpoints were opened.
     pub threads: u32,
-    /// Openings that were repeated: a birth raced with them.
+    /// How often breakpoints of a thread were opened again, because a new thread started at the same time.
     pub again: u32,
-    /// Threads that lived too briefly for any.
+    /// Threads that ended before they got a breakpoint.
     pub without: u32,
-    /// How long that took.
+    /// How long opening all breakpoints took.
     pub took_ns: u64,
 }
 
@@ -197,14 +199,15 @@ pub struct Attached {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
-    /// A "thread" reservation excludes those of the same shard, a "cpu" one all others.
+    /// "thread" or "cpu". The lock of a "thread" reservation excludes reservations of the same shard, that of a "cpu"
+    /// reservation all others.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,
-    /// How often the side's lock was taken, for any reason.
+    /// How often the lock of this side was taken, for any reason.
     pub holds: u64,
-    /// How often that had to wait.
+    /// How often taking the lock had to wait.
     pub waited: u64,
-    /// For how long, together.
+    /// How long taking the lock waited in total.
     pub waited_ns: u64,
 }

@@ -60,7 +60,7 @@ fn take(wanted: u64, frame: &Frame) -> Option<i64> {
 /// Returns the address after the system call, computed from the trampoline's jump to the call.
 fn syscall_return_address(frame: &Frame) -> u64 {
     let distance = (frame.back + JUMP_END - 4) as *const i32;
-    // SAFETY: it reads the trampoline that called the hook, which is never unmapped.
+    // SAFETY: the bytes are in the trampoline that called the hook, which is never unmapped.
     let distance = unsafe { distance.read_unaligned() };
     (frame.back + JUMP_END + SYSCALL).wrapping_add_signed(distance.into())
 }

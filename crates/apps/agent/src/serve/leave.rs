@@ -6,7 +6,7 @@ use tiptoe_sys::raw::futex;
 use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome};
 use tiptoe_wire::{Data, Plan, Site, SiteFlags, State};
 
-use super::{EIO, by_batch, other_threads, still_stands};
+use super::{EIO, by_batch, is_still_patched, other_threads};
 use crate::ports;
 use crate::shared::Shared;
 use crate::signals;
@@ -50,9 +50,9 @@ fn restore(
                 OtherThreads::Running => take_out(shared, text, sites),
             };
             for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
-                let stands = still_stands(text, site, outcome);
-                shared.set_armed(*index, stands);
-                whole &= !stands;
+                let is_patched = is_still_patched(text, site, outcome);
+                shared.set_armed(*index, is_patched);
+                whole &= !is_patched;
             }
         },
     );

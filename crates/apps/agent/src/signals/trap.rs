@@ -153,12 +153,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     } else {
         *rip
     };
-    let Some(found) = shared.table.find(address) else {
+    let Some(found) = space::find_own_trap(shared, address) else {
         return false;
     };
-    if !shared.is_live(found.index) || !space::is_own_trap(shared, &found, address) {
-        return false;
-    }
     *rip = found.resume;
     // SAFETY: the page can be read, because the thread has just executed an instruction of it.
     let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };
@@ -181,7 +178,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
 fn ask_rearm(shared: &shared::Shared) {
     // A forked child has no segment, and no tiptoe to wake.
     if shared.is_home()
-        && !shared.rearm.swap(true, Ordering::AcqRel)
+        && !shared.must_rearm.swap(true, Ordering::AcqRel)
         && let Some(owner) = shared.data().and_then(|data| data.owner())
     {
         raw::futex::wake(owner, u32::MAX);

@@ -14,7 +14,7 @@ use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
 /// Offsets from the hook's return address: of the end of the hook, and of the call.
-const HOOK_BEHIND: u64 = 8;
+const AFTER_HOOK: u64 = 8;
 const CALL_MADE: u64 = 24;
 
 /// The location of a call's mask.
@@ -63,7 +63,7 @@ impl Wait {
     pub(super) fn of(context: &Context) -> Option<Wait> {
         let call = tls::call();
         let (rip, rax) = (context.register(RIP), context.register(RAX) as i64);
-        let before = call.trampoline + HOOK_BEHIND..call.trampoline + CALL_MADE;
+        let before = call.trampoline + AFTER_HOOK..call.trampoline + CALL_MADE;
         let stage = if rip == call.return_address && rax == EINTR {
             Stage::Interrupted
         } else if rip.wrapping_add(2) == call.return_address || before.contains(&rip) {

@@ -1,14 +1,14 @@
-//! The machine as a bug report needs it: chosen lines of files that name no user, host or process.
+//! Describes the machine for a bug report: chosen lines of files, which name no user, host or process.
 
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The most bytes that are read of a file.
+/// The most bytes that are read from a file.
 const MOST_READ: u64 = 16 << 20;
 
-/// The fields of the first CPU.
+/// The fields of the first CPU that are written.
 const CPU: [&str; 7] = [
     "vendor_id",
     "cpu family",
@@ -19,10 +19,10 @@ const CPU: [&str; 7] = [
     "flags",
 ];
 
-/// The fields of the distribution. Others may contain a company's own addresses.
+/// The fields of the distribution that are written. Other fields may contain addresses of a company.
 const DISTRIBUTION: [&str; 4] = ["ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME"];
 
-/// The fields that say what tiptoe's own process may do.
+/// The fields of `/proc/self/status` that say what tiptoe may do.
 const RIGHTS: [&str; 4] = ["CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
 /// The limits of tiptoe's own process that matter to tracing.
@@ -62,7 +62,7 @@ const SETTINGS: [&str; 25] = [
     "/sys/module/apparmor/parameters/enabled",
 ];
 
-/// Where distributions for x86-64 have their C library.
+/// The folders in which distributions for x86-64 have their C library.
 const C_LIBRARIES: [&str; 5] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib64/libc.so.6",
@@ -75,7 +75,7 @@ const C_LIBRARIES: [&str; 5] = [
 pub fn describe(root: &Path) -> String {
     let read = |path: &str| read(root, path);
     let cpu = read("/proc/cpuinfo");
-    // The blocks of other CPUs repeat the first.
+    // The blocks of the other CPUs are left out, because they repeat the first.
     let first = cpu.split("\n\n").next().unwrap_or_default();
     let mut out = String::new();
     kernel(&mut out, &read);
@@ -119,7 +119,7 @@ fn kernel(out: &mut String, read: &impl Fn(&str) -> String) {
     );
 }
 
-/// Returns the lines that have one of these names before the separator.
+/// Returns the lines whose part before the separator is one of these names.
 fn fields(text: &str, separator: char, names: &[&str]) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -153,7 +153,8 @@ fn settings(read: impl Fn(&str) -> String) -> String {
     SETTINGS.iter().map(line).collect()
 }
 
-/// Returns the C libraries and their versions. Runs none of their code, because tiptoe may be static.
+/// Returns the C libraries and their versions, as found in their files: tiptoe may be static, so it must not ask its
+/// own C library.
 fn c_libraries(root: &Path) -> String {
     let line = |path: &&str| {
         let content = read(root, path);
@@ -183,7 +184,7 @@ fn read(root: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Files that have secrets beside the chosen lines.
+    /// Files that contain secrets beside the chosen lines.
     const FILES: [(&str, &str); 9] = [
         ("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"),
         ("/proc/sys/kernel/version", "#1 SMP Debian 6.1.55-1\n"),

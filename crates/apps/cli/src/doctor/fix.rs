@@ -1,14 +1,14 @@
 //! What enables a missing thing, and `tiptoe doctor --fix`.
 //!
-//! INVARIANT: `--fix` runs only commands that are constants of this program, because it runs as
-//! root and an advice may contain paths of this machine.
+//! INVARIANT: `--fix` runs only commands that are constants of this program, because it runs as root, and text from
+//! this machine, such as a path, could be crafted to do harm.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
 
 use serde::Serialize;
 
-use super::rows::CheckResult;
+use super::check_result::CheckResult;
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -36,8 +36,7 @@ impl Serialize for Fix {
     }
 }
 
-/// Prints and runs each command once, up to the first that fails. Fails if there are commands and
-/// the user is not root.
+/// Prints and runs each command once, until one fails. Fails if there is a command to run and the user is not root.
 pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
     let mut commands: Vec<&[&str]> = Vec::new();
     for row in rows {

@@ -1,18 +1,18 @@
-//! The report as text: at most 80 columns, so that it is readable in log files. Colours repeat what the words say: what
-//! works, what does not, and what to type.
+//! The report as text, at most 80 columns wide, so that it is readable in log files. Colours mark what works, what does
+//! not, and what to type; the words say the same.
 
 use std::fmt::Write;
 
 use tiptoe_report::{Options, TextRole};
 
+use super::check_result::{CheckResult, State};
 use super::fix::Fix;
-use super::rows::{CheckResult, State};
 use super::{DoctorReport, ScanGaps};
 
-/// The most columns of a line, other than of a command.
+/// The most columns of a line. Only commands may be wider.
 const WIDTH: usize = 80;
-/// The width of a check's result. Longer results are clipped in the table; those of missing things are printed whole
-/// below it.
+/// The width of a check's result. Longer results are clipped in the table. If the thing is missing, the whole result is
+/// printed below the table.
 const RESULT_WIDTH: usize = WIDTH - 33;
 
 /// Returns the report, coloured with [`Options::color`].
@@ -39,7 +39,7 @@ fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
     text
 }
 
-/// Returns the lines of a text. Further lines are indented.
+/// Returns the lines of a text. All lines but the first are indented.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options {
         width: Some(width),
@@ -86,7 +86,7 @@ fn state(state: State) -> (&'static str, TextRole) {
     }
 }
 
-/// Writes what is missing, grouped by what enables it: one command often enables several things.
+/// Writes what is missing, grouped by the command that enables it, because one command often enables several things.
 fn missing(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
@@ -172,7 +172,7 @@ fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::OtherTracer;
-    use super::super::rows::{Instrument, Limit};
+    use super::super::check_result::{Instrument, Limit};
     use super::super::verdict::Verdict;
     use super::*;
     use tiptoe_sys::host::Capabilities;
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Colours are lost in log files, and some users cannot see them.
+    /// Words must say all, because colours are lost in log files and some users cannot see them.
     #[test]
     fn colours_say_nothing_that_words_do_not() {
         let report = DoctorReport::new(Capabilities::get(), Scan::default());

@@ -2,125 +2,27 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use clap::ValueEnum;
-use serde::Serialize;
 use tiptoe_event::ShellWord;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::capabilities::{Cap, Check, Refusal, SETCAP, SETCAP_GRANTS};
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use super::fix::Fix;
+use super::check_result::{CheckResult, Instrument, State};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Instrument {
-    /// Functions of programs
-    Probe,
-    /// Accesses to variables
-    Watch,
-    /// Waits for locks
-    Lock,
-    /// Counts by perf's names of events
-    Stat,
-}
-
-/// The result of a check. The order must be from best to worst, because a row keeps the worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// All of it works.
-    Ok,
-    /// A part of it works, or all of it in a poorer way.
-    Part,
-    /// It does not work.
-    No,
-}
-
-/// What an instrument loses without the checked thing.
-#[derive(Clone, Debug, Serialize)]
-pub struct Limit {
-    pub instrument: Instrument,
-    pub effect: &'static str,
-}
-
-/// One line of the table, and what enables the missing thing.
-#[derive(Clone, Debug, Serialize)]
-pub struct CheckResult {
-    pub name: &'static str,
-    pub state: State,
-    pub found: String,
-    pub limits: Vec<Limit>,
-    pub fix: Option<Fix>,
-}
-
-/// E2BIG and EINVAL, the kernel's errors for attributes that it does not know.
+/// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// Below this limit, descriptors soon run out: a watch needs one for each thread and variable.
+/// With a lower limit, descriptors soon run out, because a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
-impl Instrument {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Probe => "probe",
-            Self::Watch => "watch",
-            Self::Lock => "lock",
-            Self::Stat => "stat",
-        }
-    }
-}
-
-impl CheckResult {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            state: State::Ok,
-            found: found.into(),
-            limits: Vec::new(),
-            fix: None,
-        }
-    }
-
-    fn lacks(self, state: State, instrument: Instrument, effect: &'static str) -> Self {
-        let mut row = Self {
-            state: self.state.max(state),
-            ..self
-        };
-        row.limits.push(Limit { instrument, effect });
-        row
-    }
-
-    fn no(self, instrument: Instrument, effect: &'static str) -> Self {
-        self.lacks(State::No, instrument, effect)
-    }
-
-    fn part(self, instrument: Instrument, effect: &'static str) -> Self {
-        self.lacks(State::Part, instrument, effect)
-    }
-
-    fn fix(self, advice: impl Into<String>) -> Self {
-        Self {
-            fix: Some(Fix::Advice(advice.into())),
-            ..self
-        }
-    }
-
-    fn root_may(self, command: &'static [&'static str]) -> Self {
-        Self {
-            fix: Some(Fix::Command(command)),
-            ..self
-        }
-    }
-}
-
-/// Returns the whole table, the most important rows first.
-pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckResult> {
-    let grant = Grant { root: uid == 0 };
+/// Returns the whole table, the most important rows first. `hidden` is how many processes refused to be read.
+pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
+    let grant = Grant { is_root: uid == 0 };
     vec![
         membarrier(can),
         ptrace_scope(can, grant),
         capabilities(can, grant),
-        other_users(can, grant),
+        other_users(can, grant, hidden),
         process_memory(can, grant),
         memfd(can),
         process_uprobes(can, grant),
@@ -140,23 +42,23 @@ pub fn all(can: &Capabilities, uid: u32) -> Vec<CheckResult> {
     ]
 }
 
-/// How to get capabilities. Root lacks them only in a container, which must be started with them.
-/// For other users they are set on tiptoe's file.
+/// How the user can get capabilities. Root lacks capabilities only in a container, which must be started with them.
+/// Other users get them by setting them on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
-    root: bool,
+    is_root: bool,
 }
 
 impl Grant {
     fn command(self) -> String {
-        if self.root {
+        if self.is_root {
             "start the container with --cap-add=BPF,CHECKPOINT_RESTORE,PERFMON,SYS_PTRACE".into()
         } else {
             format!("{SETCAP}  # {SETCAP_GRANTS}")
         }
     }
 
-    /// Returns the command if permission is missing, else `otherwise`.
+    /// Returns the command if the kernel refused for lack of permission, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -209,7 +111,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         Cap::Bpf,
         Cap::CheckpointRestore,
     ];
-    // cap_sys_admin includes the others, but not cap_sys_ptrace.
+    // cap_sys_admin includes all of these but cap_sys_ptrace.
     let has =
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
@@ -228,7 +130,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         .fix(grant.command())
 }
 
-fn other_users(can: &Capabilities, grant: Grant) -> CheckResult {
+fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     let name = "other users' processes";
     if !can.effective.has(Cap::SysPtrace) {
         return CheckResult::ok(name, "own processes only")
@@ -246,12 +148,16 @@ fn other_users(can: &Capabilities, grant: Grant) -> CheckResult {
     if !can.effective.has(Cap::DacOverride) {
         return CheckResult::ok(name, "by the kernel alone (without cap_dac_override)")
             .part(Instrument::Probe, "in process, your own processes only")
-            .fix(match grant.root {
+            .fix(match grant.is_root {
                 true => "start the container with --cap-add=DAC_OVERRIDE",
                 false => "sudo tiptoe",
             });
     }
-    CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override")
+    match hidden {
+        0 => CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override"),
+        // Nothing that the user can enable would change that.
+        some => CheckResult::ok(name, format!("all but {some} that the kernel protects")),
+    }
 }
 
 fn process_memory(can: &Capabilities, grant: Grant) -> CheckResult {
@@ -357,8 +263,11 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
 
 fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
     let name = "BPF programs";
-    let kinds = |wanted: bool| {
-        let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == wanted);
+    let kinds = |is_wanted: bool| {
+        let of_state = can
+            .bpf
+            .iter()
+            .filter(|(_, check)| check.is_ok() == is_wanted);
         of_state
             .map(|(kind, _)| kind.to_string())
             .collect::<Vec<_>>()
@@ -431,8 +340,8 @@ fn cgroups(can: &Capabilities) -> CheckResult {
     }
 }
 
-/// Returns the row of a system call that only newer kernels have: never `NO`, because nothing
-/// depends on the call.
+/// Returns the row of a system call that only newer kernels have. Its state is never `No`, because nothing depends on
+/// the call.
 fn system_call(name: &'static str, check: Check) -> CheckResult {
     match check {
         Ok(()) => CheckResult::ok(name, "known to this kernel"),
@@ -471,7 +380,7 @@ mod tests {
 
     #[test]
     fn each_missing_thing_has_limits_and_a_fix() {
-        for row in all(Capabilities::get(), 1000) {
+        for row in all(Capabilities::get(), 1000, 0) {
             assert_eq!(row.limits.is_empty(), row.fix.is_none(), "{row:?}");
             assert!(row.state != State::Ok || row.limits.is_empty(), "{row:?}");
         }
@@ -487,10 +396,14 @@ mod tests {
             call: "bpf",
             errno: 38,
         };
-        let granted = Grant { root: false }.or(denied, "x");
+        let granted = Grant { is_root: false }.or(denied, "x");
         assert!(granted.contains("setcap") && granted.contains("chmod 0750"));
         assert!(granted.ends_with(SETCAP_GRANTS), "{granted}");
-        assert!(Grant { root: true }.or(denied, "x").contains("--cap-add"));
-        assert_eq!(Grant { root: true }.or(absent, "x"), "x");
+        assert!(
+            Grant { is_root: true }
+                .or(denied, "x")
+                .contains("--cap-add")
+        );
+        assert_eq!(Grant { is_root: true }.or(absent, "x"), "x");
     }
 }

@@ -5,10 +5,11 @@ use serde::Serialize;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use super::rows::{CheckResult, Instrument, State};
+use super::check_result::{CheckResult, Instrument, State};
 
 /// What this user can do on this machine.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// Instruments that work in at least one way.
     pub can: Vec<Instrument>,
@@ -20,14 +21,17 @@ pub struct Verdict {
 const FEATURES: [(&str, &[&str]); 6] = [
     ("other users' processes", &["other users' processes"]),
     ("attaching in process", &["ptrace scope"]),
-    ("system-wide counts", &["perf_event_paranoid"]),
+    (
+        "system-wide counts",
+        &["perf_event_paranoid", "software counters"],
+    ),
     ("counts by cgroup", &["cgroups"]),
     ("kernel locks", &["BPF programs", "BTF", "tracefs"]),
     ("hardware counters", &["hardware PMU"]),
 ];
 
 impl Verdict {
-    /// Returns the verdict. `rows` must be all checks.
+    /// Returns the verdict. `rows` must contain all checks, because a check without a row would count as passed.
     pub fn new(can: &Capabilities, rows: &[CheckResult]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);
@@ -59,14 +63,19 @@ impl Verdict {
     }
 }
 
-/// Returns whether an instrument has any way to work, for this user's own programs.
+/// Returns whether an instrument works in at least one way, for this user's own programs.
 fn works(can: &Capabilities, instrument: Instrument) -> bool {
-    let has_agent = can.membarrier_sync_core.is_ok() && can.executable_memfd.is_ok();
+    let for_agent = [
+        can.membarrier_sync_core,
+        can.executable_memfd,
+        can.process_vm_readv,
+    ];
+    let has_agent = for_agent.iter().all(Result::is_ok);
     let has_bpf = can.btf.is_ok() && can.bpf.iter().all(|(_, check)| check.is_ok());
     match instrument {
         Instrument::Probe => has_agent || can.process_uprobes.is_ok() || can.thread_uprobes.is_ok(),
         Instrument::Lock => has_agent || has_bpf && matches!(can.tracefs, Tracefs::Readable(_)),
-        Instrument::Watch => can.breakpoints.is_ok(),
+        Instrument::Watch => can.breakpoints.is_ok() && (has_agent || has_bpf),
         Instrument::Stat => can.software_counters.is_ok(),
     }
 }
@@ -95,7 +104,7 @@ mod tests {
 
     #[test]
     fn each_feature_has_a_check() {
-        let rows = super::super::rows::all(Capabilities::get(), 1000);
+        let rows = super::super::rows::all(Capabilities::get(), 1000, 0);
         for name in FEATURES.iter().flat_map(|(_, checks)| *checks) {
             assert!(rows.iter().any(|row| row.name == *name), "{name}");
         }

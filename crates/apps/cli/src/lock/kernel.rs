@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Budget, LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
+use tiptoe_collector::{LockBy, LockRequest, RequestTarget, RunOptions, WaitSelection};
 use tiptoe_event::Via;
 
 use crate::args::Common;
@@ -21,11 +21,6 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
         let what = "--via agent does not go with --kernel: only the kernel sees its own locks";
         return Err(Failure::new(what).hint("leave out --via"));
-    }
-    // The default and `off` request no limit.
-    if !matches!(args.common.budget, Budget::Off | Budget::Percent(1.0)) {
-        let what = "--budget does not go with --kernel: the kernel times each contended wait";
-        return Err(Failure::new(what).hint("leave out --budget: the report says what it cost"));
     }
     let target = target(&args.common)?;
     // The whole system has no command, so its output and signals are handled as those of running
@@ -62,13 +57,13 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let mut outcome = tiptoe_collector::locks(&request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
     let extras = ReportExtras {
-        histograms: args.histograms,
+        has_histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, extras))
+    Ok(probe::print_outcome(outcome, output, &common, extras))
 }
 
-/// Returns the processes whose waits count; `None` for the whole system.
+/// Returns the processes whose waits are counted; `None` for the whole system.
 fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
     match common.all {
         true => Ok(None),

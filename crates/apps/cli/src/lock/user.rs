@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget};
+use tiptoe_collector::{ByLock, Request, RequestTarget, RunOptions};
+use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -51,22 +52,38 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         hold: args.hold,
         slower_ns: None,
         under: None,
-        duration: common.duration,
-        delay: common.delay,
-        interval: None,
-        budget: common.budget,
+        budget: common.limit(),
         force: args.force,
-        stop,
-        hand_on,
-        ready,
+        options: RunOptions {
+            delay: common.delay,
+            duration: common.duration,
+            stop,
+            hand_on,
+            ready,
+            ..RunOptions::default()
+        },
     };
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
+    if common.budget.is_some_and(|budget| budget.share().is_some()) {
+        outcome
+            .session
+            .notes
+            .extend(ignored_budget(&outcome.session));
+    }
     let extras = ReportExtras {
-        histograms: args.histograms,
+        has_histograms: args.histograms,
         ..ReportExtras::default()
     };
-    Ok(probe::print_outcome(&outcome, output, &common, extras))
+    Ok(probe::print_outcome(outcome, output, &common, extras))
+}
+
+/// Returns a note if the kernel reports the waits of a process, because the agent could not enter: there they have no
+/// limit.
+fn ignored_budget(session: &Session) -> Option<Note> {
+    let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
+    let mut notes = session.notes.iter();
+    notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
 /// Prints what the threads of each process wait for now.
@@ -81,14 +98,10 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     for pid in pids {
         let session = tiptoe_collector::lock_waits_now(*pid)?;
-        reports.push(probe::rendered(
-            &session,
-            &output,
-            common,
-            ReportExtras::default(),
-        )?);
+        let report = probe::rendered(session, &output, common, ReportExtras::default())?;
+        reports.push(report);
     }
-    // A JSON report is one line; an empty line separates others.
+    // A JSON report is one line. Text reports are separated by an empty line.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! Writes the report of `tiptoe stat`. In a table for scripts, everything but the fields is a comment, after the fields
-//! or on stderr.
+//! Writes the report of `tiptoe stat`. In a report for scripts, notes and cost are comments, which come after the
+//! fields or go to stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -11,7 +11,7 @@ use crate::terminal;
 
 /// Writes the report of `tiptoe stat`.
 pub(super) fn write(
-    session: &Session,
+    session: Session,
     output: Output,
     comments_to: NotesTo,
     form: &Form,
@@ -21,8 +21,8 @@ pub(super) fn write(
         return Ok(());
     };
     let text = match form {
-        Form::Text => tiptoe_report::text(session, options),
-        Form::Json => json(session)?,
+        Form::Text => tiptoe_report::text(&session, options),
+        Form::Json => return output.write(&json(session)?),
         Form::Fields(separator) if stat.intervals.is_none() => {
             tiptoe_report::stat_fields(stat, separator)
         }
@@ -30,19 +30,19 @@ pub(super) fn write(
         Form::Fields(_) | Form::Csv => String::new(),
     };
     let comments = match form {
-        Form::Fields(_) | Form::Csv => comments(session, tiptoe_report::stat_cost(session, stat)),
+        Form::Fields(_) | Form::Csv => comments(&session, tiptoe_report::stat_cost(&session, stat)),
         Form::Text | Form::Json => Vec::new(),
     };
     write_with(output, text, &comments, comments_to)
 }
 
 /// Returns the session as JSON.
-pub(super) fn json(session: &Session) -> Result<String, Failure> {
+pub(super) fn json(session: Session) -> Result<String, Failure> {
     let failed = |error| Failure::new(format!("the session has no JSON form: {error}"));
     tiptoe_report::json(session).map_err(failed)
 }
 
-/// Writes a report, with its comments after it or to stderr.
+/// Writes a report and its comments. The comments go to stderr or after the report.
 pub(super) fn write_with(
     output: Output,
     mut text: String,
@@ -62,7 +62,7 @@ pub(super) fn write_with(
     output.write(&text)
 }
 
-/// Returns the comments of a report in fields: the notes, and the cost.
+/// Returns the comments of a report for scripts: the notes, and the cost.
 pub(super) fn comments(session: &Session, cost: String) -> Vec<String> {
     let notes = tiptoe_report::note_sentences(session).into_iter();
     let notes = notes.map(|note| format!("# note: {note}"));

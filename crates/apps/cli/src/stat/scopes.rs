@@ -1,13 +1,13 @@
 //! `tiptoe stat --by scope`: counts for each scope that a program enters.
 //!
-//! The driver of probes counts, because only an agent in the program sees its scopes.
+//! The driver of probes does the counting, because only an agent in the program sees its scopes.
 
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget};
+use tiptoe_collector::{Budget, Observer, Progress, Request, RequestTarget, RunOptions};
 use tiptoe_event::Via;
 use tiptoe_report::Options;
 use tiptoe_session::{Call, Interval, Note, ScopeCounts, Session};
@@ -22,7 +22,7 @@ use crate::probe;
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 
-/// The events without `-e`.
+/// The events that are counted without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
 
 const NO_TARGET_HINT: &str = "-p PID or -- CMD chooses whose scopes";
@@ -50,7 +50,8 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         true => vec![DEFAULT.to_owned()],
         false => args.events,
     };
-    // Checked here because this error has a hint with the nearest names; the driver parses again.
+    // The driver parses the events again. They are checked here too, because this error has a hint with the nearest
+    // names.
     counters::groups(&events)?;
     let (notes, comments_to) = (output.notes_to(&target), output.comments_to(&target));
     let (stop, hand_on) = interrupt::on_signals(&target, notes)?;
@@ -92,40 +93,38 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         scopes: Some(events),
         slower_ns: None,
         under: None,
-        duration: args.duration,
-        delay: None,
-        interval: interval.or(args.interval),
         budget: Budget::Off,
         force: false,
-        stop,
-        hand_on,
-        ready,
+        options: RunOptions {
+            duration: args.duration,
+            interval: interval.or(args.interval),
+            stop,
+            hand_on,
+            ready,
+            ..RunOptions::default()
+        },
     };
     let mut outcome = tiptoe_collector::run(request, &mut printer)?;
     outcome.session.notes.extend(interrupt::unsaid(notes));
-    let text = text(&outcome.session, &form, &options)?;
+    let session = outcome.session;
     let written = match form {
+        Form::Json => output.write(&report::json(session)?),
         Form::Csv => {
-            let cost = tiptoe_report::cost_line(&outcome.session.cost);
-            let comments = report::comments(&outcome.session, cost);
-            report::write_with(output, text, &comments, comments_to)
+            let cost = tiptoe_report::cost_line(&session.cost);
+            let comments = report::comments(&session, cost);
+            report::write_with(output, csv(&session), &comments, comments_to)
         }
-        _ => output.write(&text),
+        Form::Text | Form::Fields(_) => output.write(&tiptoe_report::text(&session, &options)),
     };
-    Ok(probe::exit_code(&outcome, written))
+    Ok(probe::exit_code(outcome.exit_status, written))
 }
 
-/// Returns the report. With intervals, CSV was already printed.
-fn text(session: &Session, form: &Form, options: &Options) -> Result<String, Failure> {
-    let scopes = session.scopes.as_ref();
-    Ok(match form {
-        Form::Json => report::json(session)?,
-        Form::Csv if scopes.is_none_or(|scopes| scopes.intervals.is_none()) => {
-            tiptoe_report::scopes_csv(session)
-        }
-        Form::Csv => String::new(),
-        Form::Text | Form::Fields(_) => tiptoe_report::text(session, options),
-    })
+/// Returns the report as CSV. With intervals there is none, because each interval was already printed.
+fn csv(session: &Session) -> String {
+    match &session.scopes {
+        Some(scopes) if scopes.intervals.is_some() => String::new(),
+        _ => tiptoe_report::scopes_csv(session),
+    }
 }
 
 /// The observer that prints the scopes of each interval to the output of the report.
@@ -133,7 +132,7 @@ struct ScopePrinter {
     lines: LiveLines,
     options: Options,
     form: Form,
-    /// Whether the heading of the CSV, which only the first interval has, was printed.
+    /// Whether the CSV's heading was printed, which must be only before the first interval.
     has_heading: bool,
 }
 
@@ -176,8 +175,8 @@ impl Observer for ScopePrinter {
     }
 }
 
-/// Fails for options that scopes do not have: perf's output fields (`-x`), CPUs, cgroups, several runs, and `-p` with
-/// a command.
+/// Fails for options that counts of scopes do not have: perf's output fields (`-x`), CPUs, cgroups, several runs, and
+/// `-p` with a command.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),

@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that sleeping and running threads inherit. Accounting takes
-//! no part, because a slot is held from open to close, enabled or not.
+//! `enable`: disables and enables one kernel breakpoint that sleeping and running threads inherit. Accounting is not
+//! involved, because a slot is held from open to close, whether the breakpoint is enabled or not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, median_and_spread};
 
-/// The threads' time to start.
+/// The time that the threads are given to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// What `enable` measures, and how much.
@@ -75,7 +75,7 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // Needs a thread of its own, so that only that thread's children inherit.
+            // Needs a thread of its own, so that only the children of that thread inherit the breakpoint.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {

@@ -58,7 +58,7 @@ impl Slots for Accounting<'_, Futex> {
     }
 
     fn release(&self, request: &Request) {
-        // A release cannot fail, because only reserved slots are released.
+        // The result is ignored: a release cannot fail, because only reserved slots are released.
         let _ = Accounting::release(self, request);
     }
 
@@ -100,7 +100,7 @@ impl Storage {
     }
 }
 
-/// An action that is compiled for each form.
+/// An action on the slots of any form. It is generic, so that it is compiled for each form and no call is indirect.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -1,14 +1,14 @@
-//! `queue`: simulates the cost of accounting on more CPUs than this machine has. The critical sections, the locks and
-//! the transfers between CPUs are measured in the same run, and the waits follow from them.
+//! `queue`: simulates the cost of accounting on more CPUs than this machine has. The times of critical sections, locks
+//! and transfers between CPUs are measured in the same run; the simulation determines how long threads wait.
 //!
 //! Each CPU has one thread that reserves and releases, as in `stress`. Up to this machine's number of CPUs, `stress`
 //! itself is measured, too, so that the simulation can be compared with it.
 //!
-//! A simulation is as uncertain as its inputs. So the inputs are measured several times, each calibration is
-//! simulated with its own random numbers, and the spread of a simulated row is half the range of the results.
+//! A simulation is as uncertain as its inputs. So the inputs are measured several times, and each result is simulated
+//! with its own random numbers. The spread of a simulated row is half the range of its results.
 //!
-//! The simplifications favour the one mutex: a cache line's transfer takes as long with 256 CPUs as with two, and no
-//! cache is ever too small.
+//! The simplifications favour `global_mutex`: the transfer of a cache line takes as long with 256 CPUs as with two, and
+//! no cache is ever too small.
 
 mod load;
 mod locks;
@@ -19,7 +19,7 @@ mod tests;
 use tiptoe_breakpoint::{Geometry, Registers};
 
 use super::forms::Form;
-use super::stress::{Measured, Stress};
+use super::stress::{PairTimes, Stress};
 use crate::error::Error;
 use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread, range};
@@ -52,7 +52,7 @@ pub struct Queue {
     pub ms: u32,
 }
 
-/// The share of its CPU that a thread which never waits must get. If it gets less, other programs ran there.
+/// A thread that never waits must get at least this share of its CPU. If it gets less, other programs ran there.
 const OWN: f64 = 0.95;
 
 /// The forms that take locks.
@@ -84,7 +84,8 @@ impl Queue {
                 for form in FORMS {
                     let row = self.simulated(&prices, form, cpus, cpu_targets)?;
                     table.rows.push(row);
-                    // `stress` has no other work between pairs, so it compares only with simulations without it.
+                    // `stress` has no other work between pairs, so it can only be compared with simulations without
+                    // other work.
                     if cpus <= here && self.work_ns == 0 {
                         let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
                         table.rows.push(row);
@@ -193,24 +194,24 @@ impl Queue {
     }
 }
 
-/// Measures the same case on this machine. Uses only the rounds in which threads had CPUs to themselves, if there are
-/// any.
+/// Measures the same case on this machine. Uses only the rounds in which no other program ran on the threads' CPUs, if
+/// there are such rounds.
 fn measured(
     stress: &Stress,
     form: Form,
     threads: u32,
     cpu_targets: u32,
 ) -> Result<(TableRow, bool), Error> {
-    let round = |_| -> Result<(Measured, bool), Error> {
+    let round = |_| -> Result<(PairTimes, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
-        // No thread waits in this form.
+        // In this form no thread waits. If its CPU time is less than its wall time, other programs ran on its CPUs.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
         Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };
     let found = (0..stress.rounds).map(round);
     let found = found.collect::<Result<Vec<_>, Error>>()?;
     let is_quiet = found.iter().any(|(_, quiet)| *quiet);
-    let of = |part: fn(&Measured) -> f64| {
+    let of = |part: fn(&PairTimes) -> f64| {
         let kept = found.iter().filter(|(_, quiet)| *quiet == is_quiet);
         kept.map(|(found, _)| part(found)).collect::<Vec<f64>>()
     };

@@ -1,8 +1,8 @@
-//! `stress`: each thread only reserves and releases slots, in pairs: for itself or, a given percentage of pairs, for a
-//! CPU.
+//! `stress`: threads that only reserve and release slots, in pairs. A given percentage of the pairs is for a CPU, the
+//! others are for the thread itself.
 //!
-//! Times are wall time of pinned threads that begin together ([`crate::together`]). The time is *waiting* in which a
-//! thread checks a held lock or sleeps for it. It is *asleep* in which a thread neither runs nor is ready to run.
+//! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while it
+//! checks a held lock or sleeps for it. It is *asleep* while it neither runs nor is ready to run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,14 +43,14 @@ struct StressCase {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub(super) struct PairTimes {
     /// The wall time of a pair.
     pub(super) ns: f64,
     /// The CPU time of a pair.
     pub(super) cpu_ns: f64,
     /// The share of time in which threads waited for each other.
     pub(super) waiting: f64,
-    /// The share of time in which they slept.
+    /// The share of time in which threads slept.
     pub(super) asleep: f64,
 }
 
@@ -69,7 +69,7 @@ impl Stress {
 
     pub(super) fn run(&self) -> Result<Table, Error> {
         let cases = self.cases();
-        let mut measured: BTreeMap<StressCase, Vec<Measured>> = BTreeMap::new();
+        let mut measured: BTreeMap<StressCase, Vec<PairTimes>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
                 let case = cases[(turn + round) % cases.len()];
@@ -106,7 +106,7 @@ impl Stress {
         cases
     }
 
-    fn measure(&self, case: StressCase) -> Result<Measured, Error> {
+    fn measure(&self, case: StressCase) -> Result<PairTimes, Error> {
         let storage = Storage::new(self.cpus, self.slots, 16 * self.threads + 64);
         let storage = storage.ok_or(Error::Numbers)?;
         Ok(storage.with(
@@ -124,7 +124,7 @@ impl Stress {
         form: Form,
         threads: u32,
         cpu_targets: u32,
-    ) -> Result<Measured, Error> {
+    ) -> Result<PairTimes, Error> {
         self.measure(StressCase {
             cpu_targets,
             threads,
@@ -139,8 +139,8 @@ struct Pairs {
     time: Duration,
 }
 
-impl Act<Measured> for Pairs {
-    fn on(self, slots: &impl Slots) -> Measured {
+impl Act<PairTimes> for Pairs {
+    fn on(self, slots: &impl Slots) -> PairTimes {
         let StressCase {
             cpu_targets,
             threads,
@@ -158,7 +158,7 @@ impl Act<Measured> for Pairs {
                 (share, ())
             },
         );
-        Measured {
+        PairTimes {
             ns: work.ns_each(),
             cpu_ns: work.cpu_ns_each(),
             waiting: slots.waited_ns() as f64 / work.lived_ns().max(1.0),
@@ -167,7 +167,8 @@ impl Act<Measured> for Pairs {
     }
 }
 
-/// Returns a thread's requests of a batch. A percentage of them, evenly spread, is for CPUs in turn.
+/// Returns the requests of a thread's batch. `cpu_targets` percent of them, evenly spread, are for CPUs, each for the
+/// next one.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {
@@ -192,8 +193,8 @@ fn batch(slots: &impl Slots, requests: &[Request]) {
     }
 }
 
-fn table_row(case: &StressCase, found: &[Measured]) -> TableRow {
-    let of = |part: fn(&Measured) -> f64| {
+fn table_row(case: &StressCase, found: &[PairTimes]) -> TableRow {
+    let of = |part: fn(&PairTimes) -> f64| {
         let values = found.iter().map(part);
         values.collect::<Vec<f64>>()
     };

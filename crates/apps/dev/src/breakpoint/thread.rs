@@ -1,10 +1,10 @@
-//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`: `parallel` workers take
-//! batches, and a batch creates its threads, wakes them and joins them.
+//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers take
+//! batches. For each batch a worker creates threads, wakes them and joins them.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` makes
-//! the same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the
-//! same round; its interval shows how much of it is chance. For comparison there are `none`, the threads alone, and
-//! `kernel`, whose threads inherit kernel events. Each case is also printed in perf's form.
+//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` makes the
+//! same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the same
+//! round. The interval of that difference shows how much of it is chance. For comparison, the threads of `none` make no
+//! calls, and those of `kernel` inherit kernel events. Each case is also printed in perf's form.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::table::{Table, TableRow, interval, median_and_spread};
 pub struct Thread {
     /// The number of batches, over all workers.
     pub repeat: u32,
-    /// The slots of each thread; for `kernel`, its breakpoints.
+    /// The slots of each thread, or in `kernel` the breakpoints of each thread.
     pub breakpoints: u32,
     /// The number of workers.
     pub parallel: u32,
@@ -33,7 +33,7 @@ pub struct Thread {
     pub rounds: usize,
 }
 
-/// What the threads of a case do in addition.
+/// What the threads of a case do besides starting and ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Case {
     None,
@@ -60,7 +60,7 @@ impl Case {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct ThreadTimes {
     us_per_op: f64,
     /// The share of the workers' time in which threads waited for a lock.
     waiting: f64,
@@ -77,10 +77,10 @@ impl Thread {
             cases.retain(|&case| case != Case::Kernel);
             table.notes.push(format!("skipped: kernel ({error})"));
         }
-        let mut measured: BTreeMap<Case, Vec<Measured>> = BTreeMap::new();
+        let mut measured: BTreeMap<Case, Vec<ThreadTimes>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
-                // Every other round is reversed, so that no case always follows the same other one.
+                // Every other round is reversed, so that a case does not always follow the same other case.
                 let turn = match round.is_multiple_of(2) {
                     true => turn,
                     false => cases.len() - 1 - turn,
@@ -97,7 +97,7 @@ impl Thread {
         Ok(table)
     }
 
-    fn measure(&self, case: Case) -> Result<Measured, Error> {
+    fn measure(&self, case: Case) -> Result<ThreadTimes, Error> {
         let alone = Thread {
             breakpoints: 0,
             ..*self
@@ -120,8 +120,8 @@ impl Thread {
         }
     }
 
-    fn add(&self, table: &mut Table, case: Case, found: &[Measured]) {
-        let of = |part: &dyn Fn(&Measured) -> f64| {
+    fn add(&self, table: &mut Table, case: Case, found: &[ThreadTimes]) {
+        let of = |part: &dyn Fn(&ThreadTimes) -> f64| {
             let values = found.iter().map(part);
             values.collect::<Vec<f64>>()
         };
@@ -160,8 +160,8 @@ impl Thread {
     }
 }
 
-/// Adds notes: how much longer each case takes than `ideal` in the same rounds.
-fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<Measured>>) {
+/// Adds a note for each case: how much longer it takes than `ideal` in the same rounds.
+fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<ThreadTimes>>) {
     let ideal = measured.get(&Case::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);
     for (case, found) in measured {
@@ -198,15 +198,15 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-impl Act<Measured> for Thread {
-    fn on(self, slots: &impl Slots) -> Measured {
+impl Act<ThreadTimes> for Thread {
+    fn on(self, slots: &impl Slots) -> ThreadTimes {
         let batches = AtomicU32::new(self.repeat);
         let tasks = AtomicU64::new(1);
         let begun = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    // Relaxed: a worker needs nothing but the number.
+                    // Relaxed: a worker needs only a unique number, and no data is handed over with it.
                     let next = || {
                         let order = Ordering::Relaxed;
                         batches.fetch_update(order, order, |left| left.checked_sub(1))
@@ -218,7 +218,7 @@ impl Act<Measured> for Thread {
             }
         });
         let us = begun.elapsed().as_secs_f64() * 1e6;
-        Measured {
+        ThreadTimes {
             us_per_op: us / f64::from(self.repeat) / f64::from(self.threads),
             waiting: slots.waited_ns() as f64 / 1e3 / us / f64::from(self.parallel),
         }
@@ -230,7 +230,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: a thread needs nothing but a unique number.
+                // Relaxed: a thread needs only a unique number.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));
@@ -240,7 +240,7 @@ impl Thread {
         });
     }
 
-    /// Runs one thread of a batch.
+    /// Does the work of one thread of a batch.
     fn live(&self, slots: &impl Slots, task: u64, is_done: &AtomicU32) {
         let request = |holder: u32| {
             let target = Target::Task { task, cpu: None };
@@ -281,13 +281,13 @@ mod tests {
     /// Regression: the price was that of a pair in a hot loop, divided by a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
-        let us = |us_per_op: &f64| Measured {
+        let us = |us_per_op: &f64| ThreadTimes {
             us_per_op: *us_per_op,
             waiting: 0.0,
         };
         let of = |form, times: &[f64]| (Case::Of(form), times.iter().map(us).collect());
         let measured = |ideal: &[f64], tiptoe: &[f64]| {
-            BTreeMap::<Case, Vec<Measured>>::from([
+            BTreeMap::<Case, Vec<ThreadTimes>>::from([
                 of(Form::Ideal, ideal),
                 of(Form::Tiptoe, tiptoe),
             ])

@@ -12,10 +12,10 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// The events that perf counts. If more are needed, they are repeated.
+/// The events that perf counts. If a case needs more events, these are repeated.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that are read at each switch to another cgroup. The first must be a clock, whose count is compared with
-/// its times.
+/// The events that are read at each switch to another cgroup. The first must be a clock, because its count is compared
+/// with its enabled time.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
@@ -26,10 +26,10 @@ const READ: [&str; 4] = [
 const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch { \
      @ns[cgroup] = sum(nsecs - @last[cpu]); @switches[cgroup] = count(); @last[cpu] = nsecs; }";
 
-/// What counts while the tasks switch.
+/// The tool that counts while the tasks switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    Nobody,
+    Off,
     /// Two events of the whole system.
     System,
     /// perf's events of cgroups, and those of the system if `with_system`.
@@ -38,18 +38,18 @@ pub(super) enum Case {
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe, which reads this many events; with none it reads the tasks' own counts.
+    /// tiptoe, which reads this number of events at switches. With 0 it uses the tasks' own counts.
     Tiptoe {
         events: usize,
     },
-    /// tiptoe without events, which counts on each CPU at switches.
+    /// tiptoe, which reads no events, but charges time, faults and switches on each CPU at switches.
     PerCpu,
 }
 
 impl Case {
     pub(super) fn name(self) -> String {
         match self {
-            Case::Nobody => "bare".into(),
+            Case::Off => "bare".into(),
             Case::System => "system_wide".into(),
             Case::Perf {
                 events,
@@ -64,10 +64,10 @@ impl Case {
     }
 }
 
-/// The counting, which stops when this is dropped.
+/// The running tool. It stops when this is dropped.
 pub(super) enum Counting {
-    Nobody,
-    /// The set of the system first, if there is one.
+    Off,
+    /// Sets of perf's events. The set of the whole system is first, if there is one.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -80,7 +80,7 @@ impl Counting {
     /// Starts to count for this many cgroups, and their parent.
     pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
         Ok(match case {
-            Case::Nobody => Counting::Nobody,
+            Case::Off => Counting::Off,
             Case::System => Counting::Sets(vec![set(2, &PERFS, &CountTarget::Cpus(Vec::new()))?]),
             Case::Perf {
                 events,
@@ -92,10 +92,10 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does for each interval. Does nothing for a tool that reads by itself.
+    /// Reads all counts, as the tool does in each interval. Does nothing for a tool that reads by itself.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
-            Counting::Nobody | Counting::Bpftrace(_) => {}
+            Counting::Off | Counting::Bpftrace(_) => {}
             Counting::Sets(sets) => {
                 for set in sets {
                     set.read()?;
@@ -127,7 +127,7 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // Both calls fail only if it has ended by itself.
+            // Both calls fail only if bpftrace has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -161,10 +161,10 @@ fn sets(
     all.map(|whom| set(events, &PERFS, &whom)).collect()
 }
 
-fn tiptoe(events: usize, per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
+fn tiptoe(events: usize, is_per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
     let read = set(events, &READ, &CountTarget::Cpus(Vec::new()))?;
     let wanted = ExtraCounts {
-        per_cpu,
+        per_cpu: is_per_cpu,
         ..ExtraCounts::default()
     };
     let mut cgroups = Cgroups::load(&read, wanted, &folder.tree, &folder.root)?;

@@ -13,7 +13,7 @@ use crate::workshop::failed;
 /// A cgroup with the children `c0`, `c1`, … All are removed when this is dropped, or when a signal ends the process.
 pub(super) struct Folder {
     cgroup: TemporaryGuard,
-    /// The mount point, and the tree below it.
+    /// The mount point of cgroup2, and the tree's path below it.
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
     /// Whether perf's events can count for these cgroups.

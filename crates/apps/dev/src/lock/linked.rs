@@ -1,8 +1,8 @@
 //! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock, beside those of the bare lock and of std,
 //! and the throughput of threads that contend for one.
 //!
-//! `wrapped` has the instructions of the bare lock and no hook, `waits` keeps a histogram of waits, `order` checks
-//! the order of locks. In the rows `pair_within` another lock is held.
+//! `wrapped` has only the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks the
+//! order of locks. In the rows `pair_within` the thread holds another lock.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,7 +25,7 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
 /// The pairs between two readings of the clock.
 const PAIRS: u32 = 1_000;
-/// The steps of a section: about 150 ns, as in `convoy`.
+/// The number of steps in a section, which takes about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
 /// The numbers of contending threads are 2, 4 and so on, up to this number or that of all CPUs.
 const FEWEST: u32 = 8;
@@ -89,7 +89,7 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         });
     }
     for threads in contenders(options) {
-        // The work of several threads takes longer to settle.
+        // The work of several threads takes longer to become steady.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
             let row = TableRow::new(*name, times, "ns").at("contended");
@@ -141,7 +141,7 @@ fn thread_ns() -> u64 {
 
 /// Returns the time of a pair, in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // Aligned, because a lock and its value take longer in two cache lines, and the stack begins at a random address.
+    // Aligned, because a lock and its value are slower in two cache lines, and the stack begins at a random address.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
@@ -189,8 +189,8 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does dependent steps: the same code, at the same address, for all cases. It must use only registers, because the
-/// time until a word of the stack can be read again depends on the stack's address.
+/// Does dependent steps, with the same code at the same address for all cases. The code must use only registers,
+/// because the speed of a store and a load to the stack depends on the stack's address.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

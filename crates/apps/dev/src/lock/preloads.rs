@@ -1,18 +1,18 @@
-//! Other tools that show contention: preloaded libraries that replace the lock functions. Each
-//! needs its own program, because none can be unloaded.
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each library needs its own
+//! program, because it cannot be unloaded.
 
 use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// LTTng's wrapper of pthread, without a session, in both versions.
+/// Both versions of LTTng's wrapper of pthread, used without a session.
 const LTTNG: [&str; 2] = [
     "liblttng-ust-pthread-wrapper.so.1",
     "liblttng-ust-pthread-wrapper.so.0",
 ];
 const MUTRACE: [&str; 1] = ["libmutrace.so"];
-/// The folders where such libraries may be.
+/// The folders in which these libraries may be.
 const FOLDERS: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",

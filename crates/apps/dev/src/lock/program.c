@@ -68,9 +68,9 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// The cheapest hooks: a jump to a trampoline, which steps over the red zone and calls a stub, which saves what a
-// function may change and calls one; then all the way back. Before a wait that function reads the clock. A wait has a
-// second hook after it.
+// The cheapest hooks. The code jumps to a trampoline, which steps over the red zone and calls a stub. The stub saves
+// the registers that a function may change, and calls a function; then all return. The function before a wait reads the
+// clock. A wait also has a hook after it.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"
@@ -109,7 +109,8 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// Returns how much longer one call takes than another. Both alternate, because the load of other programs changes.
+// Returns how much longer one call takes than another. The two calls alternate, because the load of other programs
+// changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);
@@ -183,7 +184,7 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
-// Lets the other thread run while it holds the mutex, so that the other one sleeps.
+// Lets the other thread run while this one holds the mutex, so that the other thread sleeps.
 static void *take_turns_mutex(void *none) {
     on_one_cpu();
     uint64_t taken = 0;
@@ -198,7 +199,7 @@ static void *take_turns_mutex(void *none) {
     return none;
 }
 
-// The first third is not counted, because threads are new and the agent learns their rates.
+// The first third is not counted, because the threads are new and the agent must learn their rates.
 static double together(void *(*run)(void *), int threads, int ms) {
     pthread_t all[64];
     atomic_store(&stopped, 0);

@@ -12,7 +12,7 @@ const MOST: usize = 100_000;
 /// The tree of cgroups, and those to count for.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// All cgroups, with those of a trace and the ancestors of counted ones.
+    /// All cgroups: the counted ones, their ancestors, and those of a trace.
     pub tree: Tree,
     /// The cgroups to count for, with their names as given.
     pub counted: Vec<(String, Label)>,

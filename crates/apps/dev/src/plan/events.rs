@@ -4,7 +4,7 @@ use tiptoe_event::{Counter, CounterError, counter_groups};
 
 use crate::failure::Failure;
 
-/// A group of events, which count together or not at all.
+/// A group of events, which are counted together or not at all.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanGroup {
     /// Whether the group must always have its counters.
@@ -21,8 +21,7 @@ pub struct PlanEvent {
     /// Whether `stat --for-each-cgroup` must read the event at switches, because the kernel does
     /// not count it for each task.
     pub is_read: bool,
-    /// Whether the event costs `stat --for-each-cgroup` time at switches: it is read there, or
-    /// counts switches.
+    /// Whether the event costs `stat --for-each-cgroup` time at switches, because it is read there or counts switches.
     pub is_at_switches: bool,
 }
 

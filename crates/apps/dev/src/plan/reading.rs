@@ -10,8 +10,8 @@ use super::simulate::{Setting, refused, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
-    /// Returns the rows of the events, and the cost of reading them at switches. `None` without
-    /// cgroups, or with more events than `stat` can read.
+    /// Returns the rows of the events, and the cost of reading them at switches. `None` if there are no cgroups, or
+    /// more events than `stat` can read.
     pub(super) fn read(
         &self,
         machine: &Machine<'_>,
@@ -68,8 +68,7 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the result of an event that the kernel counts for each task: exact, even if its group
-/// has no slot.
+/// Returns the result of an event that the kernel counts for each task. It is exact, even if the group has no slot.
 fn exact(fate: Fate) -> Fate {
     let mut exact = Fate {
         count: fate.work,

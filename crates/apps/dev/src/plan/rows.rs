@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tiptoe_schedule::simulate::{GroupOutcome as Fate, Outcome};
 
-/// The result. Its fields are the keys of the JSON.
+/// The result. The names of its fields are the keys of the JSON.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
     pub slots: u32,
@@ -20,8 +20,8 @@ pub struct PlanReport {
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<EventRow>,
-    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty without cgroups, or with
-    /// more events than it can read.
+    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty if there are no cgroups, or more events than
+    /// `stat` can read.
     pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }
@@ -35,13 +35,13 @@ pub struct EventRow {
     pub of: &'static str,
     /// The share of the enabled time in which the event counted.
     pub counted_percent: Option<f64>,
-    /// This share in the cgroup where it is smallest.
+    /// The same share, in the cgroup in which it is smallest.
     pub least_percent: Option<f64>,
-    /// How many cgroups ran without being counted at all.
+    /// The number of cgroups that ran without being counted at all.
     pub not_counted: usize,
     /// The number of cgroups in which the event is pinned and has no slot.
     pub in_error: usize,
-    /// The error of the scaled count, as the median over cgroups.
+    /// The error of the scaled count, the median over cgroups.
     pub error_percent: Option<f64>,
     pub worst_error_percent: Option<f64>,
     pub each: Vec<CgroupTimes>,
@@ -71,8 +71,8 @@ pub struct PolicyRow {
 }
 
 impl EventRow {
-    /// Returns the row of an event, from its results in these cgroups or in the system. Shares and
-    /// errors leave out cgroups that never ran.
+    /// Returns the row of an event, from its results in these cgroups or in the system. Cgroups that never ran are left
+    /// out of shares and errors.
     pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
         let each = fates
             .iter()
@@ -117,7 +117,7 @@ impl CgroupTimes {
 }
 
 impl PolicyRow {
-    /// Returns the row of an outcome, whose first `of_system` groups must be the system's.
+    /// Returns the row of an outcome. The first `of_system` groups must be those of the system.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,

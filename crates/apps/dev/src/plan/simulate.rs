@@ -13,7 +13,7 @@ use super::rows::{EventRow, PlanReport, PolicyRow};
 use super::trace::Trace;
 use crate::failure::Failure;
 
-/// What to simulate, except the switches.
+/// The inputs of a simulation, except the switches.
 #[derive(Debug)]
 pub struct Setting<'a> {
     pub groups: &'a [PlanGroup],
@@ -41,7 +41,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside of the counted cgroups run, too. The root represents them.
+        // Tasks outside of the counted cgroups run, too. They are simulated as tasks of the root.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -64,7 +64,7 @@ impl Setting<'_> {
         &self,
         cpus: usize,
         time: Duration,
-        recorded: bool,
+        is_recorded: bool,
         switches: impl Fn(usize) -> T,
     ) -> Result<PlanReport, Failure> {
         let wanted = self.wanted();
@@ -110,7 +110,7 @@ impl Setting<'_> {
             is_of_system: self.is_of_system,
             seconds: time.as_secs_f64(),
             switches: changed.switches,
-            recorded,
+            recorded: is_recorded,
             turn_ns: self.turn_ns,
             operation_ns: self.operation_ns,
             switch_ns: self.switch_ns(),
@@ -122,8 +122,7 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns the groups for the system, if requested, then those for each cgroup. `rows` relies
-    /// on this order.
+    /// Returns the groups for the system, if requested, and then those for each cgroup. `rows` relies on this order.
     fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -133,7 +132,7 @@ impl Setting<'_> {
             .collect()
     }
 
-    /// Returns a row of each event for the system, and one for the cgroups.
+    /// Returns two rows for each event: one for the system and one for the cgroups.
     fn rows(&self, outcome: &Outcome) -> Vec<EventRow> {
         let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
         let (system, cgroups) = outcome.groups.split_at(self.system_group_count());
@@ -141,7 +140,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the rows of the events. `of` derives an event's result from that of its group.
+    /// Returns the rows of the events. `of` computes an event's result from that of its group.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],
@@ -245,7 +244,7 @@ mod tests {
         assert_eq!(changed.blind_percent, Some(0.0));
         assert!(everything.blind_percent > Some(0.0));
         assert!(changed.per_switch < everything.per_switch);
-        // The kernel keeps `cs` for each task, so only two events are read.
+        // The kernel counts `cs` for each task, so only two events are read.
         assert_eq!((read.reads, read.per_switch), (2, 0.0));
         let switches_per_ns = report.switches as f64 / 2.0 / 500e6;
         let cost = 100.0 * switches_per_ns * (50.0 + 2.0 * 60.0);

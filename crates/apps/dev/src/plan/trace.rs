@@ -7,10 +7,10 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::Failure;
 
-/// The bound of CPU numbers in a trace, because they size an allocation.
+/// CPU numbers in a trace must be below this, because they determine the size of an allocation.
 const MOST_CPUS: usize = 4096;
 
-/// Recorded switches. Times count from the first line of the trace.
+/// Recorded switches. Times are since the first line of the trace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// The switches of each CPU, in order.
@@ -33,7 +33,7 @@ pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     })
 }
 
-/// Fails with the number of the first bad line, and what is wrong with it.
+/// Parses a trace. Fails with the number of the first bad line and what is wrong with it.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
     let mut trace = Trace::default();
     let mut first_ns = None;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "apart.h"
+#include "pinned.h"
 
 enum { MOST = 128, THREADS = 64, BATCH = 256 };
 
@@ -47,7 +47,7 @@ static double now(void) {
 static void *look(void *argument) {
     struct looked *own = argument;
     uint64_t state = (uintptr_t)&state | 1, looked = 0, found = 0;
-    stay_apart(own->thread);
+    pin_to_cpu(own->thread);
     pthread_barrier_wait(&begin);
     own->start = now();
     do {

@@ -1,5 +1,5 @@
-//! The case `dl_find_object`: glibc's lock-free lookup of the library at an address. It has no probes, only
-//! libraries: those that a small C program really loads.
+//! The case `dl_find_object`: glibc's lock-free lookup of the library at an address. It looks up no probes, but the
+//! libraries that a small C program loads.
 
 use std::process::Command;
 

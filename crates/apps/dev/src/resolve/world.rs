@@ -10,25 +10,25 @@ use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::error::Error;
 use crate::together::together;
 
-/// The first mapping's address, the distance of mappings, and their length. The gaps between them are for the
-/// changes.
+/// The address of the first mapping, the distance between mappings, and their length. [`World::change`] maps and unmaps
+/// memory in the gaps between them.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// The number of files. Mappings repeat them.
+/// The number of files. Each file is mapped several times.
 const FILES: u64 = 64;
 /// The probes of each file.
 pub(super) const PROBES: u64 = 16;
-/// The offset of a mapping in its file, and the distance of probes.
+/// The offset of each mapping in its file, and the distance between probes.
 const OFFSET: u64 = 0x1000;
 const PROBE_DISTANCE: u64 = 0x3d0;
 
 /// The lookups between two checks of the end flag.
 const BATCH: u64 = 256;
-/// The batches before the measurement.
+/// The number of batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Returns the shape for this many mappings. Eight share a table.
+/// Returns the shape of the address space. Eight mappings share a table, and changes need a few tables more.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -53,9 +53,9 @@ impl Case {
     }
 }
 
-/// The numbers of lookups by result, and their rate.
+/// The number of lookups by result, and their rate.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct LookupCounts {
     /// Lookups in a second, over all threads.
     pub per_s: f64,
     pub speculative: u64,
@@ -84,7 +84,7 @@ impl<'a> World<'a> {
         {
             let file_offset = file_offset(file, OFFSET + probe * PROBE_DISTANCE);
             let id = (file * PROBES + probe) as u32;
-            writer.add_probe(file_offset, id).map_err(full)?;
+            writer.add_probe(file_offset, id, |_| true).map_err(full)?;
         }
         drop(writer);
         Ok(world)
@@ -106,15 +106,15 @@ impl<'a> World<'a> {
         threads: u32,
         changes_per_s: u32,
         ms: u32,
-    ) -> Result<Measured, Error> {
+    ) -> Result<LookupCounts, Error> {
         let time = Duration::from_millis(ms.into());
         let (work, parts) = together(
             threads,
             || self.change(changes_per_s, Instant::now() + time),
             |thread, gate| {
                 let mut state = u64::from(thread) + 1;
-                let mut seen = Measured::default();
-                (0..WARM).for_each(|_| self.batch(case, &mut state, &mut Measured::default()));
+                let mut seen = LookupCounts::default();
+                (0..WARM).for_each(|_| self.batch(case, &mut state, &mut LookupCounts::default()));
                 let share = gate.repeat(|| {
                     let before = seen.answers();
                     self.batch(case, &mut state, &mut seen);
@@ -123,18 +123,20 @@ impl<'a> World<'a> {
                 (share, seen)
             },
         );
-        let sum = parts.into_iter().fold(Measured::default(), Measured::plus);
+        let sum = parts
+            .into_iter()
+            .fold(LookupCounts::default(), LookupCounts::plus);
         if sum.wrong > 0 {
             return Err(Error::Answer(format!("{} wrong lookups", sum.wrong)));
         }
-        Ok(Measured {
+        Ok(LookupCounts {
             per_s: work.per_s(),
             ..sum
         })
     }
 
     #[inline(never)]
-    fn batch(&self, case: Case, state: &mut u64, seen: &mut Measured) {
+    fn batch(&self, case: Case, state: &mut u64, seen: &mut LookupCounts) {
         let mut here = *state;
         for _ in 0..BATCH {
             let random = next(&mut here);
@@ -143,12 +145,12 @@ impl<'a> World<'a> {
             let address = BASE + index * STRIDE + probe * PROBE_DISTANCE;
             let id = (index % FILES * PROBES + probe) as u32;
             match case {
-                Case::Speculative => seen.count(self.space.find(address), id),
+                Case::Speculative => seen.count(self.space.find(address, 1, |_| true), id),
                 Case::Rwlock => {
-                    let mut answer = self.space.find_locked(address);
+                    let mut answer = self.space.find_locked(address, |_| true);
                     while answer == Lookup::Unsure {
                         seen.count(answer, id);
-                        answer = self.space.find_locked(address);
+                        answer = self.space.find_locked(address, |_| true);
                     }
                     seen.count(answer, id);
                 }
@@ -157,8 +159,8 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Repeats four changes until `end`: maps memory in a gap, unmaps its middle, moves a part of the rest, unmaps
-    /// all.
+    /// Repeats four changes until `end`: maps memory in a gap, unmaps the middle of that memory, moves a part of the
+    /// rest, and unmaps all of it.
     fn change(&self, per_s: u32, end: Instant) {
         let start = Instant::now();
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
@@ -188,7 +190,7 @@ impl<'a> World<'a> {
     }
 }
 
-impl Measured {
+impl LookupCounts {
     #[inline]
     fn count(&mut self, answer: Lookup<u32>, id: u32) {
         match answer {
@@ -204,9 +206,9 @@ impl Measured {
         self.speculative + self.locked + self.wrong
     }
 
-    /// Adds the counts, not the rates.
-    pub(super) fn plus(self, other: Measured) -> Measured {
-        Measured {
+    /// Returns the sum of both counts. The rate is 0, because rates cannot be added.
+    pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
+        LookupCounts {
             per_s: 0.0,
             speculative: self.speculative + other.speculative,
             locked: self.locked + other.locked,
@@ -229,7 +231,7 @@ fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 
-/// Returns a random number with a good upper half: Knuth's MMIX.
+/// Returns a random number (Knuth's MMIX). Only its upper half is random enough to be used.
 #[inline]
 fn next(state: &mut u64) -> u64 {
     let step = state.wrapping_mul(6_364_136_223_846_793_005);

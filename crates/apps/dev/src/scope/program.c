@@ -1,4 +1,4 @@
-// The program that `tiptoe-dev bench scope` measures. Each line of its stdin is a question; each answer is one line.
+// The program that `tiptoe-dev bench scope` measures. Each line of its stdin is a question, and each answer is one line.
 //   scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads
 //   inner THREADS MS      the same inside another scope
 //   many THREADS MS       the same with a hundred scopes in turn
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "apart.h"
+#include "pinned.h"
 
 #define BATCH 1000
 #define MANY 100
@@ -64,7 +64,7 @@ static void *measure(void *argument) {
     struct mean *own = argument;
     tiptoe_token in = within ? tiptoe_scope_enter(&outer) : 0;
     double begun, end, done = 0;
-    stay_apart(own->thread);
+    pin_to_cpu(own->thread);
     for (unsigned turn = 0; turn < BATCH; turn++) act(turn);
     pthread_barrier_wait(&start);
     begun = now(CLOCK_MONOTONIC);

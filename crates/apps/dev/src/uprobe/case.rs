@@ -8,12 +8,12 @@ use crate::driver::{Calls, TraceRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// Only the path to a probe and back.
+    /// No probe: each call only jumps out of the function and back, as on the way to a probe.
     Floor,
-    /// Only the path to a probe, through the call, and back to the caller.
+    /// No probe: each call and each return only makes the jumps that a return probe needs.
     ReturnFloor,
     Count,
-    /// Each call is counted, but a filter excludes all.
+    /// A filter rejects each call.
     Filtered,
     EntryReturn,
     /// Each call is timed from entry to return.
@@ -39,11 +39,11 @@ pub(super) struct CallLoad {
     pub threads: u32,
 }
 
-/// The function whose first instruction the kernel single-steps out of line, as it does with most instructions.
+/// A function whose first instruction the kernel single-steps out of line, as it does with most instructions.
 pub(super) const SINGLE_STEPPED: Site = KINDS[5];
 const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
-/// Never true, because the benched functions are called with 7.
+/// This filter is never true, because the benched functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
 /// A function of the benched program that calls the loops.
 const AROUND: &str = "measure";
@@ -119,7 +119,8 @@ impl Case {
         }
     }
 
-    /// Returns the site of the same functions with the floor's path, if the case is a floor.
+    /// Returns the site whose functions have the path of this floor. `None` if the case is no floor, or if there is no
+    /// such site.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -131,19 +132,19 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// Returns whether the kernel counts, which it may refuse.
+    /// Returns whether the kernel counts. It may refuse to.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether hits must be counted, because a probe that counts nothing would look cheap.
+    /// Returns whether the case must count hits. A probe that failed to count would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // The kernel's trap at this site is compared with ours, which is at another one.
+        // At this site only the kernel's trap is measured. It is compared with our trap at another site.
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }
@@ -156,7 +157,7 @@ impl Case {
                 threads == 1 && site.functions == 1 && site != TRAP
             }
             Case::Kernel => site != TRAP && site.functions <= 256,
-            // Each function needs an event of one thread, which takes 80 ms to close.
+            // Each function needs an event of its own, and closing an event takes 80 ms.
             Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,
         }
     }

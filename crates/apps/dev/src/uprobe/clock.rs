@@ -1,4 +1,4 @@
-//! The row `rdtsc`: the cost of one reading of the time stamp counter. A timed call needs two, and can never be
+//! The row `rdtsc`: the cost of one reading of the time stamp counter. A timed call needs two readings, so it cannot be
 //! cheaper.
 
 use crate::assembly::{KINDS, READINGS, READS, Site};
@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// Adds the row: the time of a function with many readings, minus that of one that only returns.
+/// Adds the row: the time of a function with many readings, minus the time of a function that only returns.
 pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> Result<(), Error> {
     let empty = KINDS.iter().find(|site| site.name == "ret");
     let mut time = |site: Site| -> Result<f64, Error> {

@@ -1,7 +1,7 @@
 //! The case `kernel_uretprobe`: the kernel's return probes, as perf events of the benched thread.
 //!
-//! The driver never uses them, because a program that throws an exception past one crashes. The
-//! benched functions do not throw.
+//! The driver never uses the kernel's return probes, because a program crashes if an exception passes one. The benched
+//! functions do not throw.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

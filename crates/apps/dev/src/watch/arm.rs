@@ -16,7 +16,7 @@ pub(super) enum ArmMethod {
     /// An event of each thread, which the threads that it starts inherit, as with `--via
     /// kernel-task`.
     PerTask,
-    /// All threads are stopped, and their debug registers are set, as a debugger does.
+    /// All threads are stopped and their debug registers are set, as debuggers do.
     Ptrace,
 }
 
@@ -30,7 +30,7 @@ impl ArmMethod {
     }
 }
 
-/// A watch that lasts until this is dropped.
+/// A running watch. It ends when this is dropped.
 #[expect(dead_code, reason = "only held")]
 pub(super) enum ArmedWatch {
     Watch(Box<Watchpoints>),

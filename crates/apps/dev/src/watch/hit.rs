@@ -19,7 +19,7 @@ enum Case {
     Bare,
     /// The kernel only counts.
     Count,
-    /// The program opens an event itself: the row's name, and the program's word for the event.
+    /// The program opens an event itself. The fields are the row's name, and the word by which the program is asked.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -53,9 +53,9 @@ impl Case {
     }
 }
 
-/// The stores before the measured ones, so that `watch` has decoded the code by then.
+/// The number of stores before the measured ones, so that `tiptoe watch` has decoded their code.
 const BEFORE: u64 = 100;
-/// The longest time until `tiptoe watch` has started, and the time after that in which it learns.
+/// The longest time until `tiptoe watch` has started, and the time after that in which it decodes code.
 const LIMIT: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -120,17 +120,17 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
             all_seen(seen.map_or(0, |seen| seen.hits), stores + BEFORE).map(|()| ns)
         }
         Case::PerfRecord | Case::PerfRecordCallers => {
-            let with_callers = case == Case::PerfRecordCallers;
+            let has_callers = case == Case::PerfRecordCallers;
             let folder = workshop.folder();
-            let _perf = OtherWatcher::perf_record(&mut program, address, with_callers, folder)?;
+            let _perf = OtherWatcher::perf_record(&mut program, address, has_callers, folder)?;
             ask(&mut program, stores)
         }
         Case::Gdb => {
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
             // Wall time, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
-            // Without gdb the program would die at its next store, so it must end first. gdb ends
-            // with it.
+            // The program must end before gdb, because without gdb the next store would kill it. gdb ends with the
+            // program.
             drop(program);
             drop(gdb);
             Ok(ns)
@@ -138,7 +138,7 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
     }
 }
 
-/// Starts to watch the first word. Returns once it is watched.
+/// Starts to watch the first word, and returns when it is watched.
 pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
     let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
     let until = Instant::now() + LIMIT;

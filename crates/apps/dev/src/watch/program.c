@@ -34,7 +34,7 @@
 static volatile uint64_t watched[4] __attribute__((aligned(64)));
 static uint64_t stored;
 
-// A function, so that a hit has a caller and its value comes from a register.
+// The store is in a function of its own, so that a hit has a caller and the stored value is in a register.
 __attribute__((noinline, noclone)) static void store(uint64_t value) { watched[0] = value; }
 
 static int own = -1;
@@ -91,7 +91,7 @@ static double seen(void) {
 }
 
 static double hits(long count, clockid_t clock) {
-    // The ring is emptied, as a reader in time would do.
+    // The ring is emptied, as by a reader that is fast enough.
     if (ring != NULL) ring->data_tail = ring->data_head;
     double from = seconds(clock);
     for (long i = 0; i < count; i++) store(++stored);
@@ -153,7 +153,7 @@ static double switches(int ms) {
     atomic_store(&is_over, 0);
     atomic_store(&taken, 0);
     for (int i = 0; i < 2; i++) sem_init(&turns[i], 0, i == 0);
-    // One of the two always runs, and no other thread of this process.
+    // Exactly one of the two threads runs at any time, and no other thread of this process does.
     double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < 2; i++) sem_post(&begun[i]);
     usleep(ms * 1000);
@@ -182,7 +182,7 @@ static int threads(int count) {
     return count;
 }
 
-// All threads are stopped until each watches, as a debugger does.
+// All threads are stopped until each one watches, as debuggers do.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
     const unsigned long words_written = 0x99990055; // each of eight bytes, for writes, in this task

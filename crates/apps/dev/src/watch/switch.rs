@@ -1,5 +1,4 @@
-//! Measures how much longer threads that are watched, but write no watched variable, take for turns
-//! on a CPU.
+//! Measures how much longer threads take to alternate on a CPU if they are watched, but write no watched variable.
 
 use super::address;
 use super::arm::{ArmMethod, Words};

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// A watched store takes longer than this, and no other one does.
+/// A watched store takes longer than this, and other stores are faster.
 const WATCHED_NS: f64 = 200.0;
-/// How many such stores in a row show a watch, because a single one may have waited for a CPU.
+/// The number of slow stores in a row that prove a watch. A single slow store proves nothing, because its thread may
+/// have waited for a CPU.
 const IN_A_ROW: usize = 3;
 /// The longest time until stores are watched.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -22,7 +23,7 @@ impl OtherWatcher {
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,
-        with_callers: bool,
+        has_callers: bool,
         folder: &Path,
     ) -> Result<OtherWatcher, Error> {
         let mut command = Command::new("perf");
@@ -30,7 +31,7 @@ impl OtherWatcher {
         command.arg(format!("mem:{address:#x}/8:w:u"));
         command.args(["-p", &program.pid().to_string(), "-o"]);
         command.arg(folder.join("perf.data"));
-        command.args(with_callers.then_some("-g"));
+        command.args(has_callers.then_some("-g"));
         OtherWatcher::start(command, program)
     }
 
@@ -84,7 +85,7 @@ impl OtherWatcher {
 
 impl Drop for OtherWatcher {
     fn drop(&mut self) {
-        // Fails if it has ended with the program.
+        // Fails if the tool has ended with the program.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -34,9 +34,9 @@ impl Arenas {
     }
 
     /// Returns the address ranges to map for the arenas opened since the last call of
-    /// [`Arenas::take_fresh`]: all arenas of a free range are in one, because a fork takes longer
-    /// with each mapping. Below 4 GiB each is mapped alone, because a program may need the
-    /// addresses between them for pointers of 32 bits.
+    /// [`Arenas::take_fresh`]. All arenas of a free range are in one mapping, because each mapping
+    /// makes a fork take longer. Below 4 GiB each arena is mapped alone, because a program may need
+    /// the addresses between them for pointers of 32 bits.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;
         let is_mapped = |base: u64| self.mapped.iter().any(|range| range.contains(&base));

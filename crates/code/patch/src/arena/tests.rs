@@ -13,7 +13,7 @@ fn want(heads: &[u8]) -> RoomRequest {
         len: 64,
         hot: 0,
         unwind_len: 128,
-        callers: false,
+        needs_callers: false,
     }
 }
 
@@ -56,7 +56,7 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
     for heads in [&[1u8][..], &[2], &[3], &[4]] {
         let callers = heads == [2];
         let want = RoomRequest {
-            callers,
+            needs_callers: callers,
             ..want(heads)
         };
         let place = arenas.reserve(want).expect("room");
@@ -81,7 +81,7 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
         ..Space::default()
     });
     let want = RoomRequest {
-        callers: true,
+        needs_callers: true,
         ..want(&[1])
     };
     let place = again.reserve(want).expect("room");

@@ -19,17 +19,17 @@ const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3]
 /// A return address that no call has.
 const ELSEWHERE: u64 = 0x1234;
 
-struct Followed {
+struct FollowedFunction {
     machine: Machine,
     frames: Vec<u64>,
     patch: Patch,
     at: u64,
     random: Random,
-    timed: bool,
+    is_timed: bool,
 }
 
-impl Followed {
-    fn new(seed: u64, timed: bool) -> Followed {
+impl FollowedFunction {
+    fn new(seed: u64, timed: bool) -> FollowedFunction {
         let mut machine = Machine::new();
         let body = Body::Call {
             slot: SLOT,
@@ -40,13 +40,13 @@ impl Followed {
         let (at, patch) = machine.patched(&FUNCTION, &body);
         // Stale contents, which are no call in progress.
         let frames = [0, 0x5555, 0x6666, 0x7777].repeat(300);
-        let mut followed = Followed {
+        let mut followed = FollowedFunction {
             machine,
             frames,
             patch,
             at,
             random: Random(seed),
-            timed,
+            is_timed: timed,
         };
         followed.machine.slab[0] = CREDIT;
         followed
@@ -90,7 +90,7 @@ impl Followed {
 
     fn assert_followed(&self, calls: u64, before: &crate::machine::Calls) {
         let now = self.machine.calls();
-        let returns = match self.timed {
+        let returns = match self.is_timed {
             true => now.timed - before.timed,
             false => self.machine.count((SLOT + words::RETURNS) as usize),
         };
@@ -112,7 +112,7 @@ impl Followed {
 #[test]
 fn calls_from_known_places_are_followed_without_the_agent() {
     for (way, timed) in (0..WAYS).flat_map(|way| [(way, false), (way, true)]) {
-        let mut followed = Followed::new(21, timed);
+        let mut followed = FollowedFunction::new(21, timed);
         let registers = followed.random.registers(0);
         let (machine, at) = (&followed.machine, followed.at);
         let from = followed.comes_from(|| _ = machine.run(at, &registers));
@@ -146,7 +146,7 @@ fn handler(function: u64) {
 #[test]
 fn a_handler_may_be_followed_at_any_instruction() {
     for timed in [false, true] {
-        let mut followed = Followed::new(22, timed);
+        let mut followed = FollowedFunction::new(22, timed);
         let code = followed.code();
         let registers = followed.random.registers(0);
         let (machine, at) = (&followed.machine, followed.at);

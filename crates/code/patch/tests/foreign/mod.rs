@@ -160,7 +160,7 @@ fn the_middle_survives_breakpoints_that_are_set_and_removed() {
             data,
             helper,
             random: &mut bench.random,
-            flags_set: true,
+            are_flags_set: true,
         };
         (0..1 + i % 8).for_each(|_| writer.step(false));
         let code = [&writer.code[..], AFTER].concat();

@@ -35,7 +35,7 @@ pub struct Calls {
 
 static RUNNING: Mutex<()> = Mutex::new(());
 static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
-static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
+static FOREIGN: Mutex<Option<ForeignBreakpoint>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
 /// Where a thread continues after a fault, or 0, and the fault's signal.
@@ -48,7 +48,7 @@ struct Steps {
     /// The instructions that are counted.
     code: Vec<Range<u64>>,
     left: usize,
-    entered: bool,
+    has_entered: bool,
     handler: Option<fn(u64)>,
     what: u64,
 }
@@ -57,13 +57,13 @@ struct Steps {
 const TRAP_FLAG: u64 = 0x100;
 
 /// Another tool's breakpoint on a patched site, as the kernel keeps one.
-struct Foreign {
+struct ForeignBreakpoint {
     site: u64,
     original: Vec<u8>,
     /// The bytes at the site, except during the step over the file's first instruction.
     armed: Vec<u8>,
     /// Whether the thread steps over the file's first instruction.
-    stepping: bool,
+    is_stepping: bool,
 }
 
 pub const SLOTS: usize = 4096;
@@ -237,11 +237,11 @@ impl Machine {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
         armed[0] = 0xcc;
-        *FOREIGN.lock().expect("no test panics with it") = Some(Foreign {
+        *FOREIGN.lock().expect("no test panics with it") = Some(ForeignBreakpoint {
             site: patch.site,
             original: patch.original[..patch.len.into()].to_vec(),
             armed,
-            stepping: false,
+            is_stepping: false,
         });
     }
 
@@ -295,7 +295,7 @@ impl Machine {
         *STEPS.lock().expect("no test panics with it") = Some(Steps {
             code: code.to_vec(),
             left: nth,
-            entered: false,
+            has_entered: false,
             handler: Some(handler),
             what,
         });
@@ -350,10 +350,10 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
         };
         let at = registers[libc::REG_RIP as usize] as u64;
         let inside = steps.code.iter().any(|range| range.contains(&at));
-        if steps.entered && !inside {
+        if steps.has_entered && !inside {
             registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
         }
-        steps.entered |= inside;
+        steps.has_entered |= inside;
         match (inside, steps.left) {
             (true, 0) => steps.handler.take().map(|handler| (handler, steps.what)),
             (true, _) => {
@@ -369,11 +369,11 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
     true
 }
 
-impl Foreign {
+impl ForeignBreakpoint {
     /// After the first trap, continues at the original instruction, after the second at the next.
     /// Returns `false` for other traps.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
-        if self.stepping {
+        if self.is_stepping {
             write(self.site, &self.armed);
             registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
         } else if at == self.site {
@@ -383,7 +383,7 @@ impl Foreign {
         } else {
             return false;
         }
-        self.stepping = !self.stepping;
+        self.is_stepping = !self.is_stepping;
         true
     }
 }

@@ -111,7 +111,7 @@ pub struct Writer<'a> {
     pub helper: u64,
     pub random: &'a mut Random,
     /// Whether the flags are no longer the caller's.
-    pub flags_set: bool,
+    pub are_flags_set: bool,
 }
 
 impl Writer<'_> {
@@ -134,7 +134,7 @@ impl Writer<'_> {
     }
 
     pub fn set_flags(&mut self) {
-        if !std::mem::replace(&mut self.flags_set, true) {
+        if !std::mem::replace(&mut self.are_flags_set, true) {
             self.code.extend_from_slice(&[0x85, 0xff]);
         }
     }

@@ -40,8 +40,8 @@ pub enum Root {
 pub struct Name {
     /// The source file that defines it.
     pub file: Option<String>,
-    /// Whether it begins with `::`, so nothing may precede its parts.
-    pub global: bool,
+    /// Whether the name begins with `::`, so nothing may precede its parts.
+    pub is_global: bool,
     /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,
 }
@@ -105,7 +105,7 @@ impl fmt::Display for Name {
         if let Some(file) = &self.file {
             write!(f, "'{file}'::")?;
         }
-        let global = if self.global { "::" } else { "" };
+        let global = if self.is_global { "::" } else { "" };
         let plain = self
             .parts
             .iter()
@@ -166,7 +166,7 @@ mod tests {
             };
             assert_eq!(name.file.as_deref(), file, "{text}");
             assert_eq!(
-                (name.global, &name.parts[..]),
+                (name.is_global, &name.parts[..]),
                 (
                     global,
                     &*parts.iter().map(|p| p.to_string()).collect::<Vec<_>>()

@@ -48,7 +48,7 @@ pub(super) struct FileUnits<'d> {
     /// Where tables of abbreviations start, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
-    /// Bytes of kept tables, and how many times they may still be dropped.
+    /// The bytes of kept tables, and how many more tables may be dropped.
     kept: Cell<(usize, u32)>,
 }
 

@@ -1,3 +1,5 @@
+//! Where a variable is, by the location in its debug information.
+
 use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
 

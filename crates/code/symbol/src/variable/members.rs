@@ -20,7 +20,7 @@ const NEAREST: usize = 5;
 pub(super) struct Member {
     pub(super) offset: u64,
     pub(super) type_of: TypeRef,
-    /// Its bits from the structure's first, if a bit field.
+    /// For a bit field: its bits, counted from the structure's first bit.
     pub(super) bits: Option<Range<u64>>,
 }
 
@@ -95,7 +95,7 @@ impl<'d> Search<'_, 'd> {
                 _ => {}
             }
         }
-        // Its own members hide those of its parts.
+        // A structure's own members hide those of its nameless parts and base classes.
         for child in below.into_iter().filter(|_| depth < MAX_DEPTH) {
             let Shape::Compound(inner) = shape(units, type_of(units, &child)?)? else {
                 continue;
@@ -145,9 +145,9 @@ impl<'d> Search<'_, 'd> {
                             Some(size) => size,
                             None => types::size(self.units, type_of)?.unwrap_or(4),
                         };
-                        let behind = member.unsigned(dw::DW_AT_bit_offset).unwrap_or(0);
+                        let bits_after = member.unsigned(dw::DW_AT_bit_offset).unwrap_or(0);
                         let start = base.wrapping_add(offset).wrapping_add(holder);
-                        let end = start.wrapping_mul(8).wrapping_sub(behind);
+                        let end = start.wrapping_mul(8).wrapping_sub(bits_after);
                         end.wrapping_sub(count)
                     }
                 };

@@ -39,7 +39,7 @@ pub(super) enum NameMatch {
 pub(super) struct PathPart {
     pub(super) text: String,
     /// A nameless or inline namespace, which may be omitted.
-    optional: bool,
+    is_optional: bool,
 }
 
 pub(super) fn find<'d>(
@@ -186,13 +186,13 @@ fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
     let name = units.name(entry);
     match entry.tag {
         dw::DW_TAG_namespace => Some(PathPart {
-            optional: name.is_none() || entry.has(dw::DW_AT_export_symbols),
+            is_optional: name.is_none() || entry.has(dw::DW_AT_export_symbols),
             text: name.unwrap_or_else(|| ANONYMOUS.to_owned()),
         }),
         dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => None,
         _ => Some(PathPart {
             text: name?,
-            optional: false,
+            is_optional: false,
         }),
     }
 }
@@ -206,14 +206,14 @@ fn fit(path: &[PathPart], name: &Name) -> Option<NameMatch> {
             if is(&part.text, wanted) {
                 break;
             }
-            if !part.optional {
+            if !part.is_optional {
                 return None;
             }
         }
     }
-    match left.iter().all(|part| part.optional) {
+    match left.iter().all(|part| part.is_optional) {
         true => Some(NameMatch::Exact),
-        false if name.global => None,
+        false if name.is_global => None,
         false => Some(NameMatch::Suffix),
     }
 }
@@ -268,7 +268,8 @@ pub(super) fn definition<'d>(
         return defined.map(|die| units.entry(die)).transpose();
     }
     let Some(name) = units.name(declared) else {
-        // It may be a name for which nothing is left to pay.
+        // The entry may have a name that the budget cannot pay for. Then the budget's error must be
+        // returned, not a missing name.
         return units.spend(1).map(|()| None);
     };
     let wanted = path(units, declared, &units.above(declared.die)?)?;
@@ -307,7 +308,7 @@ mod tests {
     fn names_fit_the_ends_of_paths() {
         let part = |text: &&str| PathPart {
             text: text.trim_start_matches('?').into(),
-            optional: text.starts_with('?'),
+            is_optional: text.starts_with('?'),
         };
         let check = |path: &[&str], text: &str, wanted| {
             let path: Vec<PathPart> = path.iter().map(part).collect();

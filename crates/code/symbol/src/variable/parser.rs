@@ -177,7 +177,7 @@ impl<'a> Rest<'a> {
         }
         Ok(Name {
             file,
-            global,
+            is_global: global,
             parts,
         })
     }

@@ -146,7 +146,7 @@ mod tests {
         let value = Type {
             name: "int".into(),
             size: Some(4),
-            kind: ValueKind::Integer { signed: true },
+            kind: ValueKind::Integer { is_signed: true },
         };
         Plan {
             expression: "p->x".into(),

@@ -192,14 +192,14 @@ fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, us
             Operator::Dot(member) => Some(member),
             _ => None,
         });
-    let plain = name.file.is_none() && !name.global && name.parts.len() == 1;
+    let plain = name.file.is_none() && !name.is_global && name.parts.len() == 1;
     let members = members.take(if plain { MOST_POINTS } else { 0 });
     let mut text = name.last().to_owned();
     let names = members.map(move |member| {
         text = format!("{text}.{member}");
         Name {
             file: None,
-            global: false,
+            is_global: false,
             parts: vec![text.clone()],
         }
     });

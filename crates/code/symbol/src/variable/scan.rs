@@ -79,7 +79,7 @@ fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
 
 struct Ends<'t> {
     text: &'t [u8],
-    /// Bytes before this part.
+    /// The number of bytes before this part.
     at: usize,
     /// The last bytes of a string that an earlier part began, at most as many as the text has.
     tail: Vec<u8>,
@@ -212,7 +212,7 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Reads an entry's attributes, up to a name that differs.
+    /// Reads an entry's attributes, but stops at a name that differs from the wanted one.
     fn read_if(
         &self,
         query: &EntryQuery<'_>,

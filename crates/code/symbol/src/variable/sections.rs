@@ -55,7 +55,7 @@ pub(crate) struct Files {
 /// A file that several files share, and that does not exist.
 #[derive(Clone, Debug)]
 pub(super) struct MissingFile {
-    /// Its path, relative to the referring file.
+    /// The file's path, relative to the referring file.
     pub(super) name: String,
     pub(super) build_id: Vec<u8>,
 }

@@ -5,8 +5,8 @@ use super::names::NameMatch;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
-/// Returns the symbols of this name, as they are or else demangled, each address once. In a loose
-/// fit the name ends a demangled one.
+/// Returns the symbols with this linker name or, if there are none, with this demangled name; each
+/// address once. In a loose fit the demangled name only ends with this name.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
             let before = squeeze(bare).strip_suffix(&*wanted).map(String::from);
             before.is_some_and(|before| {
                 before.is_empty()
-                    || fit == NameMatch::Suffix && !name.global && before.ends_with("::")
+                    || fit == NameMatch::Suffix && !name.is_global && before.ends_with("::")
             })
         };
         let fits = |symbol: &str| {

@@ -34,7 +34,7 @@ pub(super) enum Shape<'d> {
     Scalar,
     Pointer(TypeRef),
     Reference(TypeRef),
-    /// It has elements, this many if known.
+    /// An array, with this many elements if known.
     Array {
         element: TypeRef,
         count: Option<u64>,
@@ -297,10 +297,10 @@ fn of_encoding(encoding: DwAte) -> ValueKind {
     match encoding {
         dw::DW_ATE_boolean => ValueKind::Boolean,
         dw::DW_ATE_float => ValueKind::Float,
-        dw::DW_ATE_signed => ValueKind::Integer { signed: true },
-        dw::DW_ATE_unsigned => ValueKind::Integer { signed: false },
-        dw::DW_ATE_signed_char => ValueKind::Character { signed: true },
-        dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => ValueKind::Character { signed: false },
+        dw::DW_ATE_signed => ValueKind::Integer { is_signed: true },
+        dw::DW_ATE_unsigned => ValueKind::Integer { is_signed: false },
+        dw::DW_ATE_signed_char => ValueKind::Character { is_signed: true },
+        dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => ValueKind::Character { is_signed: false },
         dw::DW_ATE_address => ValueKind::Pointer,
         _ => ValueKind::Unknown,
     }
@@ -318,13 +318,18 @@ fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<ValueKind, Va
         .filter_map(|value| Some((value.number(dw::DW_AT_const_value)?, units.name(value)?)))
         .collect();
     let signed = match underlying {
-        ValueKind::Integer { signed } | ValueKind::Character { signed } => signed,
+        ValueKind::Integer { is_signed: signed } | ValueKind::Character { is_signed: signed } => {
+            signed
+        }
         _ => names.iter().any(|(value, _)| *value < 0),
     };
     for (value, _) in names.iter_mut().filter(|_| signed && unused < 64) {
         *value = *value << unused >> unused;
     }
-    Ok(ValueKind::Enumeration { signed, names })
+    Ok(ValueKind::Enumeration {
+        is_signed: signed,
+        names,
+    })
 }
 
 /// Returns the type of the only member that fills a structure: atomics, newtypes.

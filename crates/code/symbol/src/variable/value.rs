@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 /// The type of a watched value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// Its name, without `struct` and the like: `client *`.
+    /// The type's name, without `struct` and the like: `client *`.
     pub name: String,
-    /// Its size in bytes, if known.
+    /// The type's size in bytes, if known.
     pub size: Option<u64>,
     /// The format of its values.
     pub kind: ValueKind,
@@ -18,13 +18,13 @@ pub struct Type {
 pub enum ValueKind {
     /// A number.
     Integer {
-        /// Whether it can be negative.
-        signed: bool,
+        /// Whether the number can be negative.
+        is_signed: bool,
     },
     /// A character, of one byte or of Unicode.
     Character {
-        /// Whether it can be negative.
-        signed: bool,
+        /// Whether the character can be negative.
+        is_signed: bool,
     },
     /// `true` or `false`.
     Boolean,
@@ -34,8 +34,8 @@ pub enum ValueKind {
     Pointer,
     /// A value with a name.
     Enumeration {
-        /// Whether it can be negative.
-        signed: bool,
+        /// Whether the value can be negative.
+        is_signed: bool,
         /// Each value's name.
         names: Vec<(i64, String)>,
     },
@@ -67,9 +67,9 @@ impl Type {
             return value.to_string();
         }
         match &self.kind {
-            ValueKind::Integer { signed: true } => signed.to_string(),
-            ValueKind::Integer { signed: false } | ValueKind::Unknown => value.to_string(),
-            ValueKind::Character { signed: is_signed } => {
+            ValueKind::Integer { is_signed: true } => signed.to_string(),
+            ValueKind::Integer { is_signed: false } | ValueKind::Unknown => value.to_string(),
+            ValueKind::Character { is_signed } => {
                 let number = if *is_signed {
                     signed.to_string()
                 } else {
@@ -81,10 +81,7 @@ impl Type {
             ValueKind::Boolean => value.to_string(),
             ValueKind::Float => float(bytes).unwrap_or_else(|| hex(bytes)),
             ValueKind::Pointer | ValueKind::Compound => format!("{value:#x}"),
-            ValueKind::Enumeration {
-                signed: is_signed,
-                names,
-            } => {
+            ValueKind::Enumeration { is_signed, names } => {
                 let wanted = if *is_signed {
                     signed
                 } else {
@@ -161,8 +158,8 @@ mod tests {
     #[test]
     fn numbers() {
         let (signed, unsigned) = (
-            ValueKind::Integer { signed: true },
-            ValueKind::Integer { signed: false },
+            ValueKind::Integer { is_signed: true },
+            ValueKind::Integer { is_signed: false },
         );
         check(signed.clone(), &[0xff], "-1");
         check(unsigned.clone(), &[0xff], "255");
@@ -198,7 +195,7 @@ mod tests {
 
     #[test]
     fn words() {
-        let character = |signed| ValueKind::Character { signed };
+        let character = |signed| ValueKind::Character { is_signed: signed };
         check(character(true), b"A", "65 'A'");
         check(character(true), &[0xff], "-1");
         check(character(false), &[0xff], "255");
@@ -209,7 +206,7 @@ mod tests {
         check(ValueKind::Boolean, &[2], "2");
         let names = vec![(-1, "NONE".to_owned()), (2, "RED".to_owned())];
         let colour = ValueKind::Enumeration {
-            signed: true,
+            is_signed: true,
             names,
         };
         check(colour.clone(), &(-1_i32).to_le_bytes(), "NONE");
@@ -222,7 +219,7 @@ mod tests {
         let int = Type {
             name: "int".into(),
             size: Some(4),
-            kind: ValueKind::Integer { signed: true },
+            kind: ValueKind::Integer { is_signed: true },
         };
         assert_eq!(int.describe(&[0xff]), "255");
         assert_eq!(int.describe(&[0xff; 4]), "-1");

@@ -53,10 +53,10 @@ pub enum VariableError {
     Local {
         /// The requested name.
         name: String,
-        /// Its function.
+        /// The variable's function.
         function: String,
     },
-    /// It is always in a register.
+    /// The variable is always in a register.
     #[error(
         "`{name}` is in a register, and only memory can be watched: watch the memory that it is stored to, \
          or, if it is an argument, count calls by it (`tiptoe probe FUNCTION --by arg0`)"
@@ -65,7 +65,7 @@ pub enum VariableError {
         /// The requested name.
         name: String,
     },
-    /// The compiler or linker gave it no address.
+    /// The compiler or linker gave the variable no address.
     #[error(
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
@@ -73,24 +73,24 @@ pub enum VariableError {
     OptimisedOut {
         /// The requested name.
         name: String,
-        /// Its value, if constant.
+        /// The variable's value, if it is constant.
         value: Option<i64>,
     },
-    /// Its address is computed in an unsupported way.
+    /// The variable's address is computed in an unsupported way.
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
     NoSingleAddress {
         /// The requested name.
         name: String,
-        /// Its debug information's description.
+        /// What the debug information says of the address.
         what: &'static str,
     },
-    /// It is defined in another file.
+    /// The variable is defined in another file.
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
     Elsewhere {
         /// The requested name.
         name: String,
     },
-    /// No debug information has its type.
+    /// No debug information has the type of the variable, which an operator needs.
     #[error("the type of `{name}` is unknown, so `{operator}` cannot be followed: {why}")]
     NoType {
         /// The variable.
@@ -100,7 +100,7 @@ pub enum VariableError {
         /// What is missing.
         why: String,
     },
-    /// Its type has no such member.
+    /// The type has no member of the requested name.
     #[error(
         "`{type_name}` has no member `{member}`; {}",
         instead(nearest, members)
@@ -120,7 +120,7 @@ pub enum VariableError {
     NoMembers {
         /// The operand.
         expression: String,
-        /// Its type.
+        /// The operand's type.
         type_name: String,
     },
     /// `*` or `[]` on neither a pointer nor an array.
@@ -128,7 +128,7 @@ pub enum VariableError {
     NotAPointer {
         /// The operand.
         expression: String,
-        /// Its type.
+        /// The operand's type.
         type_name: String,
     },
     /// An index outside its array.
@@ -136,7 +136,7 @@ pub enum VariableError {
     OutOfBounds {
         /// The array.
         expression: String,
-        /// Its length.
+        /// The array's length.
         count: u64,
         /// The requested index.
         index: i64,
@@ -146,12 +146,12 @@ pub enum VariableError {
     BitField {
         /// The member.
         expression: String,
-        /// Its bits from the start of the (pointed-to) structure.
+        /// The bit field's bits, from the start of the (pointed-to) structure.
         bits: Range<u64>,
         /// That structure's link-time address, if known.
         address: Option<u64>,
     },
-    /// A virtual base class, whose offset only the object has.
+    /// A member of a virtual base class, whose offset only the object has.
     #[error(
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
@@ -168,7 +168,7 @@ pub enum VariableError {
     NoSize {
         /// The requested expression.
         expression: String,
-        /// Its type.
+        /// The expression's type.
         type_name: String,
     },
     /// A size that no breakpoint has.
@@ -179,7 +179,7 @@ pub enum VariableError {
     BadSize {
         /// The requested expression.
         expression: String,
-        /// Its type.
+        /// The expression's type.
         type_name: String,
         /// The size of the type.
         size: u64,
@@ -195,7 +195,7 @@ pub enum VariableError {
     Unaligned {
         /// The address of the watch.
         address: u64,
-        /// Its length in bytes.
+        /// The watch's length in bytes.
         length: u8,
     },
     /// A pointer on the way is null.
@@ -209,7 +209,7 @@ pub enum VariableError {
     Unmapped {
         /// The pointer, as an expression.
         pointer: String,
-        /// Its address.
+        /// The address to which the pointer leads.
         address: u64,
     },
     /// An address of a file that is larger than any address in memory once the file is loaded.
@@ -230,7 +230,7 @@ pub enum VariableError {
         /// What is missing.
         why: &'static str,
     },
-    /// Its type is in a file that does not exist.
+    /// The variable's type is in a file that does not exist.
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
     MissingFile {
         /// The file's path, relative to the referring file.

@@ -50,15 +50,15 @@ pub enum WatchFault {
     /// The variable is missing.
     #[error("a variable or an address is missing")]
     NoVariable,
-    /// A `:` comes first, without a binary.
+    /// The text begins with `:`, so the binary is missing.
     #[error("a binary is missing before the `:`")]
     NoBinary,
-    /// More than a binary, a variable, a length and an access.
+    /// There are more parts than a binary, a variable, a length and an access.
     #[error(
         "too many `:` (write [BINARY:]VARIABLE[:LEN][:w|rw|x], with '…' around a name that has one)"
     )]
     TooManyParts,
-    /// Only reads.
+    /// The access is `r`, but no breakpoint reports only reads.
     #[error("the processor cannot watch reads alone; write `rw`")]
     ReadOnly,
     /// An unknown kind of access.
@@ -97,10 +97,10 @@ pub enum WatchFault {
     /// Members or elements of an address.
     #[error("an address has no type (write ADDRESS:LEN, or name a variable)")]
     UntypedAddress,
-    /// A cast.
+    /// A cast, which is not supported.
     #[error("casts are not understood (write ADDRESS:LEN for an address without a type)")]
     Cast,
-    /// Another operator.
+    /// Any other operator that is not supported.
     #[error(
         "not understood here (a variable is followed by `.member`, `->member` or `[number]`, and preceded by `*`)"
     )]

@@ -37,13 +37,13 @@ pub struct Refusal {
 /// A kind of BPF program that instruments load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BpfKind {
-    /// For kernel and user probes.
+    /// Programs at kernel and user probes.
     Kprobe,
-    /// For tracepoints.
+    /// Programs at tracepoints.
     Tracepoint,
-    /// For tracepoints, without formatted arguments.
+    /// Programs at raw tracepoints, which get the tracepoint's arguments unformatted.
     RawTracepoint,
-    /// For perf events, such as breakpoints.
+    /// Programs at perf events, such as breakpoints.
     PerfEvent,
 }
 

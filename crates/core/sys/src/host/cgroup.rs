@@ -73,8 +73,8 @@ impl Cgroups {
     }
 }
 
-/// Returns the version 2 cgroups from this mount point on, as (id, path), parents first. The mount
-/// point is `/`.
+/// Returns the version 2 cgroups below this mount point, and the mount point itself as `/`: pairs
+/// of id and path, parents first.
 ///
 /// A cgroup's id, as BPF programs see it, is its directory's inode.
 pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
@@ -93,7 +93,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns these cgroups' paths, as [`walk`] does, without removed ones.
+/// Returns the paths of the cgroups with these ids, as [`walk`] does. Removed cgroups are missing.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()

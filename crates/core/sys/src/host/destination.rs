@@ -54,11 +54,11 @@ pub struct WholeFile {
     folder: OwnedFd,
     temporary: OsString,
     name: OsString,
-    /// Whether it has its own name already.
+    /// Whether the file has its final name already.
     has_name: AtomicBool,
 }
 
-/// Why a file is not written.
+/// The reason why a file is not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestinationError {
@@ -71,7 +71,7 @@ pub enum DestinationError {
     /// A pipe or device of another user.
     #[error("the pipe or device belongs to another user")]
     ForeignDevice,
-    /// Opening it would wait.
+    /// A pipe without a reader: opening it would wait.
     #[error("no process reads from the pipe")]
     NoReader,
     /// A new file cannot be given to the old one's owner.
@@ -277,7 +277,8 @@ fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns a path's parts, the first last. A trailing slash adds `.`.
+/// Returns a path's parts in reverse order, so that a caller pops the first. A trailing slash adds
+/// `.`.
 fn parts(path: &[u8]) -> Vec<OsString> {
     let parts = path
         .split(|byte| *byte == b'/')

@@ -27,13 +27,13 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Processes whose ends wake a run. Each wakes it once, otherwise one that has ended would end all later
-/// waits.
+/// Processes whose ends wake a run. Each process wakes the run once, otherwise a process that has ended would end
+/// all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Returns these processes. One that cannot be waited for, as before Linux 5.3, wakes nothing.
+    /// Returns these processes. A process that cannot be waited for, as before Linux 5.3, wakes nothing.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
         let open = |pid: u32| {
             let pid = Pid::from_raw(pid.cast_signed())?;
@@ -58,7 +58,7 @@ impl Ends {
         let mut woken = woken.into_iter();
         self.0.retain(|_| !woken.next().unwrap_or(false));
         if let (Some(true), Some(signals)) = (woken.next(), signals) {
-            // What does not fit ends the next wait.
+            // What does not fit into the buffer is still readable, and ends the next wait.
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
     }
@@ -67,7 +67,7 @@ impl Ends {
 /// Waits until a descriptor is readable or its writer has closed. Returns which are.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
-    // A signal leaves none readable.
+    // If a signal interrupts the poll, no descriptor counts as readable.
     let _ = poll(&mut fds, None);
     fds.each_ref().map(|fd| !fd.revents().is_empty())
 }

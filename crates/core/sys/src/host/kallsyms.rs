@@ -19,9 +19,9 @@ pub struct KernelSymbols {
 /// A symbol, and an offset from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolOffset<'a> {
-    /// Its name; in a module `name [module]`.
+    /// The symbol's name; in a module `name [module]`.
     pub name: &'a str,
-    /// Bytes from its start.
+    /// Bytes from the symbol's start.
     pub offset: u64,
 }
 

@@ -38,7 +38,7 @@ fn end() -> ! {
     const WHY: &[u8] =
         b"error: the target's files need more memory than the 900 MB that tiptoe allows itself\n\
         hint: the sizes that they declare may be forged; name other events or another process\n";
-    // SAFETY: writes a constant's bytes, and ends the process.
+    // SAFETY: the calls write a constant's bytes, and end the process.
     unsafe {
         libc::write(libc::STDERR_FILENO, WHY.as_ptr().cast(), WHY.len());
         libc::_exit(2)

@@ -42,11 +42,11 @@ pub enum CountedOn {
 /// The result of reading an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How often it happened.
+    /// The number of times that the event happened.
     pub count: u64,
-    /// How long it was enabled, in ns of its tasks' running time.
+    /// How long the event was enabled, in ns of its tasks' running time.
     pub time_enabled_ns: u64,
-    /// How long it counted.
+    /// How long the event counted, in ns.
     pub time_running_ns: u64,
 }
 

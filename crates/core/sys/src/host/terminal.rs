@@ -1,4 +1,4 @@
-//! A terminal, for a line that may be left out.
+//! Whether a terminal can take a line now, for lines that tiptoe may leave out.
 
 use std::os::fd::AsFd;
 

@@ -1,6 +1,7 @@
 //! tracefs: tracing enabled through the kernel's files.
 //!
-//! Events of perf_event_open do not appear here, nor these there.
+//! Events of perf_event_open do not appear in tracefs, and tracefs's do not appear among perf
+//! events.
 
 use std::prelude::rust_2024::*;
 

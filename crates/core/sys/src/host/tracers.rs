@@ -23,11 +23,11 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// A tracer that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
-    /// Its process, if any.
+    /// The tracer's process, if any.
     pub pid: Option<u32>,
-    /// Its name; `kernel` without a process.
+    /// The process's name; `kernel` without a process.
     pub comm: String,
-    /// What it holds: `8 perf events`, `event sched:sched_switch`.
+    /// What the tracer holds: `8 perf events`, `event sched:sched_switch`.
     pub what: String,
 }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_leaves_ourselves_out() {
+    fn tiptoes_own_objects_are_not_listed() {
         let me = std::process::id();
         assert!(foreign_tracers().iter().all(|t| t.pid != Some(me)));
     }

@@ -7,15 +7,15 @@ use super::Data;
 
 /// Counters in each slab.
 pub mod slots {
-    /// Lookups that wrote no shared word.
+    /// The number of lookups that wrote no shared word.
     pub const SPECULATIVE: u32 = 8;
-    /// Lookups under the lock.
+    /// The number of lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// Lookups that found nothing, or nothing certain.
+    /// The number of lookups that found no file, or were uncertain.
     pub const MISSED: u32 = 10;
-    /// Calls that change executable mappings of files.
+    /// The number of calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
-    /// Calls that start a process with memory of its own.
+    /// The number of calls that start a process with memory of its own.
     pub const FORKS: u32 = 12;
 }
 
@@ -29,11 +29,11 @@ const KEPT_LEN: usize = 37;
 /// The results of reading the list of mappings; the target's claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// How often the list was read.
+    /// The number of times that the list was read.
     pub readings: u64,
-    /// Differences found although nothing was in doubt: changes that no hook saw.
+    /// The number of differences found although nothing was in doubt: changes that no hook saw.
     pub corrected: u64,
-    /// Executable mappings of files; adjacent ones that continue each other are one.
+    /// The number of executable mappings of files; adjacent ones that continue each other count as one.
     pub mappings: u64,
     /// Their total size in bytes.
     pub bytes: u64,

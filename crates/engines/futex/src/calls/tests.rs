@@ -21,7 +21,7 @@ fn call(operation: u32, site: u64) -> Call {
             frame: 0x7100,
         },
         at: 0,
-        timed: true,
+        is_timed: true,
     }
 }
 
@@ -56,15 +56,14 @@ const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
 const UNSEEN: u64 = tiptoe_wire::futex::holder::UNSEEN;
 const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
 
-/// Regression: the thread that woke a waiter was blamed for the whole sleep, also for other threads'
-/// holds.
+/// Regression: the thread that woke a waiter was blamed for the whole sleep, even while other threads held the lock.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_wait_is_charged_to_each_holder_for_its_hold() {
     let (slow, first, second, shared) = (slab_of(1), slab_of(2), slab_of(3), slab());
     let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
     let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
-    // Thread 1 holds the lock until 1,000; thread 2 gets it at 1,010, and releases it at 1,050.
+    // Thread 1, which is woken first, gets the lock at 1,010 and releases it at 1,050. Thread 2 gets it at 1,080.
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 200, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
@@ -85,13 +84,13 @@ fn a_thread_that_was_faster_is_charged() {
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
-    // Thread 9 has it when thread 2 wakes up, and then again.
+    // Thread 9 has the lock when a woken thread reads the holder, and again when that thread gives up.
     one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
     one.begins(&call(WAIT, 5), MUTEX, || 210, |_| 9);
     two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
     assert_eq!(charges(&first), [(61, 100)]);
     assert_eq!(charges(&second), [(61, 100), (THREAD | 9, 100)]);
-    // The lock was free when thread 2 woke up, but thread 9 was faster once more.
+    // A woken thread finds the lock free, but thread 9 is faster once more.
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
     one.ends(0x7000, 0, || 310, |ticks| ticks, |_| 0);
     one.begins(&call(WAIT, 5), MUTEX, || 320, |_| 9);
@@ -99,7 +98,7 @@ fn a_thread_that_was_faster_is_charged() {
     assert_eq!(charges(&first), [(61, 100), (THREAD | 9, 200)]);
 }
 
-/// A hand-over from before the wait that was recorded late hid those recorded before it.
+/// Regression: a hand-over from before the wait that was recorded late hid the hand-overs recorded before it.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_late_hand_over_hid_the_earlier_ones() {
@@ -117,7 +116,7 @@ fn a_late_hand_over_hid_the_earlier_ones() {
     to(3, 200);
     to(4, 300);
     [60, 70, 80, 90].iter().for_each(|at| to(8, *at));
-    // These two were recorded in the other order.
+    // The hand-over at 400 is recorded after the one at 500.
     to(6, 500);
     to(5, 400);
     thread.ends(0x7000, 0, || 600, |ticks| ticks, |_| 0);
@@ -125,7 +124,8 @@ fn a_late_hand_over_hid_the_earlier_ones() {
     assert_eq!(charges(&own), held);
 }
 
-/// A thread that was preempted after it read the clock recorded at that time the holder of much later.
+/// Regression: a thread that was preempted after it read the clock recorded, at that time, which thread held the lock
+/// much later.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn the_holder_was_read_long_after_the_clock() {
@@ -151,7 +151,7 @@ fn the_holder_was_read_long_after_the_clock() {
     assert_eq!(steps[..4], ["clock", "holder", "clock", "holder"]);
 }
 
-/// A lock that shared its ring with a busy one lost its holders.
+/// Regression: a lock that shared its ring with a busy lock lost its holders.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn hand_overs_of_another_lock_hid_the_holder() {
@@ -167,7 +167,7 @@ fn hand_overs_of_another_lock_hid_the_holder() {
             thread.history().push(lock, &hand_over);
         }
     };
-    // Before the wait, and during it those of a lock in the same ring.
+    // Hand-overs of the lock fill the ring before the wait, and those of a lock of another family during it.
     many(0x1000);
     thread.begins(&call(WAIT, 5), MUTEX, || 1000, |_| 1);
     let (of_ring, of_family) = ring(0x1000);
@@ -175,7 +175,7 @@ fn hand_overs_of_another_lock_hid_the_holder() {
     many((0x2000..).step_by(64).find(shares).expect("there are many"));
     thread.ends(0x7000, 0, || 1600, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(THREAD | 1, 600)]);
-    // Its own are missed.
+    // Hand-overs of the lock itself overwrite each other, so some are missed.
     thread.begins(&call(WAIT, 5), MUTEX, || 50, |_| 1);
     many(0x1000);
     thread.ends(0x7000, 0, || 100, |ticks| ticks, |_| 0);
@@ -265,7 +265,7 @@ fn waits_without_an_after_hook_are_counted() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     let untimed = Call {
-        timed: false,
+        is_timed: false,
         ..call(WAIT, 5)
     };
     thread.begins(&untimed, || None, || 100, |_| 0);
@@ -282,7 +282,7 @@ fn skipped_waits_are_counted_and_weighted() {
     let counts = [entry::CALLS, entry::WOKEN, entry::AT_ONCE, entry::EPISODES];
     thread.begins(&call(WAKE, 6), || None, no_clock, |_| 0);
     words.store(head::NEXT as usize, 4);
-    words.store(head::STANDS_FOR as usize, 4);
+    words.store(head::NEXT_WEIGHT as usize, 4);
     for result in [0, -11, 0] {
         thread.begins(&call(WAIT, 5), || None, no_clock, |_| 0);
         thread.ends(0x7000, result, no_clock, |ticks| ticks, |_| 0);
@@ -307,7 +307,7 @@ fn a_wait_seen_twice_has_weight_one() {
     let waits = Activities::new(words);
     let beginning = || waits.beginnings()[0].expect("it is on");
     words.store(head::NEXT as usize, 2);
-    words.store(head::STANDS_FOR as usize, 9);
+    words.store(head::NEXT_WEIGHT as usize, 9);
     thread.begins(&call(WAIT, 5), || None, no_clock, |_| 0);
     let first = beginning();
     waits.mark_seen(0, first, 150);

@@ -97,7 +97,7 @@ fn a_standard_library_in_the_program_is_stepped_over() {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-fn what_has_no_room_is_the_users() {
+fn functions_without_room_count_as_the_users() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     let rows = std::vec![encode_row(0x100, rule(0x20)); MOST_ROWS as usize];
@@ -116,7 +116,7 @@ fn what_has_no_room_is_the_users() {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-fn there_are_so_many_libraries_and_no_more() {
+fn libraries_beyond_the_limit_are_refused() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     let added = |number: u64| {
@@ -134,7 +134,7 @@ fn there_are_so_many_libraries_and_no_more() {
 /// More places than are cached: each still has its rule.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-fn what_is_not_kept_is_searched_for() {
+fn results_that_are_not_cached_are_searched_for() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
     let rows: Vec<u64> = (0..20_000)

@@ -1,3 +1,5 @@
+//! The graph of lock orders: which class of locks is wanted while a lock of which class is held.
+
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -6,7 +8,7 @@ use std::vec::Vec;
 use super::report::Step;
 use super::rules::{HeldAs, WantedAs};
 
-/// A thread held a lock of one node, and wanted one of another.
+/// A thread held a lock of one node, and wanted a lock of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Edge {
     pub(super) from: u32,
@@ -19,7 +21,7 @@ pub(super) struct Edge {
 type WantedNode = (u32, WantedAs);
 
 pub(super) enum AddedEdge {
-    /// The edge was there before.
+    /// The edge is not new.
     Existing,
     /// The edge is new, and closes no ring.
     New,
@@ -45,6 +47,7 @@ fn graph() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns the number of a class, assigned at the first call.
 pub(super) fn class_of(class: TypeId) -> u32 {
     let mut graph = graph();
     if let Some(known) = graph.classes.get(&class) {
@@ -56,22 +59,24 @@ pub(super) fn class_of(class: TypeId) -> u32 {
     new
 }
 
+/// Returns a new number, for a lock without a class.
 pub(super) fn own_class() -> u32 {
     let mut graph = graph();
     graph.last_class += 1;
     graph.last_class
 }
 
+/// Removes a node with its edges and faults, because its lock was dropped.
 pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Records a fault of the node at two call sites. Returns whether it is new.
-pub(super) fn is_news(node: u32, places: [usize; 2]) -> bool {
+/// Records a fault of the node at two call sites. Returns whether the fault is new.
+pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// Adds an edge. `step` captures a stack, so it is called only for a new one.
+/// Adds an edge. `step` captures a stack, so it is called only for a new edge.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }
@@ -82,7 +87,7 @@ impl Graph {
             return AddedEdge::Existing;
         }
         let step = step();
-        let ring = self.way_back(edge).map(|ring| {
+        let ring = self.path_back(edge).map(|ring| {
             let before = ring.iter().filter_map(|edge| self.steps.get(edge).cloned());
             [step.clone()].into_iter().chain(before).collect()
         });
@@ -94,7 +99,7 @@ impl Graph {
 
     /// Returns the shortest path from an edge's end back to its start, on which each thread waits
     /// for the next.
-    fn way_back(&self, edge: Edge) -> Option<Vec<Edge>> {
+    fn path_back(&self, edge: Edge) -> Option<Vec<Edge>> {
         let start: WantedNode = (edge.to, edge.wanted_as);
         let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();
         let mut open = VecDeque::from([start]);
@@ -107,7 +112,7 @@ impl Graph {
                 }
                 came_by.insert(there, (*next, place));
                 if next.to == edge.from && next.wanted_as.waits_for(edge.held_as) {
-                    return Some(way_to(there, &came_by));
+                    return Some(path_to(there, &came_by));
                 }
                 open.push_back(there);
             }
@@ -138,12 +143,12 @@ impl Graph {
     }
 }
 
-fn way_to(mut place: WantedNode, came_by: &HashMap<WantedNode, (Edge, WantedNode)>) -> Vec<Edge> {
-    let mut way = Vec::new();
+fn path_to(mut place: WantedNode, came_by: &HashMap<WantedNode, (Edge, WantedNode)>) -> Vec<Edge> {
+    let mut path = Vec::new();
     while let Some((edge, before)) = came_by.get(&place) {
-        way.push(*edge);
+        path.push(*edge);
         place = *before;
     }
-    way.reverse();
-    way
+    path.reverse();
+    path
 }

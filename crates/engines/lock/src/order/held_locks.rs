@@ -23,14 +23,15 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Numbered locks that another thread than their holder released (guards may be sent). A thread's
-/// entry for a lock has the last number at its acquisition. If that is smaller than the lock's
-/// number here, the entry is stale and dropped. A newer holder's never is, because the release
-/// precedes its acquisition. For a shared lock another reader's may be dropped.
+/// Locks that were released by another thread than their holder (guards may be sent), each with a
+/// number. The holder's thread still has an entry for such a lock, with the last number at the time
+/// of the acquisition. The entry is stale, and dropped, if its number is below the lock's number
+/// here. The entry of a later holder is never dropped, because the release precedes its
+/// acquisition. For a shared lock the entry of another reader may be dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint whether to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The last number. Relaxed: the released lock orders it before the next acquisition.
+/// The last number in [`LET_GO`]. Relaxed: the released lock orders it before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
 /// The capacity of [`LET_GO`], bounded because entries of ended threads stay.
 const LET_GO_MOST: usize = 256;
@@ -138,8 +139,8 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Returns whether the thread holds the lock, so that no order needs a check. Reports a wait for
-/// itself.
+/// Returns whether the thread holds the lock already, so that no order needs a check. Reports the
+/// fault if the thread would wait for itself.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()
@@ -184,7 +185,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
 /// Reports a fault of one thread, once per pair of call sites.
 fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
-    if graph::is_news(wanted.node, places) {
+    if graph::is_new_fault(wanted.node, places) {
         let steps = vec![Step::new(entry.side, wanted.side)];
         report::send(&Report { fault, steps });
     }

@@ -67,7 +67,7 @@ pub struct Side {
 pub struct Step {
     /// The lock that the thread held.
     pub held_lock: Side,
-    /// The lock that it wanted.
+    /// The lock that the thread wanted.
     pub wanted_lock: Side,
     /// The thread's name.
     pub thread: String,
@@ -95,7 +95,7 @@ pub struct Step {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is wrong.
+    /// The kind of fault.
     pub fault: Fault,
     /// The current thread's step, then earlier ones.
     pub steps: Vec<Step>,

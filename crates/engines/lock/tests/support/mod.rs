@@ -20,11 +20,11 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Free,
-    /// Taken, and released to a waiter.
+    /// The lock is taken, and is released to a waiter.
     Taken,
-    /// Taken for good.
+    /// The lock is taken and stays so.
     Kept,
-    /// Panics when waited for.
+    /// The lock panics when a thread waits for it.
     Broken,
 }
 

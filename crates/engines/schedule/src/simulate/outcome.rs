@@ -10,29 +10,29 @@ use crate::Times;
 pub struct Outcome {
     /// In the order of the request.
     pub groups: Vec<GroupOutcome>,
-    /// The number of label switches.
+    /// The number of switches between labels.
     pub switches: u64,
     /// The simulated time, summed over CPUs.
     pub ns: u64,
-    /// How many events were added to the PMU.
+    /// The number of times that an event was added to the PMU.
     pub added: u64,
-    /// How many were deleted from it.
+    /// The number of times that an event was deleted from the PMU.
     pub deleted: u64,
 }
 
 /// The result of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupOutcome {
-    /// How long it was enabled and counted.
+    /// How long the group was enabled, and how long it counted.
     pub times: Times,
-    /// How long its first event was deleted within switches that added it again. Not in `times`,
-    /// because a real scheduler does not know it.
+    /// How long the group's first event was deleted within switches that added it again. Not in
+    /// `times`, because a real scheduler does not know that time.
     pub blind_ns: u64,
     /// Whether the group was pinned and without a slot on some CPU.
     pub in_error: bool,
     /// The events that the group counted.
     pub count: u64,
-    /// How many events happened.
+    /// The events that happened, counted or not.
     pub work: u64,
 }
 
@@ -44,8 +44,8 @@ impl Outcome {
 }
 
 impl GroupOutcome {
-    /// Returns the relative error of its scaled count, in parts per million; `None` if it missed
-    /// all events.
+    /// Returns the relative error of the group's scaled count, in parts per million; `None` if it
+    /// missed all events.
     pub fn error(&self) -> Option<u64> {
         let scaled = self.times.scaled(self.count)?;
         let off = u128::from(scaled.abs_diff(self.work)) * 1_000_000;

@@ -10,7 +10,7 @@ const WHOLE: u64 = 1 << 16;
 const LEAD: u64 = WHOLE / 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum ModelTarget {
     System,
     Label(usize),
     Task(usize),
@@ -18,7 +18,7 @@ pub enum For {
 
 #[derive(Clone, Debug)]
 pub struct Group {
-    pub target: For,
+    pub target: ModelTarget,
     pub is_pinned: bool,
     pub weight: u32,
     pub is_off: bool,
@@ -54,11 +54,11 @@ impl Model {
         label == outer || (label > 0 && self.is_in(self.parents[label - 1], outer))
     }
 
-    pub fn runs(&self, target: For) -> bool {
+    pub fn runs(&self, target: ModelTarget) -> bool {
         match target {
-            For::System => true,
-            For::Label(label) => self.is_in(self.label, label),
-            For::Task(task) => self.task == task,
+            ModelTarget::System => true,
+            ModelTarget::Label(label) => self.is_in(self.label, label),
+            ModelTarget::Task(task) => self.task == task,
         }
     }
 
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    pub fn add(&mut self, target: For, is_pinned: bool, weight: u32) {
+    pub fn add(&mut self, target: ModelTarget, is_pinned: bool, weight: u32) {
         self.groups.push(Group {
             target,
             is_pinned,
@@ -165,9 +165,9 @@ impl Model {
     /// As the scheduler's `Rank::level`.
     fn level(&self, at: usize) -> usize {
         match self.groups[at].target {
-            For::System => 0,
-            For::Label(label) => 1 + self.depth(label),
-            For::Task(_) => usize::MAX,
+            ModelTarget::System => 0,
+            ModelTarget::Label(label) => 1 + self.depth(label),
+            ModelTarget::Task(_) => usize::MAX,
         }
     }
 

@@ -7,7 +7,7 @@ const MPROTECT: usize = 10;
 const MUNMAP: usize = 11;
 const MREMAP: usize = 25;
 const PKEY_MPROTECT: usize = 329;
-/// These calls' numbers (x86-64).
+/// The numbers of the system calls that may change mappings (x86-64).
 pub const NUMBERS: [usize; 5] = [MMAP, MPROTECT, MUNMAP, MREMAP, PKEY_MPROTECT];
 
 const PROT_EXEC: u64 = 4;
@@ -26,10 +26,11 @@ pub enum Call {
     Map {
         /// The MAP_FIXED address, replacing what is mapped there.
         fixed: Option<u64>,
-        /// Bytes.
+        /// The length in bytes.
         len: u64,
-        /// Whether it is executable and may be a file's; shared anonymous memory is a file's, too.
-        code: bool,
+        /// Whether the mapping is executable and may be a file's; shared anonymous memory is a
+        /// file's, too.
+        is_code: bool,
         /// The offset in the file.
         offset: u64,
     },
@@ -39,8 +40,8 @@ pub enum Call {
     Protect {
         /// The range whose protection changes.
         range: Range<u64>,
-        /// Whether it is executable afterwards.
-        executable: bool,
+        /// Whether the range is executable afterwards.
+        is_executable: bool,
     },
     /// mremap(2).
     Move {
@@ -51,7 +52,7 @@ pub enum Call {
         /// The new length in bytes.
         len: u64,
         /// Whether the old range stays mapped.
-        stays: bool,
+        stays_mapped: bool,
     },
 }
 
@@ -75,19 +76,20 @@ impl Call {
             MMAP => Call::Map {
                 fixed: (d & MAP_FIXED != 0).then_some(a),
                 len: pages(b),
-                code: c & PROT_EXEC != 0 && (d & MAP_ANONYMOUS == 0 || d & MAP_TYPE != MAP_PRIVATE),
+                is_code: c & PROT_EXEC != 0
+                    && (d & MAP_ANONYMOUS == 0 || d & MAP_TYPE != MAP_PRIVATE),
                 offset: f,
             },
             MUNMAP => Call::Unmap(range(a, b)),
             MPROTECT | PKEY_MPROTECT => Call::Protect {
                 range: range(a, b),
-                executable: c & PROT_EXEC != 0,
+                is_executable: c & PROT_EXEC != 0,
             },
             MREMAP => Call::Move {
                 from: range(a, b),
                 fixed: (d & MREMAP_FIXED != 0).then_some(e),
                 len: pages(c),
-                stays: d & MREMAP_DONTUNMAP != 0 || b == 0,
+                stays_mapped: d & MREMAP_DONTUNMAP != 0 || b == 0,
             },
             _ => return None,
         })
@@ -103,7 +105,7 @@ impl Call {
 
     /// Returns whether the call maps executable memory that may be a file's.
     pub(super) fn is_code(&self) -> bool {
-        matches!(self, Call::Map { code: true, .. })
+        matches!(self, Call::Map { is_code: true, .. })
     }
 
     /// Returns whether the call may remove a mapping.
@@ -124,7 +126,7 @@ impl Call {
     pub(super) fn change(&self) -> Change<'_> {
         let fixed = self.fixed();
         match self {
-            Call::Map { code: true, .. } => Change::Adds,
+            Call::Map { is_code: true, .. } => Change::Adds,
             Call::Map { .. } => match fixed {
                 Some(range) => Change::TakesAway([range, 0..0]),
                 None => Change::Nothing,
@@ -132,10 +134,11 @@ impl Call {
             Call::Unmap(range) => Change::TakesAway([range.clone(), 0..0]),
             Call::Protect {
                 range,
-                executable: true,
+                is_executable: true,
             } => Change::MayAdd(range),
             Call::Protect { range, .. } => Change::TakesAway([range.clone(), 0..0]),
-            // An old length of 0 copies the mapping at `from`; the program gives the copy's length.
+            // If the old length is 0, the call copies the mapping at `from`, and the new length is
+            // the copy's.
             Call::Move { from, .. } => Change::TakesAway([
                 from.start..from.end.max(from.start.saturating_add(1)),
                 fixed.unwrap_or(0..0),

@@ -35,10 +35,10 @@ pub struct Doubt {
 pub struct ReadingStart {
     begun: u64,
     lacking: u64,
-    /// No change was in progress.
-    quiet: bool,
-    /// Nothing was in doubt or lacking.
-    believed: bool,
+    /// Whether no change was in progress.
+    is_quiet: bool,
+    /// Whether nothing was in doubt or lacking.
+    is_believed: bool,
 }
 
 impl Default for Doubt {
@@ -112,8 +112,8 @@ impl Doubt {
         ReadingStart {
             begun,
             lacking,
-            quiet: ended == begun,
-            believed: self.is_none() && !self.is_lacking(),
+            is_quiet: ended == begun,
+            is_believed: self.is_none() && !self.is_lacking(),
         }
     }
 
@@ -121,11 +121,11 @@ impl Doubt {
     /// nothing was in doubt, and no change came in between. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
-        if start.quiet {
+        if start.is_quiet {
             // Release: pairs with the Acquire in `is_none` (edge I).
             self.settled.store(start.begun, Release);
         }
         let lacking = self.lacking.load(Relaxed); // later ones cause another reading
-        start.believed && start.begun == self.begun.load(Relaxed) && start.lacking == lacking
+        start.is_believed && start.begun == self.begun.load(Relaxed) && start.lacking == lacking
     }
 }

@@ -28,7 +28,7 @@ impl<'a> Files<'a> {
         known.then_some(slot)
     }
 
-    /// Returns a file's number, assigned if needed and possible.
+    /// Returns a file's number. A new file gets one, if the table has room.
     pub(super) fn enter(&self, file: FileId) -> Option<u32> {
         let (number, known) = self.search(file)?;
         if !known {
@@ -39,8 +39,8 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// Returns a file's slot, or the free slot that it would get, plus one; and whether the file is
-    /// in the table.
+    /// Returns the number of a file, and whether the file is in the table. A new file's number is
+    /// that of the free slot that it would get.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

@@ -11,8 +11,8 @@ pub struct Line {
     pub start: u64,
     /// The first address after the mapping.
     pub end: u64,
-    /// Whether it is executable.
-    pub executable: bool,
+    /// Whether the mapping is executable.
+    pub is_executable: bool,
     /// The file offset at `start`.
     pub offset: u64,
     /// The file; inode 0 means none.
@@ -37,7 +37,7 @@ pub struct Lines<R> {
     buffer: [u8; BUFFER],
     at: usize,
     len: usize,
-    failed: bool,
+    has_failed: bool,
 }
 
 impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
@@ -48,19 +48,19 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
             buffer: [0; BUFFER],
             at: 0,
             len: 0,
-            failed: false,
+            has_failed: false,
         }
     }
 
     /// Returns whether reading failed, or ended within a line.
     pub fn has_failed(&self) -> bool {
-        self.failed
+        self.has_failed
     }
 
     fn byte(&mut self) -> Option<u8> {
         if self.at >= self.len {
             let read = (self.read)(&mut self.buffer);
-            self.failed |= read.is_none();
+            self.has_failed |= read.is_none();
             (self.at, self.len) = (0, read.unwrap_or(0).min(BUFFER));
         }
         let byte = self.buffer.get(self.at).filter(|_| self.at < self.len)?;
@@ -73,7 +73,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
     type Item = Line;
 
     fn next(&mut self) -> Option<Line> {
-        if self.failed {
+        if self.has_failed {
             return None;
         }
         let (mut line, mut field) = (Line::default(), LineField::Start);
@@ -81,7 +81,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
         while byte != b'\n' {
             field = line.take(field, byte);
             let next = self.byte();
-            self.failed |= next.is_none();
+            self.has_failed |= next.is_none();
             byte = next?;
         }
         Some(line)
@@ -103,7 +103,7 @@ impl Line {
             (Inode, b' ') => return Name,
             (Start, _) => self.start = hex(self.start),
             (End, _) => self.end = hex(self.end),
-            (Permissions, _) => self.executable |= byte == b'x',
+            (Permissions, _) => self.is_executable |= byte == b'x',
             (Offset, _) => self.offset = hex(self.offset),
             (Major, _) => {
                 let major = hex(self.file.device >> 32);

@@ -5,6 +5,7 @@ use std::vec::Vec;
 
 use super::call::Call;
 use super::{Answer, Feed, FileId, Line, Lines};
+use crate::lookup::Shape;
 use crate::primitive::AtomicU64;
 
 fn parse(text: &str, step: usize) -> (Vec<Line>, bool) {
@@ -35,12 +36,12 @@ fn lines_are_read_in_whatever_pieces_they_come() {
         let first = Line {
             start: 0x7f0a_1000,
             end: 0x7f0a_3000,
-            executable: true,
+            is_executable: true,
             offset: 0x1a000,
             file,
         };
         assert_eq!(lines[0], first);
-        assert!(!lines[1].executable && lines[2].executable);
+        assert!(!lines[1].is_executable && lines[2].is_executable);
         assert_eq!(lines[2].end, 0xffff_ffff_ff60_1000);
     }
     let (lines, failed) = parse(&LIST[..LIST.len() - 1], 64);
@@ -48,10 +49,14 @@ fn lines_are_read_in_whatever_pieces_they_come() {
 }
 
 fn with_feed(check: impl FnOnce(&Feed)) {
-    const SIZES: (usize, usize) = (64, 8);
-    let words = (0..Feed::words(SIZES.0, SIZES.1)).map(|_| AtomicU64::new(0));
+    const SHAPE: Shape = Shape {
+        tables: 64,
+        probes: 8,
+    };
+    const FILES: usize = 8;
+    let words = (0..Feed::words(SHAPE, FILES)).map(|_| AtomicU64::new(0));
     let words: Vec<_> = words.collect();
-    check(&Feed::new(&words, SIZES.0, SIZES.1).expect("long enough"));
+    check(&Feed::new(&words, SHAPE, FILES).expect("long enough"));
 }
 
 fn read(feed: &Feed, text: &str) -> u64 {
@@ -63,6 +68,40 @@ fn read(feed: &Feed, text: &str) -> u64 {
         Some(some.len())
     });
     reading.expect("it can be read").corrected
+}
+
+fn find(feed: &Feed, address: u64) -> Answer {
+    feed.find(address, 1, |_| true)
+}
+
+/// A file that is mapped twice has a probe in each mapping, and neither replaces the other. A mapping
+/// that moves takes its places along.
+#[test]
+fn probes_at_one_place_of_a_file_are_distinguished_by_their_addresses() {
+    with_feed(|feed| {
+        read(
+            feed,
+            "1000-3000 r-xp 0 1:1 7\n5000-7000 r-xp 0 1:1 7\n8000-9000 r-xp 0 0:0 0\n",
+        );
+        let sites = [0x1008, 0x5008, 0x1010, 0x8008];
+        let probes = (0..).zip(sites).map(|(probe, address)| (address, probe));
+        let address_of = |probe: u32| sites[probe as usize];
+        let replaces = |other: u32, address: u64| address_of(other) == address;
+        assert!(feed.add_probes(1, probes, replaces));
+        let find = |address: u64| feed.find(address, 8, |probe| address_of(probe) == address);
+        assert_eq!(find(0x1008), Answer::Speculative(0));
+        assert_eq!(find(0x5008), Answer::Speculative(1));
+        assert_eq!(find(0x1010), Answer::Speculative(2));
+        assert_eq!(find(0x5010), Answer::Missed, "a place without a site there");
+        assert!(!feed.has_probe(3) && feed.has_probe(2), "memory of no file");
+        let remap = Call::of(25, [0x1000, 0x1000, 0x1000, 1, 0, 0]).expect("mremap");
+        feed.perform(&remap, || None, || 0xa000);
+        assert_eq!(find(0x1008), Answer::Missed);
+        assert_eq!(
+            feed.find(0xa008, 1, |probe| probe == 0),
+            Answer::Speculative(0)
+        );
+    });
 }
 
 const CODE: u64 = 5;
@@ -82,7 +121,7 @@ fn munmap(at: u64, len: u64) -> Call {
 }
 
 #[test]
-fn calls_about_no_code_do_not_concern_it() {
+fn calls_that_concern_no_code_are_left_to_the_program() {
     with_feed(|feed| {
         assert!(feed.concerns(&munmap(0x9000, 1)), "nothing is known yet");
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
@@ -123,17 +162,17 @@ fn calls_are_in_the_space_once_they_are_made() {
 fn a_failure_and_a_file_that_is_new_are_read_again() {
     with_feed(|feed| {
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
-        let place = feed.file_offset_of(0x1000).expect("mapped");
+        assert!(feed.add_probes(1, [(0x1800, 3)].into_iter(), |_, _| true));
         feed.perform(&munmap(0x1000, 0x1000), || None, || -12);
-        assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Missed);
+        assert_eq!(find(feed, 0x1800), Answer::Missed);
         assert_eq!(read(feed, "1000-3000 r-xp 0 1:1 7\n"), 0);
-        assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Speculative);
+        assert_eq!(find(feed, 0x1800), Answer::Speculative(3));
         let new = FileId { inode: 8, ..FIRST };
         feed.perform(&mmap(0, CODE, PRIVATE), || Some(new), || 0x7000);
         assert!(feed.is_unsure() && feed.file_offset_of(0x7000).is_none());
-        assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Speculative);
+        assert_eq!(find(feed, 0x1800), Answer::Speculative(3));
         feed.begin_unseen();
-        assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Missed);
+        assert_eq!(find(feed, 0x1800), Answer::Missed);
         read(feed, "1000-3000 r-xp 0 1:1 7\n7000-9000 r-xp 5000 1:1 8\n");
         assert!(feed.is_unsure(), "it has not ended");
         feed.end_unseen();
@@ -148,11 +187,12 @@ fn a_failure_and_a_file_that_is_new_are_read_again() {
 fn another_file_at_the_same_place_is_another() {
     with_feed(|feed| {
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
-        let place = feed.file_offset_of(0x1000).expect("mapped");
+        assert!(feed.add_probes(1, [(0x1000, 3)].into_iter(), |_, _| true));
         read(feed, "1000-3000 r-xp 0 1:1 8\n");
-        assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Missed);
+        assert_eq!(find(feed, 0x1000), Answer::Missed);
+        feed.note_miss();
         assert!(feed.is_unsure(), "a miss asks for the list");
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
-        assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Speculative);
+        assert_eq!(find(feed, 0x1000), Answer::Speculative(3));
     });
 }

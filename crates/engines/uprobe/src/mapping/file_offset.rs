@@ -59,7 +59,7 @@ impl FileOffset {
 pub struct Mapping {
     /// The first address.
     pub start: u64,
-    /// The first address after it.
+    /// The first address after the mapping.
     pub end: u64,
     /// The place at `start`.
     pub file_offset: FileOffset,

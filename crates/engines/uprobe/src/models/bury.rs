@@ -54,7 +54,7 @@ fn inherited(agent: Option<Edge>) {
 }
 
 #[test]
-fn the_dead_are_counted_once() {
+fn calls_of_a_dead_thread_are_counted_once() {
     inherited(None);
 }
 

@@ -161,7 +161,7 @@ fn born_again(claimant: Option<Edge>) {
 }
 
 #[test]
-fn a_number_born_again_shares_nothing() {
+fn a_reused_thread_id_shares_no_descriptor() {
     born_again(None);
 }
 
@@ -172,7 +172,7 @@ fn mutant_take_over_without_acquire() {
 }
 
 #[test]
-fn an_heir_counts_on() {
+fn an_heir_continues_the_counts() {
     loom::model(|| {
         let claims = claims(1);
         let (count, dead) = (leak(AtomicU64::new(0)), leak(AtomicU32::new(0)));

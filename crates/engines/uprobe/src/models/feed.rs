@@ -8,22 +8,25 @@ use tiptoe_sync::mutant::{Edge, lose};
 use super::{leak, leak_many};
 use crate::feed::call::Call;
 use crate::feed::{Answer, Feed};
-use crate::lookup::FileOffset;
+use crate::lookup::Shape;
 use crate::primitive::{AtomicU64, Ordering::*};
 
-const TABLES: usize = 7;
+const SHAPE: Shape = Shape {
+    tables: 7,
+    probes: 1,
+};
 const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// A feed with one mapping, and the word that is 1 while the kernel has it.
-fn world() -> (&'static Feed<'static>, &'static KernelWord, FileOffset) {
-    let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
-    let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
+/// A feed with one mapping and a probe there, and the word that is 1 while the kernel has the mapping.
+fn world() -> (&'static Feed<'static>, &'static KernelWord) {
+    let words = leak_many(Feed::words(SHAPE, FILES), || AtomicU64::new(0));
+    let feed = leak(Feed::new(words, SHAPE, FILES).expect("long enough"));
     let kernel = leak(KernelWord::new(1));
     read(feed, kernel);
-    let file_offset = feed.file_offset_of(START).expect("it was read");
-    (feed, kernel, file_offset)
+    assert!(feed.add_probes(1, [(START, 0)].into_iter(), |_, _| true));
+    (feed, kernel)
 }
 
 fn read(feed: &Feed, kernel: &KernelWord) {
@@ -47,28 +50,22 @@ fn unmap(feed: &Feed, kernel: &KernelWord) {
     feed.perform(&call, || None, make);
 }
 
-fn is_found(feed: &Feed, file_offset: FileOffset) -> bool {
-    feed.is_at(START, START, file_offset) != Answer::Missed
+fn is_found(feed: &Feed) -> bool {
+    feed.find(START, 1, |_| true) != Answer::Missed
 }
 
 fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
-        let (feed, kernel, file_offset) = world();
+        let (feed, kernel) = world();
         let thread = spawn(move || {
             lose(mapper);
             unmap(feed, kernel);
-            assert!(
-                !is_found(feed, file_offset),
-                "an unmapped file is not found"
-            );
+            assert!(!is_found(feed), "an unmapped file is not found");
         });
         lose(agent);
         read(feed, kernel);
         thread.join().expect("a call");
-        assert!(
-            !is_found(feed, file_offset),
-            "an unmapped file is not found"
-        );
+        assert!(!is_found(feed), "an unmapped file is not found");
     });
 }
 
@@ -76,16 +73,13 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
 /// list.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
-        let (feed, kernel, file_offset) = world();
+        let (feed, kernel) = world();
         feed.begin_unseen();
         kernel.store(0, Relaxed);
         feed.end_unseen();
         let thread = spawn(move || {
             lose(asker);
-            assert!(
-                !is_found(feed, file_offset),
-                "an unmapped file is not found"
-            );
+            assert!(!is_found(feed), "an unmapped file is not found");
         });
         lose(agent);
         read(feed, kernel);

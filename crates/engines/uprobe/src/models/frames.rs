@@ -254,13 +254,13 @@ fn handler_that_jumps(thread: &Thread) {
 }
 
 #[test]
-fn a_handler_may_come_at_any_step() {
+fn a_handler_may_interrupt_at_any_step() {
     at_each_step(handler_that_calls, f_calls_g, None);
     at_each_step(handler_that_leaves, f_calls_g, None);
 }
 
 #[test]
-fn a_handler_may_come_while_frames_are_taken_out() {
+fn a_handler_may_interrupt_while_frames_are_removed() {
     at_each_step(handler_that_calls, g_is_left, None);
     at_each_step(handler_that_leaves, g_is_left, None);
 }

@@ -14,7 +14,7 @@ use crate::primitive::{AtomicU64, Ordering::*};
 /// Eight pages, a table for each two and each four, and a root.
 const SHAPE: Shape = Shape {
     tables: 7,
-    probes: 3,
+    probes: 5,
 };
 const WITHIN: u64 = 5;
 
@@ -47,7 +47,7 @@ fn space(pages: Range<u64>) -> &'static Space<'static> {
     let writer = space.write(1).expect("no other writer");
     for (file, page, probe) in [(1, 1, 1), (2, 1, 2), (2, 3, 3)] {
         let at = file_offset(file, page).plus(WITHIN);
-        writer.add_probe(at, probe).expect("room");
+        writer.add_probe(at, probe, |_| true).expect("room");
     }
     drop(writer);
     space
@@ -64,7 +64,7 @@ fn find_against(
         let address = pages.start * PAGE + WITHIN;
         let thread = spawn(move || {
             lose(reader);
-            let found = match space.find(address) {
+            let found = match space.find(address, 1, |probe| probe < 4) {
                 Lookup::Speculative(probe) => Some(probe),
                 Lookup::Locked(found) => found,
                 Lookup::Unsure => return,
@@ -87,6 +87,28 @@ fn reused(lost: [Option<Edge>; 2]) {
 /// One entry covers the mapping. When the last page is unmapped, two tables replace that entry.
 fn split(lost: [Option<Edge>; 2]) {
     find_against(4..8, |space| unmap(space, 7), &[Some(1)], lost);
+}
+
+/// A probe with the number 4 is put before the first one, at the same place.
+fn linked(lost: [Option<Edge>; 2]) {
+    let change = |space: &Space| {
+        if let Some(writer) = space.write(1) {
+            let at = file_offset(1, 1).plus(WITHIN);
+            writer.add_probe(at, 4, |_| false).expect("room");
+        }
+    };
+    find_against(2..3, change, &[Some(1)], lost);
+}
+
+#[test]
+fn a_probe_that_another_is_put_before_is_never_missed() {
+    linked([None, None]);
+}
+
+#[test]
+#[should_panic(expected = "old or new mapping")]
+fn mutant_link_without_lock() {
+    linked([None, Some(Edge::Exchange)]);
 }
 
 #[test]

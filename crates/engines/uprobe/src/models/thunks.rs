@@ -34,7 +34,7 @@ fn thunk(to: u64) -> Thunk {
         calls: to + 1,
         exit: to + 2,
         slot: 3,
-        gate: false,
+        is_gate: false,
     }
 }
 

@@ -238,7 +238,7 @@ pub struct Mix {
 
 type Word = [u8; 8];
 
-/// Each word's possible contents.
+/// The contents that a core may see of each word.
 #[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<Word>>,

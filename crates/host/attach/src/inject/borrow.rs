@@ -16,22 +16,20 @@ use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
 
-/// The longest wait for one thread to stop.
+/// The longest wait until a thread stops.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// How long at most the search spares threads whose calls have time-outs.
+/// For this time the search leaves out threads whose calls have time-outs.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the lock was seen free within this time, its holds are assumed to be short, and the borrowed
-/// thread may wait for it. Otherwise a program that opens libraries nearly all the time could never
-/// be entered.
+/// If the loader's lock was seen free within this time, threads are assumed to hold it only briefly, and the borrowed
+/// thread may wait for it. Otherwise a program that opens libraries nearly all the time could never be entered.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// More changes of the loader's state than these within [`SHORT_HOLDS`] also show that holds are
-/// short. A thread that opens libraries in a loop frees the lock for some ten nanoseconds a round,
-/// which polls may miss for seconds. During a long hold, by a slow constructor, the state does not
-/// change.
+/// If the loader's state changes more often than this within [`SHORT_HOLDS`], threads also hold the lock only briefly.
+/// A thread that opens libraries in a loop releases the lock for some ten nanoseconds in each round, which polls may
+/// miss for seconds. While a slow constructor holds the lock, the state does not change.
 const CHANGES: u32 = 4;
 /// The lease in slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the
 /// program by itself.
@@ -44,7 +42,7 @@ pub(super) struct BorrowedThread {
     pub tid: u32,
     /// When tiptoe asked the thread to stop.
     pub since: Instant,
-    /// The address of the stub's home, which is mapped once the stub has arrived.
+    /// The address of the stub's home. The stub maps it when it arrives.
     pub home: u64,
     /// The bytes that the stub's image replaced. tiptoe must restore them if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
@@ -52,9 +50,9 @@ pub(super) struct BorrowedThread {
 
 /// Where the stub starts.
 pub(super) enum StubStart {
-    /// In the home of an earlier injection.
+    /// The stub starts in the home of an earlier injection.
     Home(u64),
-    /// In a cave, from which the stub copies itself to `home`, a free address.
+    /// The stub starts in a cave, from which it copies itself to `home`, a free address.
     Cave { cave: Cave, home: u64 },
 }
 
@@ -77,21 +75,20 @@ impl StubStart {
     }
 }
 
-/// Borrows a thread of `process` before `deadline`. With `loads` the thread will call the loader:
-/// no frame on its stack may then be in code whose locks the loader needs, because that would
-/// deadlock.
+/// Borrows a thread of `process` before `deadline`. If `needs_loader`, the thread will call the loader. Then no frame
+/// on its stack may be in code whose locks the loader needs, because that would be a deadlock.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
     stub_start: StubStart,
-    loads: bool,
+    needs_loader: bool,
     deadline: Instant,
 ) -> Result<BorrowedThread, InjectError> {
     let mut search = Search {
         process,
         stacks,
         stub_start,
-        loads,
+        needs_loader,
         holds: Holds::default(),
         started: Instant::now(),
         deadline,
@@ -114,7 +111,7 @@ pub(super) fn borrow(
 /// Estimates how long threads hold the loader's locks, from the loader's state at each poll.
 #[derive(Default)]
 struct Holds {
-    /// When the locks were last free, or their holds last seen to be short.
+    /// When the locks were last seen free, or changes last showed that holds are short.
     short_at: Option<Instant>,
     state: Vec<u8>,
     /// Changes of the state since `counted_from`.
@@ -123,8 +120,8 @@ struct Holds {
 }
 
 impl Holds {
-    /// Records the loader's state at `now`; `None` if no lock is held. Returns whether the present
-    /// hold is probably long.
+    /// Records the loader's state at `now`; `None` if no lock is held. Returns whether a thread holds a lock now, and
+    /// probably for long.
     fn is_long(&mut self, state: Option<Vec<u8>>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.duration_since(*at) <= SHORT_HOLDS;
         let Some(state) = state else {
@@ -150,8 +147,8 @@ struct Search<'a> {
     process: &'a Process,
     stacks: Stacks<'a>,
     stub_start: StubStart,
-    /// Whether the thread will call the loader. The agent needs nothing of the program.
-    loads: bool,
+    /// Whether the thread will call the loader. It does not if it only calls an agent that is already loaded.
+    needs_loader: bool,
     holds: Holds,
     started: Instant,
     deadline: Instant,
@@ -160,10 +157,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns `None` at the deadline, or if a thread did not stop.
+    /// Tries threads until one is borrowed. Returns `None` at the deadline, or if a thread did not stop.
     fn run(&mut self) -> Result<Option<BorrowedThread>, InjectError> {
         for round in 1u32.. {
-            let is_locked = self.loads && self.is_loader_locked();
+            let is_locked = self.needs_loader && self.is_loader_locked();
             let candidates = match is_locked {
                 true => Vec::new(),
                 false => self.candidates()?,
@@ -206,9 +203,8 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads worth a try, best first. Until [`Search::is_late`], threads whose
-    /// time-outs would restart are left out, because a polling thread soon leaves its call by
-    /// itself.
+    /// Returns the threads that may be tried, best first. Until [`Search::is_late`], threads whose time-outs would
+    /// restart are left out, because a thread that polls soon leaves its call by itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -237,15 +233,15 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether to accept that a time-out restarts, rather than to wait longer.
+    /// Returns whether the search must accept that a time-out restarts, because it has waited long enough for a better
+    /// thread.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into an
-    /// unread file, the thread must continue while the file is read, because that takes
-    /// milliseconds.
+    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into a file that was not
+    /// read yet, the thread must continue while the file is read, because that takes milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
@@ -254,11 +250,11 @@ impl Search<'_> {
             }
             let regs = held.registers()?;
             self.check_thread(tid, &held, &regs)?;
-            if !self.loads {
+            if !self.needs_loader {
                 return self.send(tid, held, regs);
             }
             match self.stacks.judge(&regs) {
-                // Reads no file: only the first call does, which is in `run`.
+                // This call reads no file. Only the first call does, and that is made in `run`.
                 StackState::Free if self.is_loader_locked() => {
                     return Err(StopFailure::Refused("would wait for the loader's lock"));
                 }
@@ -282,7 +278,7 @@ impl Search<'_> {
         Err(StopFailure::Refused("has a stack through too many files"))
     }
 
-    /// Checks all but the thread's stack.
+    /// Checks everything about the thread but its stack.
     fn check_thread(
         &self,
         tid: u32,
@@ -313,8 +309,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Writes the stub, and sends the thread to it. Once its registers are changed, the thread must
-    /// need nothing of tiptoe, because tiptoe may die at any instant.
+    /// Writes the stub, and sends the thread to it. When its registers are changed, the thread must not need tiptoe any
+    /// more, because tiptoe may die at any instant.
     fn send(
         &self,
         tid: u32,
@@ -448,7 +444,7 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Records these states, one every 3 ms, and returns the last result.
+    /// Records these states at intervals of 3 ms, and returns the last result.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {
@@ -461,7 +457,7 @@ mod tests {
     /// Regression: a program that opened libraries in a loop could not be entered on a busy
     /// machine, because each poll found the lock held.
     #[test]
-    fn holds_are_short_if_the_loader_goes_on() {
+    fn holds_are_short_if_the_loaders_state_changes() {
         let same = [Some(1); 40];
         assert!(last(&same));
         let changing: Vec<Option<u8>> = (0..20).map(Some).collect();

@@ -65,7 +65,7 @@ fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
     let shown = text.offset..text.offset + (text.end - text.start);
     let end = segments
         .iter()
-        .filter(|segment| segment.executable)
+        .filter(|segment| segment.is_executable)
         .map(|segment| segment.file.end)
         .find(|end| shown.contains(end) && shown.end - end < PAGE)?;
     let address = (text.start + (end - text.offset)).next_multiple_of(16);
@@ -90,28 +90,28 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// Returns the home of an earlier injection, if its thread has left it or has ended.
+/// Returns the home of an earlier injection that is free: its thread has left it or has ended.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
-    homes(process, mappings).find(|home| match has_left(process, *home) {
+    homes(process, mappings).find(|home| match departure_of(process, *home) {
         departure::RETURNED => true,
         departure::RETURNING => !has_living_thread(process, *home),
         _ => false,
     })
 }
 
-/// What may be at a home, or on its way there.
+/// Who may use a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
     /// A living thread, which tiptoe borrowed.
     Thread,
-    /// A thread that is just arriving, or none: tiptoe died before it sent one, or a fork copied
+    /// A thread that is about to arrive, or no thread at all, because tiptoe died before it sent one or a fork copied
     /// the home without the thread.
     Unknown,
 }
 
-/// Returns the occupant that may still load an agent, a living thread before an unknown one.
+/// Returns the occupant that may still load an agent: a living thread if there is one, otherwise an unknown occupant.
 pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
-    let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
+    let occupied = homes(process, mappings).filter(|home| departure_of(process, *home) == 0);
     let occupants = occupied.map(|home| match has_living_thread(process, home) {
         true => HomeOccupant::Thread,
         false => HomeOccupant::Unknown,
@@ -139,8 +139,8 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns a value of [`left`], or 0 while the home is in use.
-fn has_left(process: &Process, home: u64) -> u32 {
+/// Returns how far the last thread has left the home, as a value of `departure`; 0 while the home is in use.
+fn departure_of(process: &Process, home: u64) -> u32 {
     let left = home + PAGE + offset_of!(Mailbox, left) as u64;
     process.read_u32(left).unwrap_or(0)
 }
@@ -149,8 +149,7 @@ fn has_left(process: &Process, home: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Regression: a program that maps nearly all of its addresses made a subtraction overflow,
-    /// which ended tiptoe.
+    /// Regression: in a program that maps nearly all of its addresses a subtraction overflowed, which ended tiptoe.
     #[test]
     fn a_program_whose_only_gap_is_low_has_no_free_address() {
         let free = |lines: [&str; 2]| {

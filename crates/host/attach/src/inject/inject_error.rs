@@ -142,7 +142,7 @@ impl InjectError {
     }
 }
 
-/// Returns what would permit tracing: another sysctl if that is what forbids it, else capabilities.
+/// Returns what would permit tracing: another value of the sysctl if the sysctl forbids it, otherwise capabilities.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

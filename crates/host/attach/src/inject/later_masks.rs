@@ -20,9 +20,9 @@ const MASK: usize = 8 + 40 + 32 * 8;
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// If a thread sleeps in a call with a mask that blocks the signals, writes a copy without them
-/// into the thread's words, and makes the call restart with the copy. Returns whether it did.
-/// `regs` must be those of the stop.
+/// If a thread sleeps in a call with a mask that blocks the signals, writes a copy of that mask without the signals
+/// into the thread's words, and makes the call restart with the copy. Returns whether it did. `regs` must be the
+/// registers at the stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {
@@ -90,7 +90,7 @@ pub(super) fn clear_frames(
         let Some(mask) = word(at + MASK) else { break };
         innermost.get_or_insert(mask);
         if mask & masks.signals != 0 {
-            // A failure needs no handling, because this memory could be read a moment ago.
+            // The result is ignored, because this memory could be read a moment ago.
             let _ = process.write(
                 stack + (at + MASK) as u64,
                 &(mask & !masks.signals).to_le_bytes(),

@@ -11,7 +11,7 @@ use super::stub::{MAGIC, Mailbox, PAGE, departure, state};
 
 /// The interval of polls of the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
-/// For how long polls do not pause, because the borrowed thread waits.
+/// For this time, polls do not pause, because the borrowed thread waits for tiptoe.
 const STARE: Duration = Duration::from_micros(200);
 /// The interval of tiptoe's heartbeat.
 const BEAT: Duration = Duration::from_millis(20);
@@ -25,7 +25,7 @@ pub(super) struct MailboxClient<'a> {
 }
 
 impl<'a> MailboxClient<'a> {
-    /// Makes the connection to the stub of `borrowed`.
+    /// Returns a client for the stub of `borrowed`.
     pub(super) fn new(process: &'a Process, borrowed: &BorrowedThread, deadline: Instant) -> Self {
         Self {
             process,
@@ -69,7 +69,7 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Waits until the thread is back in the program. It returns by itself.
+    /// Waits until the thread is back in the program. The thread returns by itself.
     pub(super) fn departure(&self) -> Result<(), InjectError> {
         let since = Instant::now();
         loop {
@@ -88,14 +88,14 @@ impl<'a> MailboxClient<'a> {
         status.map_or(true, |status| status.blocked != !UNBLOCKABLE)
     }
 
-    /// Allows the stub a step.
+    /// Allows the stub to take this step.
     pub(super) fn go(&self, step: u32) -> Result<(), InjectError> {
         self.put(offset_of!(Mailbox, go), &step.to_le_bytes())
     }
 
     /// Asks the stub to give up when it next polls.
     pub(super) fn abandon(&self) {
-        // A failure means that the process has ended.
+        // The result is ignored: the write fails only if the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
     }
 

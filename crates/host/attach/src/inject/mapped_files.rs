@@ -1,4 +1,4 @@
-//! Reads files that the target maps: addresses of functions, and the code in which no thread may be
+//! Reads the files that the target maps. It finds the addresses of functions, and the code in which no thread may be
 //! borrowed.
 //!
 //! The target chose the files, so their bytes are hostile: any sum may overflow, and names may
@@ -18,7 +18,7 @@ use object::{Endianness, ReadRef, SectionIndex, elf};
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct Image {
-    /// What to add to an address in the file to get the address in the target.
+    /// The difference between an address in the target and the address in the file.
     pub bias: u64,
     /// The addresses of all mappings of the file.
     pub span: Range<u64>,
@@ -26,12 +26,12 @@ pub(super) struct Image {
     /// tables must not be used, because the unwinder computes unchecked with the index's hostile
     /// numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Dynamic functions, sorted by address in the file: start, end, name. A name that is too long
-    /// is empty here.
+    /// Dynamic functions, sorted by address in the file: start, end and name. A name that is too long is replaced by an
+    /// empty one.
     functions: Vec<(u64, u64, String)>,
     /// The addresses in the file at which no thread may be borrowed.
     unsafe_code: Vec<Range<u64>>,
-    /// The addresses of the loader's state, which contains its locks; for the loader's file only.
+    /// The addresses of the loader's state, which contains its locks. Only the loader's file has it.
     state: Option<Range<u64>>,
 }
 
@@ -109,7 +109,7 @@ impl Image {
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
-        (segment.executable && offset < segment.file.end).then(|| {
+        (segment.is_executable && offset < segment.file.end).then(|| {
             start
                 .wrapping_sub(skipped)
                 .wrapping_sub(segment.address & !0xfff)
@@ -122,7 +122,7 @@ pub(super) struct Segment {
     /// The segment's part of the file.
     pub file: Range<u64>,
     pub address: u64,
-    pub executable: bool,
+    pub is_executable: bool,
 }
 
 /// Returns the loadable segments of a 64-bit x86 file.
@@ -136,13 +136,13 @@ pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<Segment>> {
         Segment {
             file: offset..offset.saturating_add(header.p_filesz(endian)),
             address: header.p_vaddr(endian),
-            executable: header.p_flags(endian).0 & object::elf::PF_X.0 != 0,
+            is_executable: header.p_flags(endian).0 & object::elf::PF_X.0 != 0,
         }
     };
     Some(load.map(segment).collect())
 }
 
-/// Returns the names of the libraries that a file needs. They stay mapped as long as the file.
+/// Returns the names of the libraries that a file needs. These libraries stay mapped as long as the file.
 pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
     let file = Elf::parse(bytes).ok()?;
     let endian = file.endian();
@@ -245,8 +245,8 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range around an allocator's function up to the nearest functions of other kinds,
-/// because the allocator's functions without names are in between.
+/// Returns the range from an allocator's function to the nearest other functions on both sides. The allocator's
+/// functions without names are in that range.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]
@@ -341,7 +341,7 @@ mod tests {
         let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("this system's libc");
         let text = segments(&*libc).expect("segments").into_iter();
         let text = text
-            .filter(|segment| segment.executable)
+            .filter(|segment| segment.is_executable)
             .map(|segment| segment.file.start);
         let text = text.min().expect("code");
         let bytes = Bounded(&libc);

@@ -51,7 +51,7 @@ pub struct Masks {
     pub pid: u32,
     /// The program that the process runs. After an exec nothing is touched.
     pub program: RunningProgram,
-    /// A thread that is not the program's, and is never stopped.
+    /// A thread that must not be stopped, because it does not belong to the program.
     pub spare: Option<u32>,
     /// The start and end of the agent's code.
     pub agent_code: [u64; 2],
@@ -69,8 +69,7 @@ pub type HookedCall = (u64, u64);
 pub enum MaskFailure {
     /// The threads could not all be stopped, or one did not get past a hooked call.
     NotStopped,
-    /// A thread has a thread-local block that its C library did not lay out, so the agent has no
-    /// words in it.
+    /// A thread has a thread-local block that its C library did not lay out, so there are no words of the agent in it.
     ForeignBlock,
 }
 
@@ -88,7 +87,7 @@ impl Masks {
         let look = |held: &StoppedThread, process: &Process| {
             let at = held.registers()?.rip;
             if ways.iter().any(|(site, after)| *site < at && at < *after) {
-                late.store(true, Relaxed); // Relaxed: read only after its writers were joined.
+                late.store(true, Relaxed); // Relaxed: read only after the threads that write it were joined
             }
             if !self.words.give(process, held.registers()?.fs_base) {
                 foreign.store(true, Relaxed); // Relaxed: as above.
@@ -118,7 +117,7 @@ impl Masks {
         };
         for address in addresses {
             let mut byte = [0];
-            // If the page cannot be written, the patch will report it.
+            // An error is ignored, because the patch will report a page that cannot be written.
             let _ = process
                 .read(address, &mut byte)
                 .and_then(|()| process.write(address, &byte));
@@ -178,16 +177,16 @@ impl Masks {
         }
         let at = self.words.at(regs.fs_base, tls::BELIEVED);
         let now = process.read_u64(at).unwrap_or(0);
-        // Inside a handler, the belief is about the mask after the handler returns.
+        // A thread inside a handler believes to block what the mask blocks after the handler's return.
         let believed = of_handlers.unwrap_or(mask) & self.signals;
         let word = self.words.word(self.words.bits(now) | believed);
-        // A failure needs no handling: a thread that no libc made has no words, and so no belief.
+        // An error is ignored, because a thread that no libc made has no words and records nothing.
         let _ = process.write(at, &word.to_le_bytes());
         held.set_signal_mask(mask & !self.signals)
     }
 }
 
-/// Accepts any place to stop a thread.
+/// Allows stopping a thread wherever it is.
 fn anywhere(_: &StoppedThread) -> Result<bool, StopFailure> {
     Ok(true)
 }
@@ -198,9 +197,8 @@ impl Words {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes a thread's words unless libc has: libc may have made the thread before it loaded
-    /// the agent. Returns `false` if libc has not laid out the block, in which nothing may be
-    /// written then.
+    /// Initializes a thread's words if libc has not, because it made the thread before it loaded the agent. Returns
+    /// `false` if libc did not lay out the block, because then nothing may be written into it.
     fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;
@@ -215,8 +213,8 @@ impl Words {
         true
     }
 
-    /// Returns whether a block holds its own address where the C library puts it. Also `true` if
-    /// the block cannot be read, because an ending thread may no longer have one.
+    /// Returns whether a block contains its own address where the C library puts that address. Also returns `true` if
+    /// the block cannot be read, because an ending thread may have none any more.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {

@@ -1,8 +1,7 @@
 //! Takes over the three memfds that the stub makes, and fills them from outside.
 //!
-//! The target is not trusted. So tiptoe takes the very open files that the target holds, and never
-//! opens them again with its own rights. Each must be fresh, sealable memory before a byte is
-//! written.
+//! The target is not trusted. So tiptoe takes over the open files themselves, and never opens them again with its own
+//! rights. Each must be fresh memory that can be sealed; this must be checked before a byte is written.
 
 use std::fs::File;
 use std::io;
@@ -26,8 +25,8 @@ impl Offer {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, "pidfd_getfd", error);
         let process = pidfd(pid, tid).map_err(os)?;
-        // The thread may have ended, and its id may be another process's now. Then `process` is
-        // that other process.
+        // The thread may have ended, and its id may belong to another process now. Then `process` is that other
+        // process.
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return Err(InjectError::Died { pid });
         }
@@ -43,7 +42,7 @@ impl Offer {
         })
     }
 
-    /// Writes the agent, sizes the segments, and seals what tiptoe will not change any more.
+    /// Writes the agent, sets the lengths of the segments, and seals what tiptoe will not change any more.
     pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
         file.write_all_at(agent, 0).map_err(explain_file_size)?;

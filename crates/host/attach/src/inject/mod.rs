@@ -74,12 +74,12 @@ use unwind::Stacks;
 /// to notice that death.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// Called when tiptoe has the data and the plan, sized and sealed against truncation. It must map
-/// the plan writable, because later nothing can, and write what the agent needs at its entry. It
-/// should be quick, because the borrowed thread waits.
+/// Called when tiptoe has the data and the plan, whose lengths are set and sealed. It must map the plan writable,
+/// because that is impossible later, and write what the agent needs at its entry. It should be quick, because the
+/// borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
-/// The agent and the process to bring it into.
+/// The parameters of an injection.
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
@@ -90,15 +90,15 @@ pub struct Inject<'a> {
     pub agent: &'a [u8],
     /// The offset from the load base of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Returns whether an agent is loaded already; if so, no second one is loaded.
+    /// Returns whether an agent is already loaded. If one is, no second one is loaded.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,
     /// Bytes of the plan segment.
     pub plan_size: u64,
-    /// Whether to enter a process under seccomp as well.
+    /// Whether to enter a process even if it is under seccomp.
     pub allow_seccomp: bool,
-    /// The time to find a thread, and then to load the agent.
+    /// The time for finding a thread, and again for loading the agent.
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
@@ -138,7 +138,7 @@ pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
 pub fn inject(request: Inject<'_>) -> Result<Injection, InjectError> {
     let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
-    // If the process died, that is why the step failed.
+    // If the process died, the step failed because of that.
     entered.map_err(|error| match process.lives() {
         true => error,
         false => InjectError::Died { pid: process.pid },
@@ -154,10 +154,10 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
     let stub_start = StubStart::find(process, &mappings, loader)?;
     let mut stacks = Stacks::new(process, mappings, loader);
     let calls = Calls::find(&mut stacks).ok_or(InjectError::NoLibc { pid: request.pid })?;
-    let loads = existing_entry.is_none();
-    let borrowed = borrow::borrow(process, stacks, stub_start, loads, deadline)?;
+    let needs_loader = existing_entry.is_none();
+    let borrowed = borrow::borrow(process, stacks, stub_start, needs_loader, deadline)?;
 
-    // A thread that was borrowed late still gets the time that its loader needs.
+    // A thread that was borrowed late must still get the time that its loader needs.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
     let mailbox = MailboxClient::new(process, &borrowed, deadline);
     let (stop, stopped) = mpsc::channel();
@@ -277,11 +277,10 @@ impl Calls {
     }
 }
 
-/// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)).
-/// `process` holds the lock until it is dropped; the kernel drops it if tiptoe dies. Opening that
-/// file needs the right to trace the target, so no other process can block tiptoe. A process with
-/// that right can hold the lock for ever, as it can stop the target by ptrace; the error names that
-/// process.
+/// Waits until no other injection into the process runs. To exclude others, it locks /proc/PID/mem (flock(2)) until
+/// `process` is dropped; the kernel releases the lock if tiptoe dies. Opening that file needs the right to trace the
+/// target, so a process without this right cannot block tiptoe. A process that has it can hold the lock for ever, just
+/// as it could stop the target by ptrace; the error names that process.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -308,9 +307,8 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// Returns the entry of a loaded agent, once no other injection is under way. If another tiptoe
-/// died, the thread that it borrowed continues, and may be about to load an agent; without this
-/// wait two agents would be loaded.
+/// Returns the entry of a loaded agent, when no other injection is in progress. If another tiptoe died, the thread that
+/// it borrowed continues and may be about to load an agent. Without this wait two agents would be loaded.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,

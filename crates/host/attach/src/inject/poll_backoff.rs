@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-/// For how long polls only yield.
+/// For this time polls only yield.
 const YIELDING: Duration = Duration::from_micros(100);
 /// The first pause of polls that sleep. Each pause is twice the last one, so that no stop lasts
 /// twice as long as necessary.

@@ -85,11 +85,11 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// The most tries. One fails if the thread whose folder is read is just ending.
+/// The most tries. A try fails if the thread whose folder is read is just ending.
 const TRIES: u32 = 100;
 
-/// Returns a thread whose /proc folder shows the memory: the first thread if it lives, else any.
-/// The first one may end at any time while the others continue.
+/// Returns a thread whose /proc folder shows the memory: the first thread if it lives, otherwise any, because the first
+/// thread may end while the others continue.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
     if shows(&pid) {
@@ -142,9 +142,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. Looks again if the folder's thread
-    /// ended in between. No pause is needed, because each repetition means that another thread has
-    /// ended.
+    /// Returns what `look` reads in the target's /proc folder. Repeats `look` if the thread of that folder ended in
+    /// between. There is no pause, because another thread must have ended before each repetition.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -162,8 +161,7 @@ impl Process {
         self.memory.try_lock()
     }
 
-    /// Returns the process that holds this lock; `None` if there is none, or if it is in another
-    /// namespace.
+    /// Returns the process that holds this lock; `None` if no process does, or if that process is in another namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
         let (device, inode) = (file.dev(), file.ino());
@@ -182,8 +180,8 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Returns whether any thread lives and still has the memory that was opened. After an exec the
-    /// process has other memory and another program.
+    /// Returns whether a thread lives that has the memory which was opened. After an exec the process has other memory
+    /// and another program.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }

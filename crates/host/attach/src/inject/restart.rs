@@ -1,4 +1,4 @@
-//! Classifies system calls: which may be interrupted, and how each is made again.
+//! Classifies system calls: which ones may be interrupted, and how an interrupted call is made again.
 //!
 //! The kernel restarts most interrupted calls by itself (the codes 512 to 516, which only a tracer
 //! sees). A few return a raw EINTR: they have done nothing, so they can be made again unnoticed,
@@ -20,15 +20,15 @@ const SYS_IO_PGETEVENTS: i64 = 333;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// Nothing: there was no call, or it is always restarted.
+    /// The handler changes nothing: there was no call, or the call is always restarted.
     Always = 0,
-    /// It ends the call with EINTR, unless the handler was installed with SA_RESTART.
+    /// The call ends with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
-    /// It ends the call with EINTR.
+    /// The call ends with EINTR.
     NeverHandled = 2,
 }
 
-/// How likely it is that the program sees no effect if this thread is borrowed, best first.
+/// How good a thread is to borrow, the best first: the less likely the program notices, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The thread sleeps in a call that is restarted without a trace.
@@ -169,7 +169,7 @@ pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     }
 }
 
-/// Makes the kernel restart the interrupted call: it does so for this code unless a handler runs.
+/// Makes the kernel restart the interrupted call, by a code for which the kernel does that unless a handler runs.
 pub(super) fn heal_raw_eintr(regs: &mut user_regs_struct) {
     regs.rax = -ERESTARTNOHAND as u64;
 }

@@ -4,9 +4,9 @@
 //! cut the transfer short. That is safe if the thread blocks none of the signals: to run into half
 //! a patch, it would have to wake and reach one of a few instructions within microseconds.
 //!
-//! The kernel may leave a new thread out of a list, because it skips some threads while others end.
-//! So threads are listed until as many are stopped as the process has: then no running thread is
-//! left that could create another.
+//! The kernel's list of threads may lack a new thread, because the kernel skips some threads while others end. So
+//! threads are listed until as many are stopped as the process has. Then no running thread is left that could create
+//! another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -30,9 +30,9 @@ pub(super) type ThreadAction<'a> =
 /// Returns whether a thread may be stopped at its current place.
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
-/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses a
-/// thread's place, all continue and are stopped again. Returns `None` if they could not all be
-/// stopped in time; then `act` has not run.
+/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses the place at which a
+/// thread stopped, all threads continue and are stopped again. Returns `None`, without having run `act`, if the threads
+/// could not all be stopped in time.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,
@@ -52,9 +52,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a thread of its own, because only that thread's end detaches from threads
-/// that do not stop. It runs `act`, too, because a switch to another thread would lengthen the
-/// stop.
+/// Makes one attempt on a thread of its own, because only the end of that thread detaches from threads that do not
+/// stop. That thread runs `act`, too, because a switch to another thread would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     (may, each): (StopCheck, ThreadAction),
@@ -79,7 +78,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Another round is needed while threads start or end, for which they need a CPU.
+    // Another round is needed while threads start or end. They need a CPU for that, so this thread yields.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {

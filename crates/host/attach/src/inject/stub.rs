@@ -1,10 +1,9 @@
 //! The code that runs in the borrowed thread, and the parameters that it carries.
 //!
-//! The image is position-independent: [`Params`], then code. It is written into unused bytes of a
-//! text page (the *cave*). There it maps two pages (the *home*: image, then [`Mailbox`]), copies
-//! itself home, and drops the cave's page, which restores the file's bytes. Home stays mapped,
-//! because code cannot unmap the page that it runs in. The next injection starts at home and needs
-//! no cave.
+//! The image is position-independent: [`Params`], then code. It is written into unused bytes of a text page (the
+//! *cave*). From there the code maps two pages (the *home*: image, then [`Mailbox`]), copies the image home, and drops
+//! the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap the page that it runs
+//! in. The next injection starts at home and needs no cave.
 //!
 //! # Rules of the code
 //! 1. It must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
@@ -65,7 +64,7 @@ pub(super) struct Params {
     pub all_signals: u64,
     /// The program's own signal mask.
     pub mask: u64,
-    /// The slices of about 0.06 ms without a heartbeat after which tiptoe is taken for dead.
+    /// The number of slices of about 0.06 ms after which, without a heartbeat, the stub assumes that tiptoe is dead.
     pub lease: u64,
     /// One of `crate::inject::restart::Restart`.
     pub restart: u64,
@@ -75,48 +74,48 @@ pub(super) struct Params {
 }
 
 /// The words through which tiptoe and the stub talk. tiptoe accesses them through /proc/PID/mem.
-/// Each has one writer, named first in its comment.
+/// Each word has one writer, which its comment names.
 #[repr(C)]
 pub(super) struct Mailbox {
-    /// The stub's: one of `state`.
+    /// Written by the stub: one of `state`.
     pub state: u32,
-    /// tiptoe's: the highest step that the stub may take.
+    /// Written by tiptoe: the highest step that the stub may take.
     pub go: u32,
-    /// tiptoe's: changes while tiptoe lives.
+    /// Written by tiptoe: changes while tiptoe lives.
     pub heartbeat: u32,
-    /// tiptoe's: non-zero asks the stub to give up.
+    /// Written by tiptoe: a non-zero value asks the stub to give up.
     pub abandon: u32,
-    /// The stub's: one of `left`.
+    /// Written by the stub: one of `departure`, or 0.
     pub left: u32,
-    /// The stub's: the result of dropping the cave's page.
+    /// Written by the stub: the result of dropping the cave's page.
     pub cave_result: i32,
-    /// The stub's: descriptors of agent, data and plan; a negative value is an errno.
+    /// Written by the stub: descriptors of agent, data and plan; a negative value is an errno.
     pub fds: [i32; 4],
-    /// The stub's: the agent's load base.
+    /// Written by the stub: the agent's load base.
     pub base: u64,
-    /// The stub's: the result of the agent's entry.
+    /// Written by the stub: the result of the agent's entry.
     pub result: u64,
-    /// tiptoe's: the address of `dlopen`.
+    /// Written by tiptoe: the address of `dlopen`.
     pub dlopen: u64,
-    /// tiptoe's: the mode argument of `dlopen`.
+    /// Written by tiptoe: the mode argument of `dlopen`.
     pub mode: u64,
-    /// tiptoe's: the address of `__errno_location`.
+    /// Written by tiptoe: the address of `__errno_location`.
     pub errno_location: u64,
-    /// tiptoe's: the entry of an agent that is already loaded, or 0.
+    /// Written by tiptoe: the entry of an agent that is already loaded, or 0.
     pub entry: u64,
-    /// tiptoe's: the entry's distance from the load base.
+    /// Written by tiptoe: the entry's distance from the load base.
     pub entry_offset: u64,
-    /// tiptoe's: the borrowed thread, once it has arrived.
+    /// Written by tiptoe: the id of the borrowed thread, once that thread is in the stub.
     pub tid: u64,
-    /// The stub's own: pending signals, then a kernel `sigaction`.
+    /// Used only by the stub: pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
-    /// tiptoe's: the name argument of `dlopen`.
+    /// Written by tiptoe: the name argument of `dlopen`.
     pub path: [u8; 128],
 }
 
 /// The values of [`Mailbox::state`].
 pub(super) mod state {
-    /// The stub is at home, and waits for step 1.
+    /// The borrowed thread is in the stub, which waits for step 1.
     pub const ARRIVED: u32 = 1;
     /// The descriptors exist; the stub waits for step 2.
     pub const OFFERED: u32 = 2;
@@ -133,8 +132,8 @@ pub(super) mod state {
 
 /// The values of [`Mailbox::left`].
 pub(super) mod departure {
-    /// No code of ours is called any more. Next, the program's signal mask is restored, and its
-    /// pending handlers run.
+    /// The thread calls no code of ours any more. Next, the program's signal mask is restored, and the pending handlers
+    /// run.
     pub const RETURNING: u32 = 1;
     /// The thread is back in the program.
     pub const RETURNED: u32 = 2;

@@ -47,9 +47,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. A thread that does not stop in time is detached only when the calling
-    /// thread ends. Returns `Ended` if the id is another process's now; that process's thread
-    /// continues.
+    /// Waits for the stop. A thread that does not stop in time is detached only when the calling thread ends. Returns
+    /// `Ended` if the id belongs to another process now; the thread of that process continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -112,8 +111,7 @@ impl StoppedThread {
     pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, StopFailure> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
-            // The kernel returns the same error for a thread that has just ended and for another
-            // user's.
+            // The kernel returns the same error for a thread that has just ended and for a thread of another user.
             Errno::EPERM if has_ended(thread) => StopFailure::Ended,
             errno => errno.into(),
         })?;
@@ -176,7 +174,7 @@ impl StoppedThread {
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
         self.is_attached = false;
-        // The code at `rip` blocks all signals, too. Until then this does.
+        // This blocks all signals until the code at `rip` does.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
         Ok(())
@@ -241,10 +239,10 @@ impl Drop for StoppedThread {
 mod tests {
     use super::*;
 
-    /// Regression: such a thread was taken for another user's, because the kernel returns the same
+    /// Regression: a thread that had just ended was reported as another user's, because the kernel returns the same
     /// error.
     #[test]
-    fn a_thread_that_has_just_ended_is_gone() {
+    fn a_thread_that_has_just_ended_is_reported_as_ended() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
         let deadline = Instant::now() + Duration::from_secs(20);
         while !has_ended(child.id()) {
@@ -255,8 +253,8 @@ mod tests {
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
     }
-    /// Regression: the other thread's registers were changed, and it continued at an address of the
-    /// first process.
+    /// Regression: the registers of a thread of another process were changed, so that it continued at an address of the
+    /// target.
     #[test]
     fn a_thread_of_another_process_is_not_held() {
         let mut sleep = std::process::Command::new("sleep");

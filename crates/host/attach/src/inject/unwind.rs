@@ -1,9 +1,8 @@
-//! Decides whether a stopped thread is outside of all code whose locks the loader needs.
+//! Decides whether a stopped thread is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by the tables of the files that it leads through. Where these end (code
-//! made at run time, hand-written frames), the rest of the stack is searched for possible returns
-//! into unsafe code. The search may refuse a thread wrongly, which costs one more attempt; it must
-//! never accept one wrongly.
+//! The stack is unwound by the tables of the files that it leads through. If there is no table (code made at run time,
+//! hand-written frames), the rest of the stack is searched for possible returns into unsafe code. The search may refuse
+//! a thread wrongly, which costs one more attempt, but it must never accept one wrongly.
 
 use std::collections::HashMap;
 
@@ -83,9 +82,8 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if a thread holds one of its locks, for which a borrowed thread
-    /// would wait in `dlopen`. The first call reads the loader's file, so no thread should be held
-    /// during it.
+    /// Returns the loader's state if a thread holds one of the loader's locks, for which a borrowed thread would wait
+    /// in `dlopen`. The first call reads the loader's file, so no thread should be held during it.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -104,8 +102,8 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file without which [`Stacks::place`] could not judge the last stack. The target's
-    /// threads should run, because this may take milliseconds.
+    /// Reads the file that [`Stacks::place`] lacked to judge the last stack. No thread of the target should be held,
+    /// because this may take milliseconds.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);
@@ -135,17 +133,17 @@ impl<'a> Stacks<'a> {
     pub(super) fn judge(&mut self, regs: &user_regs_struct) -> StackState {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
         let mut address = FrameAddress::from_instruction_pointer(regs.rip);
-        let mut in_handler = false;
+        let mut is_in_handler = false;
         for _ in 0..MAX_FRAMES {
             if self.is_sigreturn(address.address()) {
                 let Some(below) = self.interrupted(at.sp()) else {
                     return StackState::Unknown;
                 };
                 (address, at) = (FrameAddress::from_instruction_pointer(below.ip()), below);
-                in_handler = true;
+                is_in_handler = true;
             }
             let Some(known) = self.visit(address.address_for_lookup()) else {
-                return self.search(at.sp(), in_handler);
+                return self.search(at.sp(), is_in_handler);
             };
             if known != StackState::Free {
                 return known;
@@ -161,10 +159,10 @@ impl<'a> Stacks<'a> {
                     Some(next) => address = next,
                     None => return StackState::Free,
                 },
-                Err(_) => return self.search(at.sp(), in_handler),
+                Err(_) => return self.search(at.sp(), is_in_handler),
             }
         }
-        self.search(at.sp(), in_handler)
+        self.search(at.sp(), is_in_handler)
     }
 
     /// Judges one address; `None` if it is not in a file with unwind tables.
@@ -201,8 +199,8 @@ impl<'a> Stacks<'a> {
     }
 
     /// Searches the rest of a stack for returns into unsafe code.
-    fn search(&mut self, sp: u64, in_handler: bool) -> StackState {
-        if in_handler {
+    fn search(&mut self, sp: u64, is_in_handler: bool) -> StackState {
+        if is_in_handler {
             return StackState::Unknown;
         }
         let Some(stack) = self.mappings.iter().find(|m| m.start <= sp && sp < m.end) else {
@@ -287,7 +285,7 @@ mod tests {
             assert_eq!(has_held_lock(&bytes), is_held, "{words:?}");
         };
         check([1, 1, 4242, 1, 1], true);
-        // Other threads wait for it, and its owner took it twice.
+        // A lock for which other threads wait, and which its owner took twice.
         check([2, 2, 4242, 1, 1], true);
         check([0, 0, 0, 0, 1], false);
         check([1, 1, 4242, 1, 0], false);

@@ -18,7 +18,7 @@ use crate::error::AttachError;
 /// The least number of return thunks to make at once.
 const THUNKS: usize = 8192;
 
-/// Which parts of the code are in use.
+/// The parts of the code that are in use.
 #[derive(Debug)]
 pub(super) struct CodeSpace(Mutex<CodeUse>);
 
@@ -47,8 +47,8 @@ impl CodeSpace {
 }
 
 impl Link {
-    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped: the
-    /// segment may be full, or something else may be at the address.
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped. A range is not mapped if
+    /// the segment is full, or if something else is at the address.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code.with(|code| code.next);
         let mut planned = Vec::new();

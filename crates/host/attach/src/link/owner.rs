@@ -15,7 +15,7 @@ struct RobustList {
     first: *const RobustList,
     futex_offset: libc::c_long,
     pending: *const RobustList,
-    /// The only entry, a link back to the head. Its futex is at the distance `futex_offset`.
+    /// The only entry, which is a link back to the head. The entry's futex is at the distance `futex_offset`.
     entry: *const RobustList,
 }
 
@@ -94,6 +94,6 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     let _ = ready.send(Ok(()));
     let _ = released.recv();
     list.first = head;
-    word.store(0, Ordering::Release); // Release: after the list. The agent now restores everything.
+    word.store(0, Ordering::Release); // Release: the list must be empty before the word changes. The agent now restores everything.
     wake(word);
 }

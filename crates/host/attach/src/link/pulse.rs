@@ -17,7 +17,7 @@ use crate::resident::agent_thread;
 const LOOK: Duration = Duration::from_millis(50);
 /// The interval of checks of a process that is ending.
 const PAUSE: Duration = Duration::from_micros(200);
-/// The longest time without a run of the agent's thread; after it no answer is expected.
+/// If the agent's thread was not seen running for this time, no answer is expected any more.
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pulse {
@@ -85,7 +85,8 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Returns whether the wait has lasted too long for an agent that still runs.
+    /// Returns whether the wait has lasted too long: longer than any request takes, or [`SILENCE`] since the agent's
+    /// thread was last seen running.
     pub(super) fn is_over(&self) -> bool {
         let now = Instant::now();
         if now - self.looked.get() > LOOK {
@@ -112,7 +113,7 @@ mod tests {
     use crate::preload::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
-    /// Regression: after an unanswered request each further one waited ten seconds again.
+    /// Regression: after an unanswered request, each later request waited ten seconds again.
     #[test]
     fn an_agent_that_does_not_run_is_asked_once() {
         let geometry = Geometry {

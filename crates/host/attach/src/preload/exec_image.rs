@@ -1,7 +1,7 @@
-//! The image of a started command, made before the fork.
+//! The arguments of a started command's exec, made before the fork.
 //!
-//! While the child waits, the kernel's probes may already be in libc, and would count a call of
-//! libc as the command's own. So from the wait on the child must make only raw system calls.
+//! While the child waits, the kernel's probes may already be in libc, and would count the child's calls of libc as
+//! those of the command. So from the wait on, the child must make only raw system calls.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -38,8 +38,8 @@ impl Image {
         })
     }
 
-    /// Waits for a byte and execs; returns only an error. A file that the kernel refuses may be a
-    /// shell script without `#!`, which libc's exec handles.
+    /// Waits for a byte and calls exec. Returns only if that fails, with the error. If the kernel refuses the file,
+    /// libc's exec is tried, because the file may be a shell script without `#!`.
     pub(super) fn exec(&self, go: &File) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (

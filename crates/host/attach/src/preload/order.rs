@@ -1,4 +1,4 @@
-//! Keeps the agent after the address sanitizer's runtime, which ends a program if another library
+//! Puts the agent after the address sanitizer's runtime, because the runtime ends the program if another library
 //! precedes it.
 
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use crate::inject::needed_libraries;
 
 use super::interpreter;
 
-/// What the runtime's file name contains: gcc's and clang's.
+/// Parts of the runtime's file name, as gcc and clang name it.
 const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
 /// Returns the runtime that must precede the agent in LD_PRELOAD: one that the user preloads, or a

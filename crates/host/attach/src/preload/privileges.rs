@@ -1,4 +1,4 @@
-//! Programs that run with more rights than the user who starts them. Their loader ignores paths in
+//! Recognizes programs that run with more rights than the user who starts them. Their loader ignores paths in
 //! LD_PRELOAD (ld.so(8), secure-execution mode), so the agent cannot be preloaded.
 
 use std::ffi::CString;

@@ -91,7 +91,7 @@ static int keep(char **argv) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    // This program never ends by itself, and a test that is killed cannot end it.
+    // The kernel must kill this program when the test ends, because the program never ends by itself.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
         return 5;
     }
     if (!strcmp(kind, "leaves")) {
-        // In a call with a time-out, so that the other thread is borrowed.
+        // This thread is in a call with a time-out, so that the other thread is borrowed.
         struct timeval time_out = {0, 50000};
         int pair[2];
         char byte;

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_can_be_injected() {
-    // PTRACE_SEIZE refuses an ending thread with EPERM, like another user's.
+    // PTRACE_SEIZE refuses an ending thread with EPERM, as it refuses a thread of another user.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -13,10 +13,10 @@ fn a_process_whose_first_thread_has_ended_can_be_injected() {
     }
 }
 
-/// Regression: tiptoe read through the first thread's /proc folder, and took that thread's end for
-/// the process's.
+/// Regression: tiptoe read through the first thread's /proc folder, and took the end of that thread for the end of the
+/// process.
 #[test]
-fn a_process_whose_first_thread_ends_during_an_injection_lives_on() {
+fn a_process_whose_first_thread_ends_during_an_injection_continues() {
     let target = Target::start("loops", &["leaves"], 3);
     let pid = target.pid();
     let injected = inject_with(pid, &agent().0, &mut |_, _| {
@@ -86,7 +86,7 @@ fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each search stops this thread once, which is a context switch.
+            // Each search stops this thread once. Such a stop is a context switch, so switches count searches.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);
@@ -138,7 +138,7 @@ fn masks_refuse_a_process_that_has_called_exec() {
 fn a_lock_of_proc_maps_does_not_block_an_injection() {
     let target = Target::start("loops", &["spin"], 3);
     let maps = File::open(format!("/proc/{}/maps", target.pid())).expect("maps");
-    maps.lock().expect("nobody else has it");
+    maps.lock().expect("no other process holds it");
     first(target.pid());
     target.finish();
 }
@@ -147,7 +147,7 @@ fn a_lock_of_proc_maps_does_not_block_an_injection() {
 fn the_holder_of_the_lock_of_proc_mem_is_named() {
     let target = Target::start("loops", &["spin"], 3);
     let memory = File::open(format!("/proc/{}/mem", target.pid())).expect("mem");
-    memory.lock().expect("nobody else has it");
+    memory.lock().expect("no other process holds it");
     let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("locked");
     let holder = format!("process {} holds the lock", std::process::id());
     assert!(
@@ -212,14 +212,14 @@ fn a_traced_or_stopped_target_is_refused() {
 
 #[test]
 fn an_ended_process_and_a_static_program_are_refused() {
-    let gone = {
+    let ended = {
         Command::new("true")
             .spawn()
             .map(|mut c| (c.id(), c.wait()))
             .expect("true")
             .0
     };
-    let error = attach(gone, None, PATIENT).expect_err("gone");
+    let error = attach(ended, None, PATIENT).expect_err("the process has ended");
     assert!(
         matches!(error, InjectError::NoSuchProcess { .. }),
         "{error}"

@@ -62,7 +62,7 @@ __attribute__((target("avx"))) static long round_of_ymm(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
-    // This program never ends by itself, and a test that is killed cannot end it.
+    // The kernel must kill this program when the test ends, because the program never ends by itself.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

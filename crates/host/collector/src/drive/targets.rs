@@ -2,23 +2,27 @@
 
 use std::time::Duration;
 
+use tiptoe_attach::doorbell::Bell;
 use tiptoe_attach::ready::CountedProcess;
 use tiptoe_attach::{AttachError, Attached};
 use tiptoe_session::Process;
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
+use super::RunClock;
 use crate::tracee::Tracee;
 
 /// A command among the processes is held until the run releases it.
 #[derive(Default)]
 pub(crate) struct Targets {
-    /// The counted processes without an agent; for the whole system there are none.
+    /// The counted processes without an agent.
     pub(crate) alone: Vec<Attached>,
-    /// The counted process with the agent.
-    pub(crate) traced: Option<Tracee>,
+    /// The counted processes that may have an agent.
+    pub(crate) traced: Vec<Tracee>,
     /// A command that is not counted: counting ends with it.
     pub(crate) meanwhile: Option<Attached>,
+    /// Whether the whole system is counted, and not the processes above.
+    pub(crate) is_system: bool,
 }
 
 impl Targets {
@@ -35,6 +39,20 @@ impl Targets {
         }
     }
 
+    pub(crate) fn traced(traced: Vec<Tracee>) -> Targets {
+        Targets {
+            traced,
+            ..Targets::default()
+        }
+    }
+
+    pub(crate) fn system() -> Targets {
+        Targets {
+            is_system: true,
+            ..Targets::default()
+        }
+    }
+
     /// Returns the counted processes; for the whole system there are none.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Attached> {
         let traced = self.traced.iter().map(|tracee| &tracee.target);
@@ -45,6 +63,12 @@ impl Targets {
         let traced = self.traced.iter_mut().map(|tracee| &mut tracee.target);
         let counted = self.alone.iter_mut().chain(traced);
         counted.chain(&mut self.meanwhile)
+    }
+
+    /// Begins to count the processes' CPU time. Returns the run's clock, which begins now.
+    pub(crate) fn start_clock(&self) -> RunClock {
+        self.counted().for_each(Attached::mark);
+        RunClock::start()
     }
 
     /// Lets a held command begin.
@@ -69,6 +93,11 @@ impl Targets {
         ending.peek().is_some() && ending.all(Attached::has_ended)
     }
 
+    /// Returns the doorbells that agents ring.
+    pub(super) fn bells(&self) -> impl Iterator<Item = Bell<'_>> {
+        self.traced.iter().filter_map(Tracee::bell)
+    }
+
     /// Returns what wakes the loop when a process ends whose end counts for the run.
     pub(crate) fn ends(&self) -> Ends {
         // A process without a descriptor is polled, less often.
@@ -85,8 +114,7 @@ impl Targets {
 
     /// Returns the number of CPUs if the whole system is counted.
     pub(crate) fn cpus(&self) -> Option<u32> {
-        let is_whole = self.counted().next().is_none();
-        is_whole.then(limits::online_cpus)
+        self.is_system.then(limits::online_cpus)
     }
 
     /// Returns the counted processes' CPU time as last read; for the whole system, the time of all CPUs.

@@ -3,32 +3,47 @@
 use std::ffi::OsString;
 
 use super::*;
+use tiptoe_attach::Attached;
 use tiptoe_session::{Call, Interval};
 
 /// Counts polls, and records the loop's calls.
 #[derive(Default)]
 struct Turns {
     polls: u64,
+    /// Turns in the delay.
+    early_polls: u64,
     counts_since_ns: u64,
     did: Vec<&'static str>,
     intervals: Vec<Span>,
     reports_rest: bool,
     /// Whether its first turn is its last.
     ends: bool,
+    /// Whether its first turn fails.
+    fails: bool,
     /// Set in the first turn, as a signal would.
     stops: Option<Arc<AtomicBool>>,
 }
 
 impl Instrument for Turns {
-    fn start(&mut self, _targets: &Targets) -> Result<RunClock, Error> {
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         self.did.push("start");
-        let clock = RunClock::start();
+        let clock = at.start_clock();
         self.counts_since_ns = clock.start_ns;
         Ok(clock)
     }
 
+    fn poll_in_delay(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
+        assert_eq!(self.polls, 0);
+        assert!(!turn.at.counted().any(Attached::is_held));
+        self.early_polls += 1;
+        Ok(Next::Within(Duration::MAX))
+    }
+
     fn poll(&mut self, _: Turn<'_>) -> Result<Next, Error> {
         self.polls += 1;
+        if self.fails {
+            return Err(Error::new("a turn failed"));
+        }
         if let Some(stop) = self.stops.take() {
             stop.store(true, Ordering::Relaxed);
         }
@@ -38,7 +53,7 @@ impl Instrument for Turns {
         }
     }
 
-    fn report_interval(&mut self, span: Span, _to: &mut dyn Observer) -> Result<(), Error> {
+    fn report_interval(&mut self, span: Span, _: Turn<'_>) -> Result<(), Error> {
         self.intervals.push(span);
         Ok(())
     }
@@ -47,9 +62,14 @@ impl Instrument for Turns {
         self.reports_rest
     }
 
-    fn stop(&mut self, _targets: &Targets, clock: RunClock) -> Result<Duration, Error> {
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
         self.did.push("stop");
-        Ok(clock.elapsed())
+        Ok(turn.clock.elapsed())
+    }
+
+    fn section(&mut self, _: &RunEnd, _: &Targets, _: &mut Session) -> Result<(), Error> {
+        self.did.push("section");
+        Ok(())
     }
 }
 
@@ -73,6 +93,9 @@ fn run(turns: &mut Turns, options: &RunOptions, targets: &mut Targets) -> RunEnd
     assert_eq!(ran.clock.start_ns, turns.counts_since_ns);
     assert_eq!(u128::from(session.duration_ns), ran.elapsed.as_nanos());
     assert_eq!(session.cpus.is_some(), targets.counted().next().is_none());
+    let is_early = session.notes.contains(&ProcessNote::EndedInDelay.into());
+    let options_say_so = options.delay == Some(Duration::MAX);
+    assert_eq!(is_early, options_say_so, "no other run ends in its delay");
     ran
 }
 
@@ -103,7 +126,7 @@ fn a_stop_before_the_start_ends_the_run_and_its_delay() {
     };
     options.stop.store(true, Ordering::Relaxed);
     let mut turns = Turns::default();
-    assert!(!run(&mut turns, &options, &mut Targets::default()).has_ended);
+    assert!(!run(&mut turns, &options, &mut Targets::system()).has_ended);
     assert_eq!(turns.polls, 1);
 }
 
@@ -158,7 +181,7 @@ fn intervals_follow_each_other_and_the_rest_is_one_if_wanted() {
             reports_rest,
             ..Turns::default()
         };
-        let ran = run(&mut turns, &options, &mut Targets::default());
+        let ran = run(&mut turns, &options, &mut Targets::system());
         let mut last = Duration::ZERO;
         for interval in &turns.intervals {
             assert_eq!(interval.start, last, "{:?}", turns.intervals);
@@ -179,7 +202,7 @@ fn an_instrument_without_anything_left_to_count_ends_the_run() {
         ends: true,
         ..Turns::default()
     };
-    let ran = run(&mut turns, &RunOptions::default(), &mut Targets::default());
+    let ran = run(&mut turns, &RunOptions::default(), &mut Targets::system());
     assert!(ran.has_ended && turns.polls == 1);
 }
 
@@ -190,6 +213,37 @@ fn a_stop_during_a_turn_is_seen_before_the_next_wait() {
         stops: Some(Arc::clone(&options.stop)),
         ..Turns::default()
     };
-    assert!(!run(&mut turns, &options, &mut Targets::default()).has_ended);
+    assert!(!run(&mut turns, &options, &mut Targets::system()).has_ended);
     assert_eq!(turns.polls, 1);
+}
+
+#[test]
+fn a_failed_turn_left_the_targets_to_the_instrument() {
+    let mut turns = Turns {
+        fails: true,
+        ..Turns::default()
+    };
+    let options = RunOptions::default();
+    let mut session = Session::default();
+    let mut targets = Targets::system();
+    let ran = drive(
+        &mut turns,
+        &options,
+        &mut targets,
+        &mut session,
+        &mut Silent,
+    );
+    assert!(ran.is_err() && session == Session::default());
+    assert_eq!(turns.did, ["start", "stop"]);
+}
+
+#[test]
+fn an_instrument_has_turns_in_the_delay() {
+    let options = RunOptions {
+        delay: Some(ms(250)),
+        ..RunOptions::default()
+    };
+    let mut turns = Turns::default();
+    let ran = run(&mut turns, &options, &mut command(&["sleep", "0.5"]));
+    assert!(ran.has_ended && turns.early_polls > 1);
 }

@@ -80,7 +80,7 @@ pub(super) fn rows(
 }
 
 fn key(row: &WaitSums, by: Option<LockBy>, stack: &[u64]) -> Key {
-    let apart = match by {
+    let grouping = match by {
         None | Some(LockBy::Callsite) => stack.first().copied().unwrap_or(0),
         Some(LockBy::Type) => 0,
         Some(LockBy::Lock) => row.key.lock,
@@ -90,7 +90,7 @@ fn key(row: &WaitSums, by: Option<LockBy>, stack: &[u64]) -> Key {
         Some(LockBy::Cgroup) => row.key.cgroup,
     };
     let traits = row.key.traits;
-    (traits.kind(), traits.mode(), traits.outcome(), apart)
+    (traits.kind(), traits.mode(), traits.outcome(), grouping)
 }
 
 /// What names rows.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_merged_by_what_was_asked_for() {
+    fn rows_are_merged_by_the_requested_grouping() {
         let failed = "rwsem - ?(0)  1";
         check(
             None,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_named_after_what_was_asked_for() {
+    fn rows_are_named_after_the_requested_grouping() {
         check(
             Some(LockBy::Process),
             &[

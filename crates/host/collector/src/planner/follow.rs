@@ -9,26 +9,26 @@ pub const MOST_BY_VALUE: usize = 280;
 /// The most counters that each thread has for calls timed by value. A function has 226 KB of them;
 /// a thread touches only those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
-// Room must be left for functions that are only counted.
+// These counters must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
 
 /// What is recorded of each hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// Its count.
+    /// The number of hits.
     #[default]
     No,
-    /// Its count, and that of returns.
+    /// The number of hits, and that of returns.
     Returns,
-    /// Its count and duration.
+    /// The number of hits, and the duration of the calls.
     Times,
-    /// Its count, by the value of an argument.
+    /// The number of hits, by the value of an argument.
     Values,
-    /// Its count and duration, by that value.
+    /// The number of hits, and the duration of the calls, by the value of an argument.
     TimedValues,
-    /// A record, with its first two arguments.
+    /// A record of each hit, with the first two arguments.
     Record,
-    /// The call is followed to its return, and the thread is marked as inside.
+    /// That the thread is inside a call of the gate, which is followed to its return.
     Gate,
 }
 

@@ -165,7 +165,7 @@ mod tests {
 
     /// A hook runs before a call, and relies on the call being at that place.
     #[test]
-    fn what_is_hooked_is_never_made_elsewhere() {
+    fn hooked_calls_are_never_made_from_a_copy() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));
         assert!(HOOKED_EVERYWHERE.iter().all(|nr| HOOKED.contains(nr)));
     }

@@ -31,7 +31,7 @@ pub struct Locks {
 
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Where cancellable calls may begin, besides the sites.
+    /// Where cancellable calls may begin, in addition to the sites.
     unknown: Vec<u64>,
 }
 
@@ -67,9 +67,9 @@ impl Calls {
 /// Returns the unwind rules before a call and after it; both are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
-    let behind = site.after_call.as_ref().map_or(front, Shape::site);
+    let after = site.after_call.as_ref().map_or(front, Shape::site);
     let table = module.object.unwind_table();
-    let rules = [front, behind].map(|at| table.rule(at.wrapping_sub(module.bias)));
+    let rules = [front, after].map(|at| table.rule(at.wrapping_sub(module.bias)));
     match rules.contains(&Rule::UNKNOWN) {
         true => [Rule::UNKNOWN; 2],
         false => rules,
@@ -191,10 +191,10 @@ impl Draft<'_> {
         owners: &[(Range<u64>, u64)],
         locks: &mut Locks,
     ) -> Notice {
-        let [front, behind] = rules_around(module, site).map(Rule::bits);
+        let [front, after] = rules_around(module, site).map(Rule::bits);
         let shape = site.after_call.as_ref();
-        let behind = Notice::after_call(site, behind);
-        let timed = shape.is_some_and(|shape| self.lock_half(module, shape, behind, locks));
+        let after = Notice::after_call(site, after);
+        let timed = shape.is_some_and(|shape| self.lock_half(module, shape, after, locks));
         let notice = Notice::before_call(front, timed);
         let mut owners = owners.iter();
         match owners.find(|(range, _)| range.contains(&site.call.address)) {

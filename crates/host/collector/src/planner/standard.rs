@@ -38,7 +38,7 @@ const MAY_WAIT: [&str; 20] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
-    /// Those that may wait, by their names.
+    /// Functions that may wait, by their names.
     MayWait,
 }
 

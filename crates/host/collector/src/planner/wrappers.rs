@@ -81,8 +81,8 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
         .iter()
         .map(|site| {
             let linked = site.call.syscall.wrapping_sub(module.bias);
-            let behind = functions.partition_point(|function| function.address <= linked);
-            (behind.saturating_sub(1), site.call.syscall + 2)
+            let after = functions.partition_point(|function| function.address <= linked);
+            (after.saturating_sub(1), site.call.syscall + 2)
         })
         .collect();
     let direct: BTreeSet<usize> = sites.iter().map(|(index, _)| *index).collect();

@@ -26,7 +26,8 @@ const TWICE: [&str; 8] = [
 /// Functions that use their return address in a way that their instructions do not show.
 const LOOKERS: [&str; 2] = ["_start", "__interceptor_dlsym"];
 
-/// Returns what a spec records of each hit, given what the request records of entries.
+/// Returns what a spec records of each hit; `entries` is what the request records of each entry of
+/// a function.
 pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     match (spec.kind, entries) {
         (_, timed) if timed.is_timed() && spec.offset != 0 => timed.entries(),
@@ -35,7 +36,7 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     }
 }
 
-/// What a function's calls allow.
+/// How far calls of a function can be observed.
 pub enum Limit {
     /// Calls can be followed to their return.
     None,
@@ -46,8 +47,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the possible part of a wish; `None` if there is none. Adds the reason to `refused`
-    /// unless all is possible.
+    /// Returns what can be recorded of the requested `follow`; `None` if nothing can be. Adds the
+    /// reason to `refused` unless all of it can be recorded.
     pub fn of_wish(
         self,
         follow: Follow,

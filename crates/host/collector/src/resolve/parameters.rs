@@ -6,7 +6,7 @@ use crate::planner::Follow;
 impl Resolution {
     /// Reads the debug information of recorded functions, and of their libraries' debug files. The caller must do this
     /// before it installs the probes, because this may take a second, and nothing reads the rings meanwhile. Libraries
-    /// that are loaded later are different: their thread waits for the probes, so these are installed first.
+    /// that are loaded later are different: their thread waits for the probes, so it must first go on.
     pub fn read_parameters(&self) {
         let all = self.probes.iter().chain(&self.ifuncs);
         let is_recorded = |probe: &&Probe| probe.follow == Follow::Record && probe.offset == 0;

@@ -22,16 +22,16 @@ pub fn home<'a>(
     else {
         return (function, offset);
     };
-    let behind = function.address - home.address;
-    (Cow::Borrowed(home), offset.saturating_add(behind))
+    let distance = function.address - home.address;
+    (Cow::Borrowed(home), offset.saturating_add(distance))
 }
 
 /// Returns the offset at which each call is counted once: a Go function begins again if its stack
 /// is too small.
 pub fn counted_at(object: &Object, function: &Function) -> u64 {
     let code = object.code(function, 0).filter(|_| object.is_go());
-    let behind = code.and_then(|code| after_stack_check(&code));
-    behind.unwrap_or(0) as u64
+    let after_check = code.and_then(|code| after_stack_check(&code));
+    after_check.unwrap_or(0) as u64
 }
 
 /// Fails, with the reason, unless an instruction of the function begins at `offset`.

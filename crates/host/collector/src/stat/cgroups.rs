@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{Checks, CountOwner, CpuCounts, ExtraCounts, Times, Tree};
+use tiptoe_kernel::cgroups::{CountFaults, CountOwner, CpuCounts, ExtraCounts, Times, Tree};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_session::{CgroupFault, StatNote};
@@ -17,9 +17,9 @@ use crate::request::Error;
 
 /// The most removed cgroups to keep, unless half of the spare room is less. If there are more, all
 /// are forgotten, and their counts are added to their nearest existing ancestors.
-const MOST_GONE: usize = 512;
+const MOST_REMOVED: usize = 512;
 
-/// One of a task's own counts.
+/// Reads one of the counts that a task's own fields have.
 type Field = fn(&CpuCounts) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.
@@ -39,7 +39,7 @@ const CGROUP_SWITCHES: u64 = 11;
 pub(super) struct ByCgroup {
     set: CounterSet,
     cgroups: Cgroups,
-    columns: Vec<Column>,
+    columns: Vec<EventColumn>,
     choice: Choice,
     /// The counts of forgotten cgroups, by the ancestor to which they were added.
     folded: BTreeMap<u64, Vec<CpuCounts>>,
@@ -48,7 +48,7 @@ pub(super) struct ByCgroup {
 }
 
 #[derive(Debug)]
-struct Column {
+struct EventColumn {
     event: String,
     unit: String,
     scale: f64,
@@ -89,8 +89,8 @@ impl ByCgroup {
             counters.any(|one| plain_number(one) == Some(number))
         };
         let wanted = ExtraCounts {
-            migrations: wants(MIGRATIONS),
-            cgroup_switches: wants(CGROUP_SWITCHES),
+            has_migrations: wants(MIGRATIONS),
+            has_cgroup_switches: wants(CGROUP_SWITCHES),
             per_cpu,
         };
         Ok(ByCgroup {
@@ -174,7 +174,7 @@ impl CountSource for ByCgroup {
 
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         let (checks, times) = self.cgroups.checks()?;
-        let reads = |one: &Column| matches!(one.source, ColumnSource::Event(_));
+        let reads = |one: &EventColumn| matches!(one.source, ColumnSource::Event(_));
         let mut notes = check_notes(&checks, self.columns.iter().any(reads));
         notes.extend(self.choice.unused());
         if self.forgotten > 0 {
@@ -192,7 +192,7 @@ impl CountSource for ByCgroup {
             .iter()
             .filter_map(|(id, node)| node.is_removed.then_some(id))
             .collect();
-        if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
+        if gone.len() <= MOST_REMOVED.min(self.cgroups.spare() / 2) {
             return Ok(());
         }
         let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_removed);
@@ -259,7 +259,7 @@ impl ByCgroup {
     }
 }
 
-impl Column {
+impl EventColumn {
     fn counts(&self, did: &CpuCounts, elapsed_ns: u64) -> Counts {
         let event = match self.source {
             ColumnSource::Event(number) => did.events.get(number).copied().unwrap_or_default(),
@@ -280,10 +280,10 @@ impl Column {
     }
 }
 
-fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
+fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<EventColumn> {
     let mut read = set.events().zip(set.everywhere());
     let mut column = |counter: &Counter<'_>, takes_turns: bool| match field(counter) {
-        Some(field) => Some(Column {
+        Some(field) => Some(EventColumn {
             event: counter.text.to_owned(),
             unit: match plain_number(counter) {
                 Some(1) => "ns".into(),
@@ -296,7 +296,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
         }),
         None => {
             let ((resolved, _), number) = read.next()?;
-            Some(Column {
+            Some(EventColumn {
                 event: resolved.name.clone(),
                 unit: resolved.unit.clone(),
                 scale: resolved.scale,
@@ -348,7 +348,7 @@ fn add(sum: &mut Sum, cpus: &[CpuCounts]) {
 }
 
 /// Returns notes about what went wrong. Some only matter if events are read.
-fn check_notes(checks: &Checks, reads_events: bool) -> Vec<StatNote> {
+fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [
         (checks.strangers, CgroupFault::UnknownTasks),
@@ -360,7 +360,7 @@ fn check_notes(checks: &Checks, reads_events: bool) -> Vec<StatNote> {
         (checks.moved, CgroupFault::MovedTasks),
         (checks.no_slot, CgroupFault::NoRoomForCgroup),
         (checks.unread, CgroupFault::UnreadEvents),
-        (checks.untold, CgroupFault::NoRoomForChange),
+        (checks.lost_reports, CgroupFault::NoRoomForChange),
     ];
     let found = faults.into_iter().filter(|(count, _)| *count > 0);
     found

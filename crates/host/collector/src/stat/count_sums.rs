@@ -219,12 +219,14 @@ pub(super) struct Runs {
     elapsed_ns: Vec<f64>,
     user_ns: Vec<f64>,
     sys_ns: Vec<f64>,
+    tracepoint_hits: u64,
 }
 
 impl Runs {
     /// Adds a run, and the CPU time of a command that ended in it.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
+        self.tracepoint_hits += sums.tracepoint_hits();
         self.elapsed_ns.push(elapsed.as_nanos() as f64);
         if let Some(used) = used {
             self.user_ns.push(used.user_ns as f64);
@@ -232,8 +234,8 @@ impl Runs {
         }
     }
 
-    /// Stores the means, and the tracepoint hits of the last run.
-    pub(super) fn finish(self, stat: &mut Stat, last: Sums) {
+    /// Stores the means, and the tracepoint hits of all runs.
+    pub(super) fn finish(self, stat: &mut Stat) {
         let all = self.counts.len();
         stat.runs = all as u32;
         stat.elapsed_ns = mean(&self.elapsed_ns);
@@ -241,7 +243,7 @@ impl Runs {
         let whole = self.user_ns.len() == all;
         stat.user_ns = whole.then(|| mean(&self.user_ns));
         stat.sys_ns = whole.then(|| mean(&self.sys_ns));
-        stat.tracepoint_hits = last.tracepoint_hits() * all as u64;
+        stat.tracepoint_hits = self.tracepoint_hits;
         for of_row in rows(&self.counts) {
             let counted: Vec<&Count> = of_row
                 .iter()
@@ -331,6 +333,22 @@ mod tests {
             is_tracepoint: false,
             places: places.enumerate().collect(),
         }
+    }
+
+    /// Regression: each run counted as the last one, so the cost of the hits was wrong.
+    #[test]
+    fn tracepoint_hits_of_all_runs_were_those_of_the_last() {
+        let mut runs = Runs::default();
+        for hits in [10, 30] {
+            let sum = EventSum {
+                is_tracepoint: true,
+                ..event_sum(&[Some((hits, 1, 1))])
+            };
+            runs.add(&Sums(vec![sum]), Duration::ZERO, None);
+        }
+        let mut stat = Stat::default();
+        runs.finish(&mut stat);
+        assert_eq!((stat.runs, stat.tracepoint_hits), (2, 40));
     }
 
     #[test]

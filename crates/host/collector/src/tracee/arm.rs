@@ -15,6 +15,7 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Hello, Site, arena, tls};
 
 use super::guards::{self, TrapFreeProcess, install};
+use super::kernel::Candidate;
 use super::loaded_libraries::{PlanState, library};
 use super::{Plan, Tracee, broken_off, described_code};
 use crate::module::Module;
@@ -62,7 +63,7 @@ impl Tracee {
         Ok(lost)
     }
 
-    /// Arms hooks and probes; returns the probes that the agent cannot count.
+    /// Arms hooks and probes; returns the probes that the kernel should count.
     pub(super) fn arm(
         &mut self,
         link: &Link,
@@ -70,7 +71,7 @@ impl Tracee {
         modules: &[Module],
         probes: &mut Vec<Probe>,
         ifuncs: Vec<Probe>,
-    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+    ) -> Result<Vec<Candidate>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
             let pid = self.target.process.pid();
             Error::new(match link.has_lost_target() {
@@ -130,6 +131,7 @@ impl Tracee {
         let outcomes = install(link, &trapping, &lost, self.quiet.as_ref())?;
         armed.extend(addresses_of(&trapping, outcomes));
         self.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
+        let costly = self.take_costly_traps(plan, probes, &mut planned, &lost);
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
         if plan.locks {
@@ -146,7 +148,9 @@ impl Tracee {
             link.watch(record)?;
             self.later.watching = true;
         }
-        self.install_probes(link, probes, planned.probes, &lost)
+        let left = self.install_probes(link, probes, planned.probes, &lost)?;
+        let left = self.without_gates(left)?.into_iter().map(Candidate::from);
+        Ok(left.chain(costly).collect())
     }
 
     /// Returns whether a site can be patched in this process.
@@ -238,7 +242,7 @@ impl Tracee {
 
     /// Returns the probes left to the kernel, without the functions of `--under`. Fails if the
     /// agent took none of these functions.
-    pub(super) fn without_gates(
+    fn without_gates(
         &mut self,
         left: Vec<(Probe, Option<String>)>,
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {

@@ -44,8 +44,9 @@ struct Accounts {
 }
 
 impl CallBudget {
-    /// Returns the budget of a plan; `None` if calls are only counted, or `--budget` is off.
-    pub fn of(plan: &Plan) -> Option<CallBudget> {
+    /// Returns the budget of a plan, for a process that has used this CPU time; `None` if calls are
+    /// only counted, or `--budget` is off.
+    pub fn of(plan: &Plan, used: Duration) -> Option<CallBudget> {
         let clock_readings = match plan.follow() {
             Follow::No | Follow::Values | Follow::Gate => return None,
             Follow::Returns => 0.0,
@@ -55,7 +56,10 @@ impl CallBudget {
         Some(CallBudget {
             share: plan.share?,
             call_ns: FOLLOWED_NS + clock_readings * clock::reading_ns(),
-            accounts: RefCell::default(),
+            accounts: RefCell::new(Accounts {
+                cpu_time: used,
+                ..Accounts::default()
+            }),
         })
     }
 
@@ -92,7 +96,7 @@ impl Tracee {
             return;
         };
         let data = link.data();
-        call_budget.refill(self.target.fetch_cpu_time(), &data, data.entered());
+        call_budget.refill(self.target.fetch_total_cpu_time(), &data, data.entered());
     }
 
     /// Splits the budget evenly if both the agent and the kernel spend it.

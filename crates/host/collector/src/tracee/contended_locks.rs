@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tiptoe_attach::link::Link;
 use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
+use tiptoe_price::clock;
 use tiptoe_session::LockNote;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
@@ -16,10 +17,11 @@ use super::loaded_libraries::library;
 use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
+use crate::drive::RunClock;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
-use crate::request::{By, Error};
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, WaitRecords, WaitTotals};
+use crate::request::Error;
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
 
 /// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
 /// contains it.
@@ -34,6 +36,9 @@ pub struct LockWatch {
     names: Option<Names>,
     early: EarlyWaits,
     seen: SeenWaits,
+    /// The modules of a command that is about to load them, and since when it runs.
+    pub(super) starting: Option<(Vec<Module>, Option<RunClock>)>,
+    ids: ThreadIds,
 }
 
 /// Makes the agent skip the standard library's functions that were compiled into a module.
@@ -193,7 +198,9 @@ impl Tracee {
         }
         let threads = self.target.process.threads()?;
         if let Some(link) = &self.target.link {
-            self.watched_locks.seen.look(link, &threads);
+            let LockWatch { seen, ids, .. } = &mut self.watched_locks;
+            ids.look(self.target.process, &threads);
+            seen.look(link, &threads, ids);
         }
         if let Some(names) = &mut self.watched_locks.names
             && names.maps == maps
@@ -235,8 +242,13 @@ impl Tracee {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
-        let mut noted = WaitRecords::default();
-        self.note_in_kernel(&mut noted)?;
+        // Waits in an ended process were seen only until the last look.
+        let now = match self.target.has_ended() {
+            true => self.watched_locks.seen.last_look(),
+            false => clock::ticks(),
+        };
+        let mut noted = WaitRecords::at(now);
+        self.note_in_kernel(&mut noted, by == ByLock::Thread)?;
         self.watched_locks
             .early
             .add_to(&mut noted, by != ByLock::Scope);
@@ -246,13 +258,13 @@ impl Tracee {
         let scopes = (by == ByLock::Scope).then(|| self.scope_names());
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
-        let seen = &self.watched_locks.seen;
+        let LockWatch { seen, ids, .. } = &self.watched_locks;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| match owner {
             Some(owner) => {
                 let ended = Some(owner.tid).filter(|tid| seen.has_ended(*tid));
                 let seen_ns = |index| seen.seen_ns(ended.unwrap_or(0), index, words);
                 let seen_ns: &dyn Fn(u32) -> u64 = &seen_ns;
-                let thread = owner.key(By::Thread);
+                let thread = ids.label(owner.tid, &owner.comm);
                 noted.add_holder(owner.tid, &thread);
                 noted.add_thread(&thread, words, scopes.as_ref(), ended.map(|_| seen_ns));
             }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tiptoe_attach::resident::agent_thread_of_another;
 use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
@@ -12,7 +12,7 @@ use tiptoe_session::{Dropped, LockNote, Note};
 use tiptoe_symbol::Class;
 
 use super::{Plan, Tracee};
-use crate::drive::session_target;
+use crate::drive::{RunClock, session_target};
 use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
@@ -21,8 +21,6 @@ use crate::words;
 
 /// The longest time until a command's loader has mapped its libraries.
 const LOADING: Duration = Duration::from_millis(500);
-/// The pause between two looks during that time.
-const LOOK: Duration = Duration::from_micros(200);
 
 /// The futex calls that the kernel counts.
 pub(super) struct InKernel {
@@ -139,21 +137,36 @@ impl Tracee {
         Ok(())
     }
 
-    /// Waits until a started command has mapped its libraries, so that later waits have call sites.
-    pub fn catch_start(&mut self, before: &[Module], cache: &mut Cache) {
-        if self.watched_locks.in_kernel.is_none() {
-            return;
+    /// The pause between two looks for the libraries of a command that loads them.
+    pub const START_PAUSE: Duration = Duration::from_micros(200);
+
+    /// Prepares to look for the modules of a command that has not called exec.
+    pub fn expect_start(&mut self, before: Vec<Module>) {
+        let is_watched = self.watched_locks.in_kernel.is_some();
+        self.watched_locks.starting = is_watched.then_some((before, None));
+    }
+
+    /// Returns whether the process is a command that may not have called exec yet.
+    pub fn is_starting(&self) -> bool {
+        self.watched_locks.starting.is_some()
+    }
+
+    /// Looks whether a started command has mapped its libraries, so that later waits have call
+    /// sites. Returns whether it still loads some.
+    pub fn catch_start(&mut self, cache: &mut Cache) -> bool {
+        let Some((before, since)) = &mut self.watched_locks.starting else {
+            return false;
+        };
+        let since = since.get_or_insert_with(RunClock::start);
+        let maps = self.target.process.maps().unwrap_or_default();
+        let is_loading = cache.adopt(before, &maps) < before.len();
+        if is_loading && since.elapsed() < LOADING && !self.target.has_ended() {
+            return true;
         }
-        let until = Instant::now() + LOADING;
-        while Instant::now() < until && !self.target.has_ended() {
-            let maps = self.target.process.maps().unwrap_or_default();
-            if cache.adopt(before, &maps) == before.len() {
-                break;
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.watched_locks.starting = None;
         // Fails only if the process has ended.
         let _ = self.look_for_names(cache);
+        false
     }
 
     /// Calls [`InKernel::step_over`], if the kernel counts.
@@ -171,13 +184,23 @@ impl Tracee {
         }
     }
 
-    pub(super) fn note_in_kernel(&self, noted: &mut WaitRecords) -> Result<(), Error> {
+    pub(super) fn note_in_kernel(
+        &self,
+        noted: &mut WaitRecords,
+        by_thread: bool,
+    ) -> Result<(), Error> {
         let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
             return Ok(());
         };
         let drops = futexes.drops()?;
-        let unfinished = futexes.waiting()? + drops.ended_inside;
-        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, unfinished);
+        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, drops.ended_inside);
+        let now = tiptoe_sys::raw::monotonic_ns();
+        for (key, since) in futexes.waiting()? {
+            let comm = self.target.process.thread_comm(key.tid);
+            let thread = format!("{} {}", key.tid, comm.unwrap_or_default());
+            let who = if by_thread { &*thread } else { "" };
+            noted.add_open_in_kernel(key, who, now.saturating_sub(since));
+        }
         noted.add_drops(dropped(drops));
         Ok(())
     }

@@ -5,6 +5,7 @@ use tiptoe_patch::Strategy;
 use tiptoe_sys::host::attach_progress;
 
 use super::guards::install;
+use super::records::UnreadFunction;
 use super::{Counter, Source, Tracee};
 use crate::planner::{BROKEN_OFF, Follow, PlannedSite};
 use crate::probe_slots::SlotKey;
@@ -105,10 +106,15 @@ impl Tracee {
             trap: plan.strategy == Strategy::Trap,
             follow: probe.follow,
         };
-        let is_entry = probe.follow == Follow::Record && probe.offset == 0;
-        let parameters = is_entry.then(|| probe.object.parameter_registers(&probe.function));
+        if probe.follow == Follow::Record && probe.offset == 0 {
+            self.unread.push(UnreadFunction {
+                counter: self.sites.len(),
+                object: probe.object.clone(),
+                function: probe.function.clone(),
+            });
+        }
         let counter = Counter {
-            parameters: parameters.flatten(),
+            parameters: None,
             event: probe.event,
             names: probe.names,
             notes: probe.notes,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use tiptoe_event::Via;
-use tiptoe_kernel::{CountedThreads, KernelProbe, UprobeSet};
-use tiptoe_price::{PriceCache, kernel_costs};
+use tiptoe_kernel::{CountedThreads, KernelProbe, Step, UprobeSet};
+use tiptoe_price::KernelCosts;
 use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
@@ -14,9 +14,28 @@ use super::throttle::Throttle;
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
 use crate::drive::session_target;
 use crate::module::{FileKey, Module};
-use crate::planner::{BROKEN_OFF, Follow};
+use crate::planner::{BROKEN_OFF, Follow, PlannedSite};
 use crate::request::Error;
 use crate::resolve::Probe;
+
+/// A probe for the kernel.
+pub(super) struct Candidate {
+    pub(super) probe: Probe,
+    /// Why the agent did not take it.
+    pub(super) why: Option<String>,
+    /// The agent's trap, if the kernel does not take it.
+    pub(super) trap: Option<PlannedSite>,
+}
+
+impl From<(Probe, Option<String>)> for Candidate {
+    fn from((probe, why): (Probe, Option<String>)) -> Candidate {
+        Candidate {
+            probe,
+            why,
+            trap: None,
+        }
+    }
+}
 
 impl Tracee {
     /// Counts in the kernel after the agent failed with `error`. Returns the error unless the agent
@@ -35,23 +54,21 @@ impl Tracee {
             return Err(error);
         }
         let mut target = self.target;
-        // Must be dropped after the target, because dropping it lets a waiting command run.
-        let _link = target.link.take();
+        target.retire_agent();
         let (pid, reason) = (Some(target.process.pid()), error.to_string());
-        let mut tracee = Tracee::kernel_only(target, modules, plan, pid, Some(&reason))?;
-        tracee.target.release()?;
-        Ok(tracee)
+        Tracee::kernel_only(target, modules, plan, pid, Some(&reason))
     }
 
+    /// Counts probes in the kernel. Returns those that the kernel does not take and that have a trap.
     pub(super) fn count_in_kernel(
         &mut self,
         plan: &Plan,
         probes: Vec<Candidate>,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         if plan.via == Via::Agent {
             self.refused
                 .extend(refuse_all(&probes, "the agent cannot patch it"));
-            return Ok(());
+            return Ok(Vec::new());
         }
         if let Some((why, option)) = plan.against_kernel() {
             if self.target.link.is_none() {
@@ -62,31 +79,39 @@ impl Tracee {
                 return Err(error.with_hint(hint));
             }
             self.refused.extend(refuse_all(&probes, why));
-            return Ok(());
+            return Ok(Vec::new());
         }
         let probes = self.entries_only(probes)?;
         self.note_untimed(&probes);
-        let probes: Vec<Candidate> = probes
-            .into_iter()
-            .map(|(probe, own)| (probe.of_entries(), own))
-            .collect();
-        let probes = self.beside_patches(probes)?;
+        let entries = probes.into_iter().map(|candidate| Candidate {
+            probe: candidate.probe.of_entries(),
+            ..candidate
+        });
+        let probes = self.beside_patches(entries.collect())?;
         let probes = self.probeable(probes)?;
         if probes.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.note_unsplit(plan)?;
         let (files, places) = places(&probes)?;
-        let prices = plan.share.map(|share| (share, prices(&probes)));
+        let prices = |share| (share, prices(&probes, plan.fetch_kernel_costs()));
+        let prices = plan.share.map(prices);
         self.note_begun();
-        let set = match UprobeSet::open(self.target.process, &places) {
+        let set = UprobeSet::open(self.target.process, &places);
+        let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
+        if !counts_all && probes.iter().any(|candidate| candidate.trap.is_some()) {
+            // A trap counts threads that start later, too.
+            drop(set);
+            return self.count_without_traps(plan, probes);
+        }
+        let set = match set {
             Ok(set) => set,
             Err(error) if self.target.link.is_some() => {
                 let why = error.to_string();
                 self.notes.push(KernelNote::TakesNoProbe { why }.into());
                 self.refused
                     .extend(refuse_all(&probes, "the agent cannot patch it"));
-                return Ok(());
+                return Ok(Vec::new());
             }
             Err(error) => {
                 let reason = self.left_out.as_ref();
@@ -98,25 +123,71 @@ impl Tracee {
                 });
             }
         };
+        let traps = self.read_from(&set, probes);
+        if let CountedThreads::Threads(threads) = set.who() {
+            let threads = threads.len() as u64;
+            self.notes
+                .push(KernelNote::CountsInThreads { threads }.into());
+        }
+        self.kernel = Some(set);
+        let used = self.target.fetch_total_cpu_time();
+        self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files, used));
+        Ok(traps)
+    }
+
+    /// As [`Tracee::count_in_kernel`], if the kernel takes no probe that has a trap.
+    fn count_without_traps(
+        &mut self,
+        plan: &Plan,
+        probes: Vec<Candidate>,
+    ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
+        let (mut traps, mut others) = (Vec::new(), Vec::new());
+        for candidate in probes {
+            match candidate.trap {
+                Some(trap) => traps.push((candidate.probe, trap)),
+                None => others.push(candidate),
+            }
+        }
+        if !others.is_empty() {
+            traps.extend(self.count_in_kernel(plan, others)?);
+        }
+        Ok(traps)
+    }
+
+    /// Adds a counter for each probe of a set, in the set's order. Returns the probes that the kernel
+    /// refused and that have a trap.
+    fn read_from(&mut self, set: &UprobeSet, probes: Vec<Candidate>) -> Vec<(Probe, PlannedSite)> {
         let refusals: BTreeMap<usize, String> = set
             .refused()
             .iter()
             .map(|refused| (refused.probe, kernel_reason(&refused.error)))
             .collect();
+        let mut traps = Vec::new();
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (index, (probe, own)) in probes.into_iter().enumerate() {
-            if let Some(why) = refusals.get(&index) {
-                if why == BROKEN_OFF {
+        for (index, candidate) in probes.into_iter().enumerate() {
+            let Candidate { probe, why, trap } = candidate;
+            match (refusals.get(&index), trap) {
+                (Some(why), _) if why == BROKEN_OFF => {
                     self.unattached += 1;
                     continue;
                 }
-                self.refused.push((probe.event, why.clone()));
-                continue;
+                (Some(_), Some(trap)) => {
+                    traps.push((probe, trap));
+                    continue;
+                }
+                (Some(why), None) => {
+                    self.refused.push((probe.event, why.clone()));
+                    continue;
+                }
+                (None, _) => {}
             }
-            if let Some(why) = own {
+            if let Some(why) = why {
                 left.entry(why).or_default().push(probe.event.clone());
             }
-            let step = tiptoe_kernel::step(instruction(&probe).unwrap_or_default());
+            self.later
+                .in_kernel
+                .insert((probe.object.key, probe.file_offset()));
+            let step = step_at(&probe);
             self.counters.push(Counter {
                 event: probe.event,
                 names: probe.names,
@@ -128,14 +199,7 @@ impl Tracee {
         let left = left.into_iter();
         let left = left.map(|(why, events)| KernelNote::Counts { events, why }.into());
         self.notes.extend(left);
-        if let CountedThreads::Threads(threads) = set.who() {
-            let threads = threads.len() as u64;
-            self.notes
-                .push(KernelNote::CountsInThreads { threads }.into());
-        }
-        self.kernel = Some(set);
-        self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files));
-        Ok(())
+        traps
     }
 
     /// Returns the probes of entries. Probes of returns are refused, because an exception that
@@ -144,7 +208,7 @@ impl Tracee {
         const WHY: &str = "the kernel's return probes end programs that throw past them";
         let (entries, returns): (Vec<_>, Vec<_>) = probes
             .into_iter()
-            .partition(|(probe, _)| probe.follow != Follow::Returns);
+            .partition(|candidate| candidate.probe.follow != Follow::Returns);
         if self.target.link.is_none() && !returns.is_empty() {
             let hint = "use `--via agent`, or count entries (`uprobe:`) alone";
             return Err(Error::new(format!("{WHY}: they are not used")).with_hint(hint));
@@ -158,16 +222,18 @@ impl Tracee {
     fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         let (good, bad): (Vec<_>, Vec<_>) = probes
             .into_iter()
-            .partition(|(probe, _)| against(probe).is_none());
+            .partition(|candidate| against(&candidate.probe).is_none());
         let why =
             |probe: &Probe| format!("the kernel cannot probe {}", against(probe).unwrap_or("it"));
         match bad.first() {
-            Some((probe, _)) if good.is_empty() && self.target.link.is_none() => {
+            Some(Candidate { probe, .. }) if good.is_empty() && self.target.link.is_none() => {
                 let event = &probe.event;
                 Err(Error::new(format!("cannot probe {event}: {}", why(probe))))
             }
             _ => {
-                let refused = |(probe, own): Candidate| {
+                let refused = |Candidate {
+                                   probe, why: own, ..
+                               }: Candidate| {
                     let reason = why(&probe);
                     let reason = own.map_or(reason.clone(), |own| format!("{own}; {reason}"));
                     (probe.event, reason)
@@ -188,8 +254,9 @@ impl Tracee {
 
     /// Notes calls that the kernel only counts, although the request times them.
     fn note_untimed(&mut self, probes: &[Candidate]) {
-        let timed = probes.iter().filter(|(probe, _)| probe.follow.is_timed());
-        let events: Vec<String> = timed.map(|(probe, _)| probe.event.clone()).collect();
+        let timed = probes.iter().map(|candidate| &candidate.probe);
+        let timed = timed.filter(|probe| probe.follow.is_timed());
+        let events: Vec<String> = timed.map(|probe| probe.event.clone()).collect();
         if !events.is_empty() {
             self.notes.push(KernelNote::Untimed { events }.into());
         }
@@ -210,15 +277,12 @@ impl Tracee {
     }
 }
 
-/// A probe, and why the agent did not take it.
-pub(super) type Candidate = (Probe, Option<String>);
-
 /// Opens the probes' files, which must stay open with the descriptors. Returns the files, and the
 /// probes' positions in them.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());
-    for (probe, _) in probes {
+    for Candidate { probe, .. } in probes {
         let object = &probe.object;
         let at = match files.iter().position(|(key, _)| *key == object.key) {
             Some(at) => at,
@@ -237,20 +301,21 @@ fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> 
     Ok((files.into_iter().map(|(_, file)| file).collect(), places))
 }
 
-fn prices(probes: &[Candidate]) -> Vec<f64> {
-    let costs = kernel_costs(&PriceCache::of_this_user());
-    let probes = probes.iter();
-    probes
-        .map(|(probe, _)| {
-            let step = tiptoe_kernel::step(instruction(probe).unwrap_or_default());
-            costs.of(step).ns
-        })
-        .collect()
+fn prices(probes: &[Candidate], costs: KernelCosts) -> Vec<f64> {
+    let price = |candidate: &Candidate| costs.of(step_at(&candidate.probe)).ns;
+    probes.iter().map(price).collect()
+}
+
+/// Returns how the kernel executes the probe's instruction.
+pub(super) fn step_at(probe: &Probe) -> Step {
+    tiptoe_kernel::step(instruction(probe).unwrap_or_default())
 }
 
 /// Returns each event with its own reason, or `why`.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
-    let refusal = |(probe, own): &Candidate| {
+    let refusal = |Candidate {
+                       probe, why: own, ..
+                   }: &Candidate| {
         let why = own.clone().unwrap_or_else(|| why.to_owned());
         (probe.event.clone(), why)
     };
@@ -258,7 +323,7 @@ fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
 }
 
 /// Returns why the kernel cannot run the probe's instruction; `None` if it can.
-fn against(probe: &Probe) -> Option<&'static str> {
+pub(super) fn against(probe: &Probe) -> Option<&'static str> {
     // A cold part is entered by a jump from the middle of its function, whose variables may be
     // below the stack pointer.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;

@@ -1,13 +1,14 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits up to 5 ms, under the loader's lock. In
-//! that time tiptoe resolves the specs in the library and plans patches, which the agent's thread
+//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock, and
+//! up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. In that time tiptoe resolves the specs in the library and plans patches, which the agent's thread
 //! applies. So the patches are in place before the library's code runs. The agent remembers the
 //! sites of each library, and patches it without tiptoe if it is closed and loaded again.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tiptoe_attach::doorbell::Bell;
 use tiptoe_attach::link::Link;
 use tiptoe_patch::{Abi, CallerArena};
 use tiptoe_session::{FunctionNote, Note};
@@ -20,7 +21,7 @@ use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
 use crate::request::Error;
-use crate::resolve;
+use crate::resolve::{self, Probe};
 
 /// The state from which the next plan continues.
 #[derive(Default)]
@@ -30,6 +31,8 @@ pub(super) struct PlanState {
     /// All sites that the agent has.
     pub agent_sites: Vec<Site>,
     pub probe_slots: ProbeSlots,
+    /// What the kernel counts, by file and offset, wherever the file is mapped.
+    pub in_kernel: HashSet<(FileKey, u64)>,
     pub callers: Vec<CallerArena>,
     /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
@@ -70,6 +73,12 @@ impl Tracee {
         Some((link, self.later.served))
     }
 
+    /// Returns the doorbell of an agent that reports changes.
+    pub fn bell(&self) -> Option<Bell<'_>> {
+        let (link, served) = self.watched()?;
+        Some((link.data().doorbell()?, served as u32))
+    }
+
     /// Runs `look`. Returns `None` if the program's libraries changed in between, because `look`
     /// may have seen a library half patched.
     pub(super) fn undisturbed<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
@@ -101,6 +110,7 @@ impl Tracee {
         self.later.served = reported;
         link.answer_loader(reported);
         self.target.link = Some(link);
+        self.read_parameters();
         results
     }
 
@@ -172,6 +182,9 @@ impl Tracee {
     ) -> Result<Vec<Site>, Error> {
         let mut found = resolve::later(plan.specs, plan.entries(), self.target.process, modules)?;
         self.later.waiting.retain(|spec| !found.met.contains(spec));
+        let in_kernel = &self.later.in_kernel;
+        let is_new = |probe: &Probe| !in_kernel.contains(&(probe.object.key, probe.file_offset()));
+        found.probes.retain(is_new);
         results.notes.append(&mut found.notes);
         let unknown = "which implementation it chose is known only once it is loaded";
         let ifuncs = found.ifuncs.drain(..);

@@ -40,10 +40,10 @@ impl Tracee {
             own.or_else(hook).or_else(other)
         };
         let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for (probe, own) in probes {
-            match against(&probe) {
-                Some(why) => bad.push((probe.event, why)),
-                None => good.push((probe, own)),
+        for candidate in probes {
+            match against(&candidate.probe) {
+                Some(why) => bad.push((candidate.probe.event, why)),
+                None => good.push(candidate),
             }
         }
         match bad.first() {

@@ -1,13 +1,11 @@
 //! The part of a request that applies to each process.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::OnceCell;
 
 use tiptoe_attach::link::Terms;
-use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::{CountedProcess, Ready};
 use tiptoe_event::Via;
 use tiptoe_patch::{GroupValue, Hits};
-use tiptoe_price::clock;
+use tiptoe_price::{KernelCosts, PriceCache, TrapAlternatives, clock, kernel_costs};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
@@ -45,10 +43,8 @@ pub struct Plan<'a> {
     pub share: Share,
     /// Whether the target is a command that tiptoe starts.
     pub starts: bool,
-    /// Set by the user to end the run.
-    pub stop: Option<&'a AtomicBool>,
-    /// Notified when a command is about to begin; `None` if counting starts only later.
-    pub ready: Option<&'a Ready>,
+    /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
+    pub trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,8 +88,6 @@ impl<'a> Plan<'a> {
             charges: request.scopes.as_deref(),
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
-            stop: Some(&request.stop),
-            ready: request.delay.is_none().then_some(&request.ready),
             ..Plan::default()
         }
     }
@@ -148,6 +142,22 @@ impl<'a> Plan<'a> {
         ];
         let given = options.into_iter().find(|(given, _)| *given);
         given.map(|(_, why)| why)
+    }
+
+    /// Returns what a trap and the kernel's uprobes cost; `None` if they cannot be measured. The first call of a boot
+    /// takes tens of ms, others of a run get the value of the first.
+    pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
+        let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
+        *self.trap_alternatives.get_or_init(fetch)
+    }
+
+    /// Returns what the kernel's uprobes cost.
+    pub fn fetch_kernel_costs(&self) -> KernelCosts {
+        let known = self.trap_alternatives.get().copied().flatten();
+        known.map_or_else(
+            || kernel_costs(&PriceCache::of_this_user()),
+            |known| known.kernel,
+        )
     }
 
     /// Returns what to do if the agent cannot enter.
@@ -205,19 +215,5 @@ impl<'a> Plan<'a> {
         let locks = if self.locks { futex::WIDTH } else { 0 };
         let scopes = if self.scopes { scopes::WIDTH } else { 0 };
         locks + scopes
-    }
-
-    /// Notifies the process that waits for counting to begin. Fails if the user ended the run
-    /// first, because then the command must never begin.
-    pub fn go_on(&self, command: CountedProcess) -> Result<(), Error> {
-        // Relaxed: the flag orders no other data.
-        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return Err(Error::new("interrupted before the command began"));
-        }
-        Phase::Counting.begin();
-        if let Some(ready) = self.ready {
-            ready.notify(&[command]);
-        }
-        Ok(())
     }
 }

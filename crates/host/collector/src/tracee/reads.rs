@@ -1,13 +1,13 @@
 //! Reads the counts of one process.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{OTHER_VALUES, argument_key};
 
 use super::{Counter, Source, Tracee, calls};
 use crate::counts::{self, Counts, SlotKinds};
+use crate::drive::RunClock;
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::{By, Error};
@@ -24,9 +24,9 @@ pub struct Reads {
 }
 
 impl Tracee {
-    /// Reads all counters first and then the records, so that no counted record is missed. `start`
-    /// is the session's.
-    pub fn read(&self, by: Option<By>, start: Instant) -> Result<Reads, Error> {
+    /// Reads all counters first and then the records, so that no counted record is missed. The clock
+    /// is the run's.
+    pub fn read(&self, by: Option<By>, clock: RunClock) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.target.link {
             Some(link) => {
@@ -44,7 +44,7 @@ impl Tracee {
             Some(set) => set.read().map_err(|error| Error::new(error.to_string()))?,
             None => Vec::new(),
         };
-        self.read_all_records(start);
+        self.read_all_records(clock);
         let enabled = self.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
         let reading = |counter: &Counter| match counter.source {

@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Instant;
 
 use tiptoe_event::{Reading, Records};
 use tiptoe_price::clock::Moment;
 use tiptoe_session::Call;
+use tiptoe_symbol::Function;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
 use super::{Counter, Plan, Source, Tracee};
 use crate::counts;
+use crate::drive::RunClock;
+use crate::module::Object;
 use crate::planner::Follow;
 
 /// The number of looks at an incomplete record before it is given up, after about a second. Its
@@ -138,7 +140,7 @@ impl Rings {
         probe.map_or(0, |probe| probe.seen)
     }
 
-    fn read(&mut self, data: &Data, since: Instant, patience: u32) {
+    fn read(&mut self, data: &Data, clock: RunClock, patience: u32) {
         for (slab, ring) in data
             .entered()
             .filter_map(|slab| Some((slab, data.ring(slab)?)))
@@ -162,7 +164,7 @@ impl Rings {
                     self.calls.push(RecordedCall {
                         who: who.clone(),
                         event: Rc::clone(&probe.event),
-                        at_ns: self.start.ns_from(since, call.at),
+                        at_ns: clock.until(self.start.monotonic_ns(call.at)).as_nanos() as u64,
                         args: call.args,
                         parameters: probe.parameters,
                     });
@@ -172,7 +174,25 @@ impl Rings {
     }
 }
 
+/// A recorded function whose parameters were not looked up yet.
+pub(super) struct UnreadFunction {
+    /// The index of its counter.
+    pub(super) counter: usize,
+    pub(super) object: Rc<Object>,
+    pub(super) function: Function,
+}
+
 impl Tracee {
+    /// Looks up how many parameters the functions have whose probes were installed since the last call. That may take a
+    /// second for a library's debug file, so a thread that loads the library must not wait for it.
+    pub(super) fn read_parameters(&mut self) {
+        for unread in self.unread.drain(..) {
+            if let Some(counter) = self.counters.get_mut(unread.counter) {
+                counter.parameters = unread.object.parameter_registers(&unread.function);
+            }
+        }
+    }
+
     /// Prepares to read records, if the plan has any. Must be called before the first record is
     /// written.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
@@ -187,24 +207,24 @@ impl Tracee {
         }
     }
 
-    /// Reads the available records; `since` is the start of the session.
-    pub fn read_records(&self, since: Instant) {
-        self.read_rings(since, PATIENCE);
+    /// Reads the available records, whose times are by this clock.
+    pub fn read_records(&self, clock: RunClock) {
+        self.read_rings(clock, PATIENCE);
     }
 
     /// Reads all records after a reading of the counters. If the process has ended, an incomplete
     /// record is given up at once, because it will never be complete.
-    pub(super) fn read_all_records(&self, since: Instant) {
+    pub(super) fn read_all_records(&self, clock: RunClock) {
         let patience = if self.target.has_ended() { 0 } else { PATIENCE };
-        self.read_rings(since, patience);
+        self.read_rings(clock, patience);
     }
 
-    fn read_rings(&self, since: Instant, patience: u32) {
+    fn read_rings(&self, clock: RunClock, patience: u32) {
         let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.target.link) else {
             return;
         };
         rings.learn(&self.counters);
-        rings.read(&link.data(), since, patience);
+        rings.read(&link.data(), clock, patience);
     }
 
     /// Returns the calls that were read since the last call of this.

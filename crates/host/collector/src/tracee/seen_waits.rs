@@ -10,25 +10,31 @@ use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
+use crate::ulocks::{ThreadIds, ns_between};
+
 #[derive(Default)]
 pub(super) struct SeenWaits {
-    /// The threads that had ended at the last look.
+    /// The threads that had ended at the last look, by the ids in their slabs.
     ended: BTreeSet<u32>,
     /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
+    /// The time of the last look, in ticks.
+    at: u64,
 }
 
 impl SeenWaits {
-    /// Looks at all threads that have words; `threads` are the living ones.
-    pub(super) fn look(&mut self, link: &Link, threads: &[u32]) {
+    /// Looks at all threads that have words; `threads` are the living ones, by their ids in /proc.
+    pub(super) fn look(&mut self, link: &Link, threads: &[u32], ids: &ThreadIds) {
+        let lives = |own| ids.outer(own).is_some_and(|tid| threads.contains(&tid));
         let data = link.data();
         let now = clock::ticks();
-        self.ended.retain(|tid| !threads.contains(tid));
+        self.at = now;
+        self.ended.retain(|tid| !lives(*tid));
         for slab in data.entered() {
             let Some((tid, _)) = data.slab_owner(slab) else {
                 continue;
             };
-            if !threads.contains(&tid) {
+            if !lives(tid) {
                 self.ended.insert(tid);
                 continue;
             }
@@ -45,6 +51,11 @@ impl SeenWaits {
         }
     }
 
+    /// Returns the time of the last look, in ticks; 0 before the first.
+    pub(super) fn last_look(&self) -> u64 {
+        self.at
+    }
+
     pub(super) fn has_ended(&self, tid: u32) -> bool {
         self.ended.contains(&tid)
     }
@@ -59,8 +70,6 @@ impl SeenWaits {
         };
         let seen = self.seen.get(&(tid, index));
         let seen = seen.filter(|(then, _)| *then == beginning);
-        let ticks = seen.map_or(0, |(_, at)| at.saturating_sub(since));
-        let ns = (u128::from(ticks) * u128::from(clock::ns_per_tick())) >> 32;
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        seen.map_or(0, |(_, at)| ns_between(since, *at))
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tiptoe_session::KernelNote;
 
 use super::{Counter, Source, Tracee};
-use crate::driver::TICK;
+use crate::drive::TICK;
 
 /// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;
@@ -70,14 +70,15 @@ struct ThrottleStep {
 }
 
 impl Throttle {
-    /// Returns the throttle of probes with these prices, by their index in the set.
-    pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>) -> Throttle {
+    /// Returns the throttle of probes with these prices, by their index in the set, in a process
+    /// that has used this CPU time.
+    pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>, used: Duration) -> Throttle {
         let now = Instant::now();
         Throttle {
             _files: files,
             next: now,
             opened: now,
-            account: Account::new(share, prices, now),
+            account: Account::new(share, prices, now, used),
         }
     }
 
@@ -99,11 +100,11 @@ impl Throttle {
 }
 
 impl Account {
-    fn new(share: f64, prices: Vec<f64>, now: Instant) -> Account {
+    fn new(share: f64, prices: Vec<f64>, now: Instant, used: Duration) -> Account {
         Account {
             share,
             at: now,
-            used: Duration::ZERO,
+            used,
             counts: vec![0; prices.len()],
             saved_ns: ENOUGH * share * SAVED.as_nanos() as f64,
             earned_ns: 0.0,
@@ -170,7 +171,7 @@ impl Tracee {
         if self.target.has_ended() {
             return None;
         }
-        let used = self.target.fetch_cpu_time();
+        let used = self.target.fetch_total_cpu_time();
         let (throttle, set) = (self.throttle.as_mut()?, self.kernel.as_mut()?);
         if now < throttle.next {
             return None;
@@ -241,7 +242,7 @@ mod tests {
         fn of(probes: usize) -> Run {
             let start = Instant::now();
             Run {
-                account: Account::new(SHARE, vec![1_000.0; probes], start),
+                account: Account::new(SHARE, vec![1_000.0; probes], start, Duration::ZERO),
                 start,
                 looks: 0,
             }
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_fresh_probe_is_looked_at_sooner_and_looks_take_a_part_of_the_time() {
-        let mut throttle = Throttle::new(SHARE, Vec::new(), Vec::new());
+        let mut throttle = Throttle::new(SHARE, Vec::new(), Vec::new(), Duration::ZERO);
         let start = throttle.opened;
         for (now, took, pause) in [
             (ms(0), ms(0), LOOK),

@@ -68,14 +68,14 @@ struct Waiter {
 }
 
 impl Thinning {
-    /// Returns the state for a plan; `None` if waits are not watched, or their cost is unlimited.
-    pub fn of(plan: &Plan) -> Option<Thinning> {
+    /// Returns the state for a plan, for a process that has used this CPU time; `None` if waits are not watched, or their cost is unlimited.
+    pub fn of(plan: &Plan, used: Duration) -> Option<Thinning> {
         let share = plan.share.filter(|_| plan.locks)?;
         let now = clock::ticks();
         let known = BudgetState {
             at: Instant::now(),
             ticks: [now; 2],
-            used: Duration::ZERO,
+            used,
             earned_ns: 0.0,
             threads: BTreeMap::new(),
         };
@@ -205,7 +205,7 @@ impl Tracee {
     /// Sets how many waits of each thread are timed.
     pub(super) fn thin(&self) {
         if let (Some(thinning), Some(link)) = (&self.thinning, &self.target.link) {
-            thinning.look(self.target.fetch_cpu_time(), link);
+            thinning.look(self.target.fetch_total_cpu_time(), link);
         }
     }
 }

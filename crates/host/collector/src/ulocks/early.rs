@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use tiptoe_session::Early;
+use tiptoe_session::EarlyWaitSums;
 use tiptoe_sys::host::procfs::Process;
 
 use super::now::{FutexSleeper, WaitReader, owner};
@@ -133,7 +133,7 @@ impl EarlyWaits {
         }
         for wait in &self.waits {
             let before_ns = ns(wait.before);
-            let early = Early {
+            let early = EarlyWaitSums {
                 waits: 1,
                 unfinished: u64::from(wait.is_on),
                 before_ns,

@@ -6,10 +6,10 @@ use tiptoe_port::mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockKind {
     pub name: &'static str,
-    /// "read" or "write".
+    /// How the lock is taken: "read" or "write"; `None` for a lock with one mode.
     pub mode: Option<&'static str>,
     /// Whether threads wait for an event, not for a holder.
-    pub idle: bool,
+    pub is_idle: bool,
     /// Whether a library reports the lock: its address is then the lock's own.
     pub is_reported: bool,
 }
@@ -18,14 +18,14 @@ const fn lock(name: &'static str) -> LockKind {
     LockKind {
         name,
         mode: None,
-        idle: false,
+        is_idle: false,
         is_reported: false,
     }
 }
 
 const fn idle(name: &'static str) -> LockKind {
     LockKind {
-        idle: true,
+        is_idle: true,
         ..lock(name)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     fn the_function_determines_the_kind() {
         let check = |function: &str, operation: u32, want: (&str, Option<&str>, bool)| {
             let kind = LockKind::of(function, operation, false);
-            assert_eq!((kind.name, kind.mode, kind.idle), want, "{function}");
+            assert_eq!((kind.name, kind.mode, kind.is_idle), want, "{function}");
         };
         check("__pthread_mutex_lock", 0, ("mutex", None, false));
         check(

@@ -56,8 +56,8 @@ impl Stacks {
     /// Forgets ended threads whose stack was in the mapping of an address, because stacks are
     /// reused.
     fn forget_those_in(&mut self, sp: u64, maps: &[Mapping]) {
-        let behind = maps.partition_point(|mapping| mapping.start <= sp);
-        let mapping = behind.checked_sub(1).map(|index| &maps[index]);
+        let after = maps.partition_point(|mapping| mapping.start <= sp);
+        let mapping = after.checked_sub(1).map(|index| &maps[index]);
         let Some(mapping) = mapping.filter(|mapping| mapping.path.is_none()) else {
             return;
         };
@@ -118,7 +118,7 @@ impl Names {
         let ours = self.patched(address);
         let address = ours.unwrap_or(address);
         let name = self.entered(address.wrapping_sub(1)).unwrap_or_default();
-        let itself = itself || ours.is_some() || self.is_behind_a_call(address);
+        let itself = itself || ours.is_some() || self.is_after_a_call(address);
         let kind = LockKind::of(&name, operation, itself);
         match self.function(address.wrapping_sub(1)) {
             Some((module, function)) if !is_of_libc(module, function) => kind.of_the_users(),
@@ -133,7 +133,7 @@ impl Names {
     }
 
     /// Returns whether a syscall instruction is right before an address.
-    fn is_behind_a_call(&self, address: u64) -> bool {
+    fn is_after_a_call(&self, address: u64) -> bool {
         let Some((module, function)) = self.function(address.wrapping_sub(1)) else {
             return false;
         };
@@ -248,10 +248,10 @@ impl Names {
     /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right
     /// after such a mapping.
     fn is_of(&self, module: &Module, address: u64) -> bool {
-        let behind = self
+        let after = self
             .maps
             .partition_point(|mapping| mapping.start <= address);
-        let Some((here, before)) = self.maps[..behind].split_last() else {
+        let Some((here, before)) = self.maps[..after].split_last() else {
             return false;
         };
         let of_file = |mapping: &Mapping| mapping.file() == Some(&module.path);

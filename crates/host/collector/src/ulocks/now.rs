@@ -13,12 +13,12 @@ use tiptoe_attach::resident::agent_code;
 use tiptoe_futex::operation::Kind as Does;
 use tiptoe_futex::owner::{MUTEX_OWNER, PI_OWNER};
 use tiptoe_futex::rwlock;
-use tiptoe_session::{Deadlock, Now, Process as Target, Session, Waiting};
+use tiptoe_session::{Deadlock, Now, Process as Target, Session, WaitingThread};
 use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
 
-use super::{LockKind, Names, Stacks, refused};
+use super::{LockKind, Names, Stacks, ThreadIds, refused};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
@@ -60,7 +60,7 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
 }
 
 /// Returns which of these threads holds a mutex or a write-held rwlock, according to the lock's
-/// words.
+/// words, which contain the holder's id in its own namespace.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -69,7 +69,11 @@ pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32>
         Some(u32::from_le_bytes(bytes))
     };
     let mut numbers = [MUTEX_OWNER, rwlock::WRITER].into_iter();
-    numbers.find_map(|offset| number(offset).filter(|tid| threads.contains(tid)))
+    let ids = ThreadIds::of(process);
+    numbers.find_map(|offset| {
+        let holder = ids.outer(number(offset)?);
+        holder.filter(|tid| threads.contains(tid))
+    })
 }
 
 fn denied(pid: u32, error: &std::io::Error) -> Error {
@@ -82,6 +86,7 @@ pub(super) struct WaitReader<'n> {
     process: Process,
     names: &'n Names,
     memory: File,
+    ids: ThreadIds,
     /// The agent's code. Waits there are not the program's.
     agent: [u64; 2],
 }
@@ -143,6 +148,7 @@ impl<'n> WaitReader<'n> {
             process,
             names,
             memory: memory.map_err(|error| denied(pid, &error))?,
+            ids: ThreadIds::of(process),
             agent: agent_code(&names.maps),
         })
     }
@@ -154,7 +160,7 @@ impl<'n> WaitReader<'n> {
         Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
     }
 
-    fn waits(&self) -> Result<Vec<Waiting>, Error> {
+    fn waits(&self) -> Result<Vec<WaitingThread>, Error> {
         let mut asleep = Vec::new();
         for tid in self.process.threads()? {
             asleep.extend(self.asleep(tid)?.map(|asleep| (tid, asleep)));
@@ -162,14 +168,14 @@ impl<'n> WaitReader<'n> {
         let waits = asleep
             .iter()
             .filter_map(|(tid, asleep)| self.waiting(*tid, asleep));
-        let mut waits: Vec<Waiting> = waits.collect();
+        let mut waits: Vec<WaitingThread> = waits.collect();
         waits.sort_by_key(|wait| wait.tid);
         refused::find_holders(&mut waits);
         Ok(waits)
     }
 
     /// Returns what a thread waits for; `None` if it has ended.
-    fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<Waiting> {
+    fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<WaitingThread> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via, user_sp) = self.walk_to_user(asleep);
         let kind = self
@@ -177,7 +183,7 @@ impl<'n> WaitReader<'n> {
             .kind(via | asleep.operation_bits(), via == asleep.pc);
         let holder = self.holder(asleep, &kind);
         let comm = |tid| self.process.thread_comm(tid).ok();
-        let wait = Waiting {
+        let wait = WaitingThread {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
             lock: self
@@ -186,7 +192,7 @@ impl<'n> WaitReader<'n> {
                 .unwrap_or_else(|| self.names.lock(asleep.address, &kind, &Stacks::default())),
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
-            idle: kind.idle,
+            idle: kind.is_idle,
             callsite: self.names.code(site),
             asleep_ns: slept.and_then(|time| time.as_nanos().try_into().ok()),
             readers: self.readers(asleep, &kind),
@@ -251,6 +257,7 @@ impl<'n> WaitReader<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
+    /// Returns the id in /proc of a lock's holder. The lock contains the holder's id in its own namespace.
     fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner_at = asleep.address.wrapping_add(MUTEX_OWNER);
@@ -262,7 +269,7 @@ impl<'n> WaitReader<'n> {
             ("join", _) => number(asleep.address)? as u32,
             _ => 0,
         };
-        (owner != 0).then_some(owner)
+        self.ids.outer(owner).filter(|_| owner != 0)
     }
 
     fn readers(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
@@ -273,7 +280,7 @@ impl<'n> WaitReader<'n> {
 }
 
 /// Returns the cycles of threads each of which waits for a lock of the next one, or for its end.
-fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
+fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
     let held = waits
         .iter()
         .filter(|wait| !wait.idle || wait.kind == "join");
@@ -321,10 +328,10 @@ mod tests {
 
     #[test]
     fn cycles_are_found_once() {
-        let wait = |tid, holder| Waiting {
+        let wait = |tid, holder| WaitingThread {
             tid,
             holder,
-            ..Waiting::default()
+            ..WaitingThread::default()
         };
         let waits = [
             wait(1, Some(2)),

@@ -2,7 +2,7 @@
 //! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only its registers still
 //! contain the mutex's address, and they can be read only while the thread is stopped.
 
-use tiptoe_session::Waiting;
+use tiptoe_session::WaitingThread;
 
 use super::LockKind;
 use super::now::FutexSleeper;
@@ -17,8 +17,8 @@ pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -
 }
 
 /// Turns a wait on libc's own word into one for the unknown mutex.
-pub(super) fn without_word(wait: Waiting) -> Waiting {
-    Waiting {
+pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
+    WaitingThread {
         lock: MUTEX.to_owned(),
         holder: None,
         holder_comm: None,
@@ -28,7 +28,7 @@ pub(super) fn without_word(wait: Waiting) -> Waiting {
 
 /// Finds the holders of unknown mutexes. The kernel refuses a wait if the holder waits for the refused thread, through
 /// any number of mutexes. If only one thread does, that thread is the holder.
-pub(super) fn find_holders(waits: &mut [Waiting]) {
+pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)
         .collect();
@@ -45,7 +45,7 @@ pub(super) fn find_holders(waits: &mut [Waiting]) {
 }
 
 /// Returns whether a wait is for a mutex of thread `tid`, directly or through mutexes of other waiting threads.
-fn leads_to(waits: &[Waiting], wait: &Waiting, tid: u32) -> bool {
+fn leads_to(waits: &[WaitingThread], wait: &WaitingThread, tid: u32) -> bool {
     let mut at = Some(wait);
     for _ in 0..waits.len() {
         let holder = at
@@ -66,15 +66,15 @@ mod tests {
 
     #[test]
     fn the_only_thread_that_waits_for_a_refused_one_is_the_holder() {
-        let wait = |tid, lock: &str, holder| Waiting {
+        let wait = |tid, lock: &str, holder| WaitingThread {
             tid,
             lock: lock.into(),
             kind: "mutex".into(),
             holder,
-            ..Waiting::default()
+            ..WaitingThread::default()
         };
         let refused = || wait(2, MUTEX, None);
-        let holder = |others: &[Waiting]| {
+        let holder = |others: &[WaitingThread]| {
             let mut waits = [&[refused()], others].concat();
             find_holders(&mut waits);
             waits[0].holder

@@ -21,6 +21,7 @@ fn thread(episodes: u64) -> Vec<u64> {
     words[head::FULL as usize] = 1;
     words[head::SPS as usize] = 0x7000;
     words[(head::ACTIVITIES + activity::ADDRESS) as usize] = 0x1000;
+    words[(head::ACTIVITIES + activity::SITE) as usize] = 0x40;
     let mut entry = |block: u32, values: &[(u32, u64)]| {
         for (word, value) in values {
             words[(block * ENTRY_WORDS + word) as usize] = *value;
@@ -48,7 +49,8 @@ fn thread(episodes: u64) -> Vec<u64> {
 
 #[test]
 fn the_records_of_threads_are_summed_up() {
-    let mut noted = WaitRecords::default();
+    const TICKS: u64 = 1 << 20;
+    let mut noted = WaitRecords::at(TICKS);
     noted.add_thread("1 a", &thread(2), None, None);
     noted.add_thread("2 b", &thread(1), None, None);
     noted.add_unseen(4);
@@ -65,6 +67,11 @@ fn the_records_of_threads_are_summed_up() {
     let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
     assert_eq!(counts, [3, 6, 2, 600]);
     assert_eq!(row.timed, None, "all were");
+    let unfinished = Unfinished {
+        waits: 2,
+        total_ns: 2 * ns_between(0, TICKS),
+    };
+    assert_eq!(row.unfinished, Some(unfinished));
     assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
     let readers = row.readers.as_ref().expect("some read");
     assert_eq!((readers.average, readers.most), (2.5, 5));
@@ -130,11 +137,11 @@ fn holders_are_reported_if_nearly_all_are_known() {
             (Some(name), None) | (None, Some(name)) => name.clone(),
             _ => String::new(),
         };
-        let told = row.holders.iter().map(|one| (name(one), one.total_ns));
-        let told: Vec<(String, u64)> = told.collect();
+        let reported = row.holders.iter().map(|one| (name(one), one.total_ns));
+        let reported: Vec<(String, u64)> = reported.collect();
         let want = want.unwrap_or_default().iter();
         let want: Vec<(String, u64)> = want.map(|(name, ns)| ((*name).to_owned(), *ns)).collect();
-        assert_eq!(told, want);
+        assert_eq!(reported, want);
         let known: u64 = want.iter().map(|(_, ns)| ns).sum();
         let unknown = (!want.is_empty()).then_some(300 - known);
         assert_eq!(row.unknown_ns, unknown);
@@ -147,7 +154,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(0x60, 285), (UNKNOWN, 15)], Some(&[("0x60", 285)]));
     check(&[(0x60, 280), (UNKNOWN, 20)], None);
     check(&[(0x60, 200)], None);
-    // The lock's word was no thread's id.
+    // The lock's word contained a number that is no thread's id.
     check(&[(0x60, 200), (thread(8), 100)], None);
     check(&[(UNSEEN, 300)], None);
 }
@@ -155,7 +162,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
 /// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as
 /// unfinished.
 #[test]
-fn a_wait_that_was_left_was_not_over() {
+fn a_cancelled_wait_was_reported_as_unfinished() {
     let mut noted = WaitRecords::default();
     let seen: &dyn Fn(u32) -> u64 = &|index| 1_000 + u64::from(index);
     noted.add_thread("1 a", &thread(1), None, Some(seen));

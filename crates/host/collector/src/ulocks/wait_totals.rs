@@ -13,7 +13,8 @@ pub struct WaitTotals {
 }
 
 impl WaitTotals {
-    /// Returns how many pairs of hooks ran: a hold has one at both ends, as a wait has.
+    /// Returns how many pairs of hooks ran. A hold counts as a pair, because a hook runs at its
+    /// begin and at its end.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_kernel::watchpoints::WatchHits;
-use tiptoe_session::{Accesses, Stack, Value};
+use tiptoe_session::{Accesses, Note, Stack, Value};
 
 use super::begin::Target;
 use super::learned_code;
@@ -28,7 +28,7 @@ pub(super) fn rows(
     variables: &[WatchedVariable],
     target: &Target,
     clock: RunClock,
-) -> Vec<Accesses> {
+) -> (Vec<Accesses>, Vec<Note>) {
     let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
     for row in found {
         let key = &row.key;
@@ -42,7 +42,7 @@ pub(super) fn rows(
     };
     let mut rows: Vec<Accesses> = sums.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.first_ns));
-    rows
+    (rows, known.notes().collect())
 }
 
 impl Sum<'_> {

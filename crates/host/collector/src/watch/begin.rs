@@ -116,6 +116,16 @@ impl Target {
         self.memory.read_exact_at(bytes, at).is_ok()
     }
 
+    /// Returns whether the process has given up the memory that was opened, because it is ending or
+    /// runs another program. The kernel does so some time before either is reported.
+    pub(super) fn has_given_up_memory(&self) -> bool {
+        // Linux then reads nothing, while an address without memory is an error (mem_rw in
+        // fs/proc/base.c).
+        self.memory
+            .read_at(&mut [0], 0)
+            .is_ok_and(|length| length == 0)
+    }
+
     /// Returns the 64-bit module with code at an address.
     pub(super) fn module(&self, address: u64) -> Option<&Module> {
         let mut modules = self.names.modules.iter();
@@ -123,7 +133,8 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns why a variable no longer exists, if the process still does.
+    /// Returns why a variable no longer exists. `None` if it exists, or if its process is ending or
+    /// runs another program.
     pub(super) fn removal_reason(&self, variable: &WatchedVariable) -> Option<VariableEnd> {
         if variable
             .of_thread()
@@ -131,7 +142,7 @@ impl Target {
         {
             return Some(VariableEnd::Thread);
         }
-        if self.read(variable.address(), &mut [0]) {
+        if self.read(variable.address(), &mut [0]) || self.has_given_up_memory() {
             return None;
         }
         let maps = self.process.maps().unwrap_or_default();

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
-use tiptoe_kernel::watchpoints::{Access, Attached, Drops, Hits, WatchHits, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{
+    Access, AttachSummary, Drops, Hits, WatchHits, Watchpoint, Window,
+};
 use tiptoe_session::{EndCause, Placement, Reservations};
 
 use super::begin::Target;
@@ -17,7 +19,8 @@ pub(super) trait Breakpoints {
     /// Returns the number of hits that a window allows, if the budget limits it.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies what is needed before the first hit.
+    /// Supplies the stores and unwind rules that are needed before the first hit: see
+    /// [`super::initial_rules`].
     fn supply_initial_rules(
         &mut self,
         target: &Target,
@@ -104,11 +107,11 @@ pub(super) struct BreakpointReport {
 }
 
 /// Returns how breakpoints were set, without the reason, in a session's form.
-pub(super) fn placement(by: &str, attached: Option<Attached>) -> Placement {
+pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement {
     Placement {
         by: by.to_owned(),
         why: None,
-        attached: attached.map(|attached| tiptoe_session::Attached {
+        attached: attached.map(|attached| tiptoe_session::Attachment {
             threads: attached.threads,
             again: attached.again,
             without: attached.without,

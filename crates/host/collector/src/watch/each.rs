@@ -7,7 +7,7 @@ use crate::drive::RunClock;
 use crate::request::Observer;
 
 /// Names of instructions, by variable and address.
-pub(super) type Places = std::collections::HashMap<(u32, u64), String>;
+pub(super) type InstructionNames = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {
     /// Reports the accesses since the last call, if the request wants them.

@@ -34,8 +34,8 @@ pub(super) fn is_object(target: &Target, address: u64) -> bool {
         return false;
     };
     let is_files = |at: usize| maps.get(at).is_some_and(|map| map.inode != 0);
-    let is_behind = at > 0 && is_files(at - 1) && maps[at - 1].end == maps[at].start;
-    !is_files(at) && !is_behind
+    let is_right_after_file = at > 0 && is_files(at - 1) && maps[at - 1].end == maps[at].start;
+    !is_files(at) && !is_right_after_file
 }
 
 /// Returns a note about a place that an allocator accessed, with the time of the first access.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, Attached, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
+    Access, AttachSummary, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
 };
 use tiptoe_session::{EndCause, Reservations};
 use tiptoe_sys::host::perf;
@@ -24,10 +24,10 @@ use super::form::reservations;
 use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
 use super::{WatchRequest, holders};
-use crate::drive::{RunClock, Targets};
-use crate::driver::{self, TICK};
+use crate::drive::{RunClock, TICK, Targets};
 use crate::module::Cache;
 use crate::request::{Error, RequestTarget};
+use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two looks for threads that have ended.
@@ -65,13 +65,12 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         via: Via::Agent,
         breakpoints: true,
         starts: matches!(request.target, RequestTarget::Command(_)),
-        stop: Some(&request.options.stop),
         ..Plan::default()
     };
     let mut cache = Cache::default();
     let tracee = match &request.target {
         RequestTarget::Pids(pids) => Tracee::attach(one(pids)?, &plan, &mut cache)?,
-        RequestTarget::Command(command) => driver::start(command, &plan, &mut cache)?,
+        RequestTarget::Command(command) => start(command, &plan, &mut cache)?,
     };
     let target = Target::of(&tracee.target, cache)?;
     Ok((tracee, target))
@@ -295,7 +294,7 @@ impl Breakpoints for InProcessWatch {
 
     /// Reports an exec also if the other program ended before tiptoe saw it.
     fn ended_by(&mut self, at: &Targets) -> Option<EndCause> {
-        let tracee = at.traced.as_ref()?;
+        let tracee = at.traced.first()?;
         tracee.ended_by().or_else(|| {
             let has_execed = hits(at).is_some_and(|hits| hits.execs());
             (has_execed && tracee.target.has_ended()).then_some(EndCause::Exec)
@@ -303,7 +302,7 @@ impl Breakpoints for InProcessWatch {
     }
 
     fn is_over(&mut self, at: &Targets) -> bool {
-        at.traced.as_ref().is_some_and(Tracee::only_agent_left)
+        at.traced.iter().any(Tracee::only_agent_left)
     }
 
     fn stop(&mut self, at: &Targets, target: &mut Target) {
@@ -323,7 +322,7 @@ impl Breakpoints for InProcessWatch {
         let hits = hits(at);
         let counts = hits.map(|hits| [hits.lost(), hits.gaps(), hits.strays()]);
         let [lost, gaps, strays] = counts.unwrap_or_default();
-        let attached = Attached {
+        let attached = AttachSummary {
             threads: self.opened.threads,
             again: self.opened.late,
             without: 0,
@@ -343,12 +342,12 @@ impl Breakpoints for InProcessWatch {
 }
 
 fn tracee(at: &Targets) -> Result<&Tracee, Error> {
-    at.traced.as_ref().ok_or_else(no_hits)
+    at.traced.first().ok_or_else(no_hits)
 }
 
 /// Returns the hits that the program's threads record.
 fn hits(at: &Targets) -> Option<RecordedHits<'_>> {
-    at.traced.as_ref()?.hits()
+    at.traced.first()?.hits()
 }
 
 /// Returns the accounting of the debug registers.

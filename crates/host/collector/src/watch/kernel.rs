@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{Access, Attached, Hits, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Access, AttachSummary, Hits, Watchpoint, Window};
 use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
@@ -15,8 +15,8 @@ use super::form::reservations;
 use super::initial_rules;
 use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
+use crate::drive::TICK;
 use crate::drive::Targets;
-use crate::driver::TICK;
 use crate::request::Error;
 
 /// The turns between two that learn, if nothing new was hit.
@@ -31,7 +31,7 @@ pub(super) struct CpuBreakpoints(pub(super) Option<KernelBreakpoints>);
 /// Breakpoints of the process's threads.
 pub(super) struct ThreadBreakpoints {
     kernel: KernelBreakpoints,
-    attached: Option<Attached>,
+    attached: Option<AttachSummary>,
 }
 
 /// What both forms have.
@@ -49,17 +49,17 @@ pub(super) trait InKernel {
 
     fn kernel(&mut self) -> &mut KernelBreakpoints;
 
-    fn attached(&self) -> Option<Attached> {
+    fn attached(&self) -> Option<AttachSummary> {
         None
     }
 
     /// Disables the events if the allowance is used up, unless they disable themselves. Returns the
-    /// time within which that must be checked again.
+    /// time within which the allowance must be checked again.
     fn rest(&mut self) -> Result<Duration, Error> {
         Ok(TICK)
     }
 
-    /// As [`Breakpoints::move_to_threads`].
+    /// Does the work of [`Breakpoints::move_to_threads`]; `None` if the form cannot move.
     fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
         Ok(None)
     }
@@ -86,7 +86,7 @@ impl InKernel for ThreadBreakpoints {
         &mut self.kernel
     }
 
-    fn attached(&self) -> Option<Attached> {
+    fn attached(&self) -> Option<AttachSummary> {
         self.attached
     }
 
@@ -102,7 +102,7 @@ impl InKernel for ThreadBreakpoints {
 
 impl ThreadBreakpoints {
     pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
-        // Must be kept, because the events no longer exist when the counts are read.
+        // The summary must be kept, because the events no longer exist when the counts are read.
         let attached = kernel.set.attached();
         ThreadBreakpoints { kernel, attached }
     }
@@ -194,7 +194,7 @@ impl<F: InKernel> Breakpoints for F {
         Ok(self.kernel().set.hits(variable)?)
     }
 
-    /// Includes the BPF program.
+    /// Returns the cost of a hit with the BPF program's own time.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
         let set = &self.kernel().set;
         let times = set.times()?;

@@ -19,7 +19,7 @@ use crate::request::Error;
 /// The most stores, and the most rules: the BPF maps have no room for more.
 const MOST: usize = 12_000;
 
-/// What was already supplied.
+/// The facts that were already supplied.
 #[derive(Default)]
 pub(super) struct LearnedCode {
     /// The ends of store instructions.

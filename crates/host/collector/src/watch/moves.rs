@@ -1,6 +1,6 @@
-//! Follows variables behind pointers: if the pointers lead to another object, the watch moves
-//! there. Until the pointers are first set, the breakpoint is at an address that no program may
-//! map.
+//! Follows variables to which pointers lead: if the pointers lead to another object, the watch
+//! moves there. Until the pointers are first set, the breakpoint is at an address that no program
+//! may map.
 
 use tiptoe_session::{Note, WatchNote};
 use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
@@ -10,6 +10,9 @@ use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::drive::{RunClock, Targets, Turn};
 use crate::request::Error;
+
+/// The looks in a row that must find no memory before the pointers are reported as lost.
+const MOST_LOST: u32 = 3;
 
 pub(super) struct PointerPath {
     plan: Plan,
@@ -26,6 +29,7 @@ pub(super) struct PointerPath {
     lost: u32,
 }
 
+#[derive(Debug, PartialEq, Eq)]
 enum Change {
     /// The path now leads to this address.
     Moved(u64),
@@ -53,6 +57,29 @@ impl PointerPath {
     pub(super) fn is_same(&self, other: &PointerPath) -> bool {
         let [one, two] = [self, other].map(|way| (way.here, way.plan.start, &way.plan.steps));
         one == two
+    }
+
+    /// Follows the pointers; returns what has changed for a variable of this length, watched at
+    /// this address.
+    fn look(&mut self, address: u64, len: u8, target: &Target) -> Option<Change> {
+        let found = self
+            .plan
+            .locate(&self.here, &mut |at, bytes| target.read(at, bytes));
+        let can_be_watched =
+            |at: &u64| check_alignment(*at, len).is_ok() && target.read(*at, &mut [0]);
+        match found.ok().filter(can_be_watched) {
+            Some(now) => {
+                self.lost = 0;
+                (now != address).then_some(Change::Moved(now))
+            }
+            // A note says that the process has ended, or that it runs another program.
+            None if target.has_given_up_memory() => None,
+            None => {
+                self.lost = self.lost.saturating_add(1);
+                // A program may clear a pointer for a moment, while it replaces the object.
+                (self.lost == MOST_LOST && !self.is_unset).then_some(Change::Lost)
+            }
+        }
     }
 }
 
@@ -83,22 +110,7 @@ impl WatchedVariable {
     fn look(&mut self, target: &Target) -> Option<Change> {
         let (address, len) = (self.address(), self.len());
         let way = self.way.as_mut().filter(|_| !self.lifetime.has_ended())?;
-        let found = way
-            .plan
-            .locate(&way.here, &mut |at, bytes| target.read(at, bytes));
-        let can_be_watched =
-            |at: &u64| check_alignment(*at, len).is_ok() && target.read(*at, &mut [0]);
-        let found = found.ok().filter(can_be_watched);
-        way.lost = match found {
-            Some(_) => 0,
-            None => way.lost.saturating_add(1),
-        };
-        match found {
-            Some(now) if now != address => Some(Change::Moved(now)),
-            // One failed look is no proof: an exiting process loses its memory just before its end.
-            None if way.lost == 3 && !way.is_unset => Some(Change::Lost),
-            _ => None,
-        }
+        way.look(address, len, target)
     }
 }
 
@@ -189,5 +201,50 @@ impl Run<'_> {
             times: variable.moves().into(),
         });
         unset.chain(moved).map(Note::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use tiptoe_attach::Attached;
+    use tiptoe_symbol::variable::{Start, Type, ValueKind};
+
+    use super::super::ends::NOWHERE;
+    use super::*;
+    use crate::module::Cache;
+
+    fn path_to_nowhere() -> PointerPath {
+        let pointer = "lost".to_owned();
+        let plan = Plan {
+            expression: "*lost".to_owned(),
+            start: Start::Absolute(NOWHERE),
+            steps: vec![Step::Load { pointer }],
+            value: Type {
+                name: "int".to_owned(),
+                size: Some(4),
+                kind: ValueKind::Integer { is_signed: true },
+            },
+            word: 8,
+        };
+        PointerPath::new(&plan, LoadedFile::default()).expect("a pointer")
+    }
+
+    /// An ending process gives up its memory before its end is reported, so each look failed.
+    #[test]
+    fn pointers_of_an_ended_process_are_not_lost() {
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("cat");
+        let attached = Attached::to(child.id()).expect("attached");
+        let target = Target::of(&attached, Cache::default()).expect("its memory");
+        let looks = || {
+            let mut path = path_to_nowhere();
+            [(); 4].map(|()| path.look(0x2000, 4, &target))
+        };
+        assert_eq!(looks(), [None, None, Some(Change::Lost), None]);
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert_eq!(looks(), [None, None, None, None]);
     }
 }

@@ -3,13 +3,18 @@
 use std::collections::{BTreeSet, HashMap};
 
 use tiptoe_kernel::watchpoints::WatchHits;
+use tiptoe_session::{Note, WatchNote};
 use tiptoe_symbol::Origin;
 
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
 /// The sources of some rows' instructions and callers, by an address inside each.
-pub(super) struct InstructionOrigins(HashMap<u64, Origin>);
+pub(super) struct InstructionOrigins {
+    known: HashMap<u64, Origin>,
+    /// The files whose debug information takes too long to read.
+    unread: Vec<String>,
+}
 
 impl InstructionOrigins {
     /// Looks the rows' addresses up, all those of a file together.
@@ -28,7 +33,7 @@ impl InstructionOrigins {
             }
             addresses.extend(callers.iter().map(|back| back.wrapping_sub(1)));
         }
-        let mut known = HashMap::new();
+        let (mut known, mut unread) = (HashMap::new(), Vec::new());
         for module in &target.names.modules {
             let is_here = |at: &u64| module.text.iter().any(|text| text.contains(at));
             let here: Vec<u64> = addresses.iter().copied().filter(is_here).collect();
@@ -36,17 +41,27 @@ impl InstructionOrigins {
                 continue;
             }
             module.object.origins(|origins| {
-                let of = |at: u64| (at, origins.of(at.wrapping_sub(module.bias)));
-                known.extend(here.into_iter().map(of));
+                for at in here {
+                    let Ok(origin) = origins.of(at.wrapping_sub(module.bias)) else {
+                        return unread.push(module.name.clone());
+                    };
+                    known.insert(at, origin);
+                }
             });
         }
-        InstructionOrigins(known)
+        InstructionOrigins { known, unread }
+    }
+
+    /// Returns a note for each file whose sources are missing.
+    pub(super) fn notes(&self) -> impl Iterator<Item = Note> {
+        let unread = self.unread.iter().cloned();
+        unread.map(|file| WatchNote::SourcesUnread { file }.into())
     }
 
     /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing
     /// is known.
     pub(super) fn source_suffix(&self, at: u64) -> String {
-        let Some(origin) = self.0.get(&at) else {
+        let Some(origin) = self.known.get(&at) else {
             return String::new();
         };
         let inlined = match origin.inlined[..] {
@@ -64,7 +79,7 @@ impl InstructionOrigins {
 
     /// Returns the functions that were inlined into a caller, the innermost first.
     pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
-        let origin = self.0.get(&back.wrapping_sub(1));
+        let origin = self.known.get(&back.wrapping_sub(1));
         let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);
         inlined.map(|name| format!("{name} (inlined)"))
     }

@@ -16,7 +16,7 @@ use crate::words::few;
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
     pub(super) owner: Owner,
-    /// Its number and name, as displayed.
+    /// The thread's number and name, as displayed.
     pub(super) label: String,
     pointer: u64,
 }
@@ -108,7 +108,7 @@ mod tests {
         let (to_test, tids) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: it takes nothing and returns a number.
+            // SAFETY: the call takes nothing and returns a number.
             to_test.send(unsafe { libc::gettid() }).unwrap();
             ended.recv().unwrap_err();
         });

@@ -12,13 +12,13 @@ const DELAY_NS: u64 = 100_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VariableValue {
     value: u64,
-    since: Since,
+    since: ValueOrigin,
 }
 
 /// Where the value is from, with the number of its epoch: in another epoch a store may have been
 /// missed.
 #[derive(Clone, Copy, Debug, Default)]
-enum Since {
+enum ValueOrigin {
     #[default]
     Unknown,
     Hit(u64),
@@ -35,8 +35,8 @@ impl VariableValue {
     /// Returns the value that memory had in this epoch, read at a time within `ns`.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
-            true => Since::Unknown,
-            false => Since::Read {
+            true => ValueOrigin::Unknown,
+            false => ValueOrigin::Read {
                 number: epoch.number,
                 begin_ns: ns.start,
                 end_ns: ns.end,
@@ -50,14 +50,14 @@ impl VariableValue {
     pub(super) fn replace(&mut self, hit: &Hit, new: Option<u64>) -> Option<u64> {
         let Epoch { number, is_gap } = hit.epoch;
         let is_known = match self.since {
-            Since::Unknown => false,
-            Since::Hit(since) => since == number,
+            ValueOrigin::Unknown => false,
+            ValueOrigin::Hit(since) => since == number,
             // Memory already had this hit's value, because a store precedes its hit.
-            Since::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
+            ValueOrigin::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
             // A hit with the value read from memory may be of the very store that memory already
             // included. The delay of its record has no bound, because a hypervisor may stop its CPU
             // in between.
-            Since::Read {
+            ValueOrigin::Read {
                 number: since,
                 end_ns,
                 ..
@@ -70,7 +70,7 @@ impl VariableValue {
         *self = match new {
             Some(value) if !is_gap => VariableValue {
                 value,
-                since: Since::Hit(number),
+                since: ValueOrigin::Hit(number),
             },
             _ => VariableValue::default(),
         };

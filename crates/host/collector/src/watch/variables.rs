@@ -15,6 +15,7 @@ use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
 use crate::request::Error;
 use crate::resolve;
+use crate::words::few;
 
 /// The grammar of a variable.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
@@ -81,6 +82,13 @@ impl Target {
             .enumerate()
             .map(|(index, variable)| self.find_one(index, variable, thread.as_ref()))
             .collect::<Result<_, _>>()?;
+        if thread.is_some() && places.iter().all(|place| place.of_thread.is_none()) {
+            let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
+            let names = few(&names);
+            let what = format!("--thread is for a variable that each thread has, unlike {names}");
+            let hint = "leave out --thread; --by thread splits the rows by thread";
+            return Err(Error::new(what).with_hint(hint));
+        }
         for (index, place) in places.iter().enumerate() {
             // The kernel identifies hits by address.
             let mut others = places[..index].iter();
@@ -137,7 +145,7 @@ impl Target {
         let mut way = PointerPath::new(&plan, here);
         let nowhere = NOWHERE + (index as u64 + 1) * 8;
         let address = match (self.locate(&plan, &here, len), &mut way) {
-            (Err(Unlocated { is_unset: true, .. }), Some(way)) => {
+            (Err(LocateFailure { is_unset: true, .. }), Some(way)) => {
                 way.is_unset = true;
                 nowhere
             }
@@ -168,7 +176,7 @@ impl Target {
 }
 
 /// Why no memory can be watched.
-struct Unlocated {
+struct LocateFailure {
     error: Error,
     /// Whether a pointer on the path may just not be set yet.
     is_unset: bool,
@@ -176,8 +184,8 @@ struct Unlocated {
 
 impl Target {
     /// Returns the address of a variable of this length.
-    fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, Unlocated> {
-        let refused = |error: VariableError| Unlocated {
+    fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, LocateFailure> {
+        let refused = |error: VariableError| LocateFailure {
             is_unset: match error {
                 VariableError::NullPointer { .. } => true,
                 // The pointers of a command that has not begun are not even relocated.
@@ -197,7 +205,7 @@ impl Target {
         let is_unset = self.is_new && !is_mapped;
         if let Err(error) = check_alignment(address, len) {
             let error = refused(error).error;
-            return Err(Unlocated { error, is_unset });
+            return Err(LocateFailure { error, is_unset });
         }
         if is_mapped {
             return Ok(address);
@@ -211,7 +219,7 @@ impl Target {
             false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
         };
         let error = Error::new(what).with_hint(hint);
-        Err(Unlocated { error, is_unset })
+        Err(LocateFailure { error, is_unset })
     }
 }
 
@@ -298,9 +306,11 @@ impl WatchedVariable {
                 },
             },
             is_signed: match &self.value.kind {
-                ValueKind::Integer { signed }
-                | ValueKind::Character { signed }
-                | ValueKind::Enumeration { signed, .. } => *signed,
+                ValueKind::Integer { is_signed: signed }
+                | ValueKind::Character { is_signed: signed }
+                | ValueKind::Enumeration {
+                    is_signed: signed, ..
+                } => *signed,
                 _ => false,
             },
         }
@@ -318,6 +328,15 @@ impl WatchedVariable {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Fails if an option chooses accesses by their values, and this is code, which has none.
+    pub(super) fn has_values(&self, option: &str) -> Result<(), Error> {
+        if !self.is_code() {
+            return Ok(());
+        }
+        let what = format!("{option} compares values, and `{}:x` is code", self.name);
+        Err(Error::new(what).with_hint(format!("leave out {option}: `:x` counts each execution")))
     }
 
     /// Returns the values that follow from the registers after an access.

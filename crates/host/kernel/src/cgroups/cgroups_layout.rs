@@ -97,12 +97,12 @@ impl CpuCounts {
 
 /// What went wrong; 0 in a good run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checks {
+pub struct CountFaults {
     /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
     /// events may be in neighbours' counts.
     pub unseen: u64,
-    /// Of these, switches from tasks without kept fields, whose first counts are missing. By tasks:
-    /// those without memory.
+    /// Those of the unreported switches that were from tasks without kept fields, whose first counts are missing. By
+    /// tasks: those without memory.
     pub strangers: u64,
     /// Switches from a task moved to another cgroup while it ran, before its CPU was flushed. Its counts in between
     /// went to the old cgroup.
@@ -112,7 +112,7 @@ pub struct Checks {
     /// Events that a CPU could not read.
     pub unread: u64,
     /// Reports for which the ring had no room.
-    pub untold: u64,
+    pub lost_reports: u64,
     /// Switches at which no program ran, because one was already running on that CPU.
     pub missed: u64,
     /// By tasks: switches of the system that no task accounts for, because the kernel hides some, whose counts are
@@ -125,7 +125,7 @@ pub struct Checks {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Round {
+pub(super) struct RoundCounts {
     /// Tasks that began to end, and that ended.
     pub(super) ending: u64,
     pub(super) ended: u64,
@@ -138,10 +138,10 @@ pub(super) struct Round {
     runs_ns: u64,
 }
 
-impl Round {
-    pub(super) fn read(word: impl Fn(usize) -> u64) -> Round {
+impl RoundCounts {
+    pub(super) fn read(word: impl Fn(usize) -> u64) -> RoundCounts {
         let [ending, ended, seen_ending, lost, no_room, runs, runs_ns] = std::array::from_fn(word);
-        Round {
+        RoundCounts {
             ending,
             ended,
             seen_ending,
@@ -152,7 +152,7 @@ impl Round {
         }
     }
 
-    pub(super) fn add(&self, checks: &mut Checks, times: &mut Times) {
+    pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) {
         checks.strangers += self.no_room;
         times.lives += self.runs;
         times.lives_ns += self.runs_ns;
@@ -162,13 +162,13 @@ impl Round {
 /// The programs' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// At switches.
+    /// The time of the programs at context switches.
     pub switches: SwitchTimes,
-    /// By tasks: births, ends and moves handled.
+    /// When counting is by tasks: the number of births, ends and moves that the programs handled.
     pub lives: u64,
-    /// The time for these.
+    /// The time that handling them took.
     pub lives_ns: u64,
-    /// Rounds over all tasks.
+    /// The number of rounds over all tasks.
     pub rounds: u64,
     /// The time of the rounds.
     pub rounds_ns: u64,
@@ -185,7 +185,7 @@ pub struct SwitchTimes {
     pub timed_ns: [u64; 2],
 }
 
-pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut SwitchTimes) {
+pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut CountFaults, times: &mut SwitchTimes) {
     let [unseen, strangers, moved, no_slot, unread] = std::array::from_fn(|at| state[7 + at]);
     checks.unseen += unseen;
     checks.strangers += strangers;
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((checks.unseen, checks.unread), (7, 11));
         assert_eq!((times.timed, times.runs), ([12, 13], [16, 17]));
 
-        let round = Round::read(|at| at as u64);
+        let round = RoundCounts::read(|at| at as u64);
         assert_eq!((round.ending, round.ended), (0, 1));
         assert_eq!((round.seen_ending, round.lost), (2, 3));
         let (mut checks, mut times) = Default::default();

@@ -14,7 +14,7 @@ use crate::programs::{array_fd, no_part};
 use crate::refusal::bpf_refusal;
 
 use super::LOAD;
-use super::cgroups_layout::{self, Checks, Round, Times};
+use super::cgroups_layout::{self, CountFaults, RoundCounts, Times};
 
 /// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
@@ -104,7 +104,7 @@ impl Flush {
     }
 
     /// Adds what went wrong, and the time, if counting is by tasks. Returns whether it is.
-    pub(super) fn add(&self, checks: &mut Checks, times: &mut Times) -> bool {
+    pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;
         };
@@ -129,8 +129,8 @@ impl TaskRounds {
         Ok(())
     }
 
-    fn round(&self) -> Round {
-        Round::read(|at| self.round.word(at))
+    fn round(&self) -> RoundCounts {
+        RoundCounts::read(|at| self.round.word(at))
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Node {
     pub path: String,
     /// The parent, `None` for the root.
     pub parent: Option<u64>,
-    /// Whether it was removed.
+    /// Whether the cgroup was removed.
     pub is_removed: bool,
     /// When tiptoe found it, or the kernel reported that it was made.
     pub since: Instant,

@@ -19,9 +19,9 @@ pub struct KernelEvent {
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Whether its PMU is named, and no modifier mentions guests.
+    /// Whether the event names a PMU, and no modifier mentions guests.
     pub(super) is_of_own_pmu: bool,
-    /// The CPUs that count it for others; `None` if each counts for itself.
+    /// The CPUs that count the event for others; `None` if each CPU counts for itself.
     pub(super) cpus: Option<Vec<u32>>,
 }
 

@@ -13,8 +13,8 @@ use crate::Error;
 pub(super) fn id(group: &str, name: &str) -> Result<u64, Error> {
     match Tracefs::detect() {
         Tracefs::Readable(root) => id_in(&root.join("events"), group, name),
-        Tracefs::Unreadable(_) => Err(Error::NoTracefs { mounted: true }),
-        Tracefs::NotMounted => Err(Error::NoTracefs { mounted: false }),
+        Tracefs::Unreadable(_) => Err(Error::NoTracefs { is_mounted: true }),
+        Tracefs::NotMounted => Err(Error::NoTracefs { is_mounted: false }),
     }
 }
 

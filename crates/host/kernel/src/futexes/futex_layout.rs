@@ -129,8 +129,16 @@ pub(super) fn calls(cpu: &FutexCpuWords) -> [u64; 2] {
     [cpu[4], cpu[5]]
 }
 
-pub(super) fn is_waiting(thread: &Thread) -> bool {
-    thread[0] != 0
+/// Returns the wait that a thread is in, and when it began; `None` if the thread does not wait.
+pub(super) fn decode_wait(tid: u32, thread: &Thread) -> Option<(FutexKey, u64)> {
+    let [since, address, site, via, ..] = *thread;
+    let key = FutexKey {
+        address,
+        site,
+        via,
+        tid,
+    };
+    (since != 0).then_some((key, since))
 }
 
 /// What was seen but not counted.

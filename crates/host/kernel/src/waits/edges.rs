@@ -98,7 +98,7 @@ fn a_mutex_that_begins_again_waits_once() {
 
 /// Regression: with `--mmap` the program looked up the process, and read clocks, for each contended lock of the machine.
 #[test]
-fn what_is_no_mmap_lock_by_its_flags_is_left_at_once() {
+fn locks_whose_flags_exclude_an_mmap_lock_are_skipped_at_once() {
     let others = [0, SPIN, MUTEX, MUTEX | SPIN, READER | SPIN, WRITER | SPIN];
     let reports = others.map(|flags| Begin(LOCK, flags));
     let Some(waits) = run(WaitSelection::ContendedMmap, &reports) else {

@@ -183,7 +183,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
 /// What was seen but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitDrops {
-    /// Waits without room: too many threads waited at once.
+    /// Waits for which no room was left, because too many threads waited at once.
     pub no_room_to_wait: u64,
     /// Waits for whose lock type, process or call site no row was left.
     pub no_room_for_row: u64,

@@ -40,11 +40,11 @@ pub enum Form {
 /// A comparison of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// On the left.
+    /// The left operand.
     pub left: Operand,
-    /// How the two compare.
+    /// How the two operands compare.
     pub operator: Operator,
-    /// On the right.
+    /// The right operand.
     pub right: Operand,
 }
 
@@ -87,7 +87,7 @@ pub struct Watchpoint {
     pub is_pinned: bool,
     /// The address and the kind of access.
     pub at: Breakpoint,
-    /// Whether its values are signed.
+    /// Whether the variable's values are signed.
     pub is_signed: bool,
 }
 
@@ -202,10 +202,10 @@ pub struct Drops {
     pub missed: u64,
 }
 
-/// The result of a window.
+/// The result of a window, until it ends or so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Hits in it.
+    /// The hits in the window.
     pub hits: u64,
     /// The throttled variables, a bit each.
     pub rested: u64,

@@ -30,18 +30,23 @@ impl<'a> SharedSlots<'a> {
     }
 
     /// Checks that each thread can have these watches; the error names holders in the way. Reserves the register
-    /// left to debuggers, unless `all`.
-    pub fn begin(&self, all: bool, points: &[Watchpoint], serving: &[usize]) -> Result<(), Error> {
+    /// left to debuggers, unless `takes_all`.
+    pub fn begin(
+        &self,
+        takes_all: bool,
+        points: &[Watchpoint],
+        serving: &[usize],
+    ) -> Result<(), Error> {
         let names = points
             .iter()
             .map(|point| (point.name.clone(), point.is_pinned));
-        let slots = Slots::new(1, 1, names, all)?;
+        let slots = Slots::new(1, 1, names, takes_all)?;
         let served: Vec<Watch> = serving
             .iter()
             .map(|index| Watch::new(*index, &points[*index].at))
             .collect();
         slots.reserve_for(0, &served)?;
-        if !all && let Some(accounting) = self.accounting() {
+        if !takes_all && let Some(accounting) = self.accounting() {
             let left = accounting.reserve_wide(Kind::Data, 1, DEBUGGERS);
             left.map_err(|error| Error::Slots(error.to_string()))?;
         }

@@ -51,7 +51,7 @@ pub(super) struct Slots {
     names: Vec<String>,
     pinned: Vec<bool>,
     /// Whether no register is left to debuggers.
-    all: bool,
+    takes_all: bool,
 }
 
 /// A watch, by its index among the names.
@@ -89,12 +89,12 @@ impl Watch {
 
 impl Slots {
     /// Makes an accounting for `cpus` CPUs, for `threads` (0 if events are of CPUs) and for these
-    /// watches. Leaves one register to debuggers, unless `all`.
+    /// watches. Leaves one register to debuggers, unless `takes_all`.
     pub(super) fn new(
         cpus: u32,
         threads: u32,
         watches: impl Iterator<Item = (String, bool)>,
-        all: bool,
+        takes_all: bool,
     ) -> Result<Slots, Error> {
         let (names, pinned) = watches.unzip();
         let reservations = match threads {
@@ -110,9 +110,9 @@ impl Slots {
                 .collect(),
             names,
             pinned,
-            all,
+            takes_all,
         };
-        if !all {
+        if !takes_all {
             let left = slots.accounting()?.reserve_wide(Kind::Data, 1, DEBUGGERS);
             left.map_err(|error| slots.explain(&error))?;
         }
@@ -123,7 +123,7 @@ impl Slots {
     pub(super) fn empty_for(&self, threads: u32) -> Result<Slots, Error> {
         let names = self.names.iter().cloned();
         let watches = names.zip(self.pinned.iter().copied());
-        Slots::new(self.geometry.cpus(), threads, watches, self.all)
+        Slots::new(self.geometry.cpus(), threads, watches, self.takes_all)
     }
 
     fn accounting(&self) -> Result<Accounting<'_, Futex>, Error> {
@@ -214,10 +214,10 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn slots(all: bool) -> Slots {
+    fn slots(takes_all: bool) -> Slots {
         let names = ["a", "b", "c", "d", "e"];
         let watches = names.map(|name| (name.to_owned(), name < "c"));
-        Slots::new(2, 10, watches.into_iter(), all).expect("sane numbers")
+        Slots::new(2, 10, watches.into_iter(), takes_all).expect("sane numbers")
     }
 
     fn watch(index: usize) -> Watch {

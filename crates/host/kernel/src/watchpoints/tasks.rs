@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct Tasks {
     openings: Vec<Opening>,
     served: Vec<(Watch, Breakpoint)>,
-    attached: Attached,
+    attached: AttachSummary,
 }
 
 /// A thread's events, one per slot, and all that inherited them.
@@ -48,13 +48,13 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether its debug registers are reserved, because the thread lives.
+    /// Whether the thread's debug registers are reserved, because the thread lives.
     is_accounted: bool,
 }
 
 /// How a process's threads got their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachSummary {
     /// Threads for which events were opened.
     pub threads: u32,
     /// Openings repeated because a birth raced with them.
@@ -108,7 +108,7 @@ impl Tasks {
         })
     }
 
-    pub(super) fn attached(&self) -> Attached {
+    pub(super) fn attached(&self) -> AttachSummary {
         self.attached
     }
 
@@ -176,8 +176,8 @@ struct ThreadScan {
     /// Threads for which events were opened. One that [`Births`] does not know has ended.
     tried: HashSet<u32>,
     /// Threads without a reported birth, and since when the list is unchanged.
-    untold: Vec<u32>,
-    untold_since: Instant,
+    undecided: Vec<u32>,
+    undecided_since: Instant,
     /// When the last opening was done, by both clocks.
     done: Instant,
     done_ns: u64,
@@ -187,15 +187,15 @@ struct ThreadScan {
 }
 
 impl Attach<'_> {
-    fn run(&self) -> Result<(Vec<Opening>, Attached), Error> {
+    fn run(&self) -> Result<(Vec<Opening>, AttachSummary), Error> {
         let start = Instant::now();
         let mut looks = ThreadScan {
             openings: Vec::new(),
             // Nothing is open yet, so these threads inherit nothing.
             first: self.process.threads()?.into_iter().collect(),
             tried: HashSet::new(),
-            untold: Vec::new(),
-            untold_since: start,
+            undecided: Vec::new(),
+            undecided_since: start,
             done: start,
             done_ns: 0,
             full: 0,
@@ -207,8 +207,8 @@ impl Attach<'_> {
         let (mut quiet, mut without) = (0, 0);
         while quiet < QUIET || start.elapsed() < SHORTEST {
             if start.elapsed() > LONGEST {
-                let (missing, untold) = self.look(&mut looks)?;
-                without = missing.len() + untold;
+                let (missing, undecided) = self.look(&mut looks)?;
+                without = missing.len() + undecided;
                 break;
             }
             match self.improve(&mut looks)? {
@@ -223,7 +223,7 @@ impl Attach<'_> {
         if looks.openings.is_empty() {
             return Err(Error::NoSuchThread);
         }
-        let attached = Attached {
+        let attached = AttachSummary {
             threads: looks.openings.len() as u32,
             again: looks.again,
             without: without as u32,
@@ -237,19 +237,19 @@ impl Attach<'_> {
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;
-        let (missing, untold) = self.look(looks)?;
+        let (missing, undecided) = self.look(looks)?;
         self.open_missing(looks, &missing)?;
         let births = self.births()?;
         let may_overlap =
             looks.done.elapsed() < LONGEST_CLONE && births.is_cloning_since(looks.done_ns)?;
         let is_same = births.threads_without_events() == without;
-        Ok(missing.is_empty() && untold == 0 && closed == 0 && is_same && !may_overlap)
+        Ok(missing.is_empty() && undecided == 0 && closed == 0 && is_same && !may_overlap)
     }
 
     /// Returns the threads without events, and how many are undecided.
     fn look(&self, looks: &mut ThreadScan) -> Result<(Vec<u32>, usize), Error> {
         let numbers: HashSet<u32> = looks.openings.iter().map(|o| o.number).collect();
-        let (mut missing, mut untold) = (Vec::new(), Vec::new());
+        let (mut missing, mut undecided) = (Vec::new(), Vec::new());
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
         for opening in looks.openings.iter_mut().filter(|o| o.is_accounted) {
             if !threads.contains(&opening.tid) {
@@ -265,16 +265,16 @@ impl Attach<'_> {
                 Inheritance::Events(_) | Inheritance::NoEvents => missing.push(tid),
                 Inheritance::Unknown if looks.tried.contains(&tid) => {}
                 Inheritance::Unknown if looks.first.contains(&tid) => missing.push(tid),
-                Inheritance::Unknown => untold.push(tid),
+                Inheritance::Unknown => undecided.push(tid),
             }
         }
-        if untold.iter().any(|tid| !looks.untold.contains(tid)) {
-            looks.untold_since = Instant::now();
-        } else if looks.untold_since.elapsed() > OLD {
-            missing.append(&mut untold);
+        if undecided.iter().any(|tid| !looks.undecided.contains(tid)) {
+            looks.undecided_since = Instant::now();
+        } else if looks.undecided_since.elapsed() > OLD {
+            missing.append(&mut undecided);
         }
-        looks.untold = untold;
-        Ok((missing, looks.untold.len()))
+        looks.undecided = undecided;
+        Ok((missing, looks.undecided.len()))
     }
 
     fn open_missing(&self, looks: &mut ThreadScan, missing: &[u32]) -> Result<(), Error> {

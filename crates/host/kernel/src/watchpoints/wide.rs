@@ -17,7 +17,7 @@ struct CpuEvent {
     cpu: usize,
     /// How often the event had stopped at the last reading.
     rests: u64,
-    /// Whether it stopped in this window.
+    /// Whether the event stopped in this window.
     is_resting: bool,
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::notes;
-use tiptoe_session::{Blame, Early, Histogram, Readers};
+use tiptoe_session::{Blame, EarlyWaitSums, Histogram, Readers, Unfinished};
 
 fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
     let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
@@ -84,7 +84,7 @@ fn holders_are_named_if_they_are_known() {
         let below = blame(row, &Options::default()).expect("a line");
         format!("{below:?}")
     };
-    let told = text(&row);
+    let text_of_row = text(&row);
     for part in [
         "held by ",
         "45.5%",
@@ -96,15 +96,15 @@ fn holders_are_named_if_they_are_known() {
         "readers",
         "unknown 9.1% of the time",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(text_of_row.contains(part), "{part}: {text_of_row}");
     }
-    assert!(!told.contains("woken"), "{told}");
+    assert!(!text_of_row.contains("woken"), "{text_of_row}");
     let row = |unknown_ns| Lock {
         unknown_ns: Some(unknown_ns),
         ..row.clone()
     };
     assert!(!text(&row(20)).contains("unknown"), "less than 5%");
-    // Regression: one holder that was seen for a hundredth of the time had `100.0%`.
+    // Regression: the only known holder had `100.0%`, although it was known for a hundredth of the time.
     let mostly_unknown = text(&row(198_000));
     for part in ["0.5%", "0.3%", "0.2%", "unknown 99.0% of the time"] {
         assert!(mostly_unknown.contains(part), "{part}: {mostly_unknown}");
@@ -114,7 +114,7 @@ fn holders_are_named_if_they_are_known() {
 /// Regression: a deadlocked program had no row, because its waits began before the trace.
 #[test]
 fn waits_from_before_the_trace_are_lower_bounds() {
-    let early = Early {
+    let early = EarlyWaitSums {
         waits: 2,
         unfinished: 1,
         before_ns: 500_000_000,
@@ -125,11 +125,11 @@ fn waits_from_before_the_trace_are_lower_bounds() {
         kind: "mutex".into(),
         ..Lock::default()
     };
-    let wait = |tid, lock: &str| Waiting {
+    let wait = |tid, lock: &str| WaitingThread {
         tid,
         comm: "p".into(),
         lock: lock.into(),
-        ..Waiting::default()
+        ..WaitingThread::default()
     };
     let session = Session {
         locks: Some(Locks {
@@ -146,11 +146,53 @@ fn waits_from_before_the_trace_are_lower_bounds() {
     let text = blocks(&session, &Options::default()).concat();
     assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
     let rest = [
-        "         2 waits began 500ms or more before the trace, and 1 was not over when the trace ended",
+        "         2 waits began 500ms or more before the trace, and 1 did not end during it",
         "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
         "hint: `tiptoe lock --now -p 7` shows which thread waits for which",
     ];
     assert_eq!(text[2..], rest);
+}
+
+/// Regression: "no thread waited for a lock" was above a deadlock, and above the number of waits that were not over.
+#[test]
+fn waits_that_were_not_over_had_no_row() {
+    let unfinished = Unfinished {
+        waits: 2,
+        total_ns: 1_000_000_000,
+    };
+    let row = Lock {
+        lock: "prog:cache".into(),
+        kind: "mutex".into(),
+        unfinished: Some(unfinished),
+        ..Lock::default()
+    };
+    let text = |locks: Locks| {
+        let locks = Some(locks);
+        let session = Session {
+            locks,
+            ..Session::default()
+        };
+        let notes = notes::lines(&session, &Options::default());
+        [blocks(&session, &Options::default()).concat(), notes].concat()
+    };
+    let locks = Locks {
+        by: "lock".into(),
+        rows: vec![row],
+        unfinished: 2,
+        ..Locks::default()
+    };
+    let lines = text(locks.clone());
+    assert!(lines[1].starts_with(">=1.00s "), "{lines:#?}");
+    let below = "         2 waits were not over when the trace ended, after 1.00s";
+    assert_eq!(lines[2..], [below]);
+    // A thread that ended in its wait has no row.
+    let without_rows = Locks {
+        rows: Vec::new(),
+        ..locks
+    };
+    let note = "note: 2 waits were not over when the trace ended, and were not counted";
+    assert_eq!(text(without_rows), ["no wait for a lock was counted", note]);
+    assert_eq!(text(Locks::default()), ["no thread waited for a lock"]);
 }
 
 /// Regression: 80 columns cut off the locks' names.
@@ -255,7 +297,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         all.contains("free_29") && !all.contains("never slept"),
         "{all}"
     );
-    // One row is no longer than its sum, and without a wait the locks are all that there is.
+    // A sum would save no line for a single row. If no row has a wait, these rows are all that there is to show.
     for (waits, none) in [(2, 1), (0, 30)] {
         let shown = shown(waits, none, None);
         assert!(
@@ -265,9 +307,9 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
     }
 }
 
-/// Calls whose wait could not be recorded were in the sum of those that never slept.
+/// Calls whose wait could not be recorded were in the sum of the rows without a wait.
 #[test]
-fn a_call_that_ended_in_an_unknown_way_was_said_never_to_sleep() {
+fn a_call_with_an_unknown_end_was_summed_as_one_that_never_slept() {
     let unknown = |at_once| Lock {
         slept: 0,
         at_once,

@@ -1,5 +1,5 @@
-//! Notes that follow from the numbers of a session, so that the session has no note of its own: what the tables leave
-//! out or estimate.
+//! Notes that the report derives from the numbers of a session, such as on what the tables leave out or estimate. The
+//! session itself does not contain them.
 
 use tiptoe_session::Severity::{Plain, Warning};
 use tiptoe_session::{Dropped, Event, Locks, Now, Placement, Reservations, Session, Waits, Watch};
@@ -7,7 +7,7 @@ use tiptoe_session::{Dropped, Event, Locks, Now, Placement, Reservations, Sessio
 use super::NoteLine;
 use crate::columns::joined;
 use crate::number::{counted, grouped, short_percent, time};
-use crate::{event_name, printable};
+use crate::{event_name, locks, printable};
 
 /// Returns the notes on all parts of a session.
 pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
@@ -29,7 +29,7 @@ pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
     notes
 }
 
-/// Adds a note for each option that restricts which calls count (`--under`, `--slower`).
+/// Adds a note for each option that restricts which calls are counted or timed (`--under`, `--slower`).
 fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     if let Some(function) = &session.under {
         let function = printable(function);
@@ -52,7 +52,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
     let spent = spent.unwrap_or_default();
-    // All possible reasons, because calls are not counted by reason.
+    // Lists all possible reasons, because the session does not count these calls by reason.
     let why = "they were nested too deeply, or called from too many places or from generated code";
     let ways = [
         (
@@ -87,7 +87,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// Returns `3 calls of EVENT were`; `None` without such calls.
+/// Returns `3 calls of EVENT were`; `None` if there are no such calls.
 fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<String> {
     let events = session.events.iter();
     let counts = events.filter_map(|event| Some((event, number(event)?)));
@@ -102,7 +102,7 @@ fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<St
         false => format!("(most of {event})"),
     };
     let verb = if sum == 1 { "was" } else { "were" };
-    Some(format!("{} {whose} {verb}", some(sum, "call")))
+    Some(format!("{} {whose} {verb}", counted(sum, "call")))
 }
 
 fn of_waits(waits: &Waits, notes: &mut Vec<NoteLine<'static>>) {
@@ -111,17 +111,17 @@ fn of_waits(waits: &Waits, notes: &mut Vec<NoteLine<'static>>) {
 }
 
 fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
-    let events = some(dropped.count, "event");
+    let events = counted(dropped.count, "event");
     let reason = printable(&dropped.reason);
     NoteLine::new(Warning, format!("{events} not counted: {reason}"))
 }
 
-/// Returns the note on waits that the end of the trace interrupted. That is no warning, because every trace ends during
-/// some waits.
+/// Returns the note on waits that were in progress at the end of the trace. It is no warning, because every trace ends
+/// during some waits.
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
-        let waits = some(count, "wait");
+        let waits = counted(count, "wait");
         NoteLine::new(
             Plain,
             format!("{waits} {was} not over when the trace ended, and {was} not counted"),
@@ -131,26 +131,29 @@ fn unfinished(count: u64) -> Option<NoteLine<'static>> {
 
 fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(thinned(locks, budget));
-    notes.extend(unfinished(locks.unfinished));
+    notes.extend(unfinished(locks::without_row(locks)));
     let left = locks.rows.iter().map(|row| row.left);
     let left = left.fold(0, u64::saturating_add);
     if left > 0 {
-        let waits = some(left, "wait");
+        let waits = counted(left, "wait");
         notes.push(NoteLine::new(Plain, format!(
             "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
              last saw the thread there counts, twice a second (>=)"
         )));
     }
     if locks.others > 0 {
-        let calls = some(locks.others, "call");
-        notes.push(NoteLine::new(Warning, format!(
-            "{calls} that waited or woke are in no row: their threads had no room for more locks"
-        )));
+        let calls = counted(locks.others, "call");
+        notes.push(NoteLine::new(
+            Warning,
+            format!(
+                "no row has {calls} that waited or woke in threads without room for more locks"
+            ),
+        ));
     }
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that the budget allowed timing only a sample of the waits; `None` if all were timed.
+/// Returns the note that the budget allowed timing only a sample of the waits. `None` if all waits were timed.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -193,7 +196,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
         warn(format!(
             "?: the value before {} is not known, because earlier stores were missed (the watch rested or watched \
              another variable); these hits do not count as changes",
-            some(unknown, "hit")
+            counted(unknown, "hit")
         ));
     }
     if !watch.sees_kernel {
@@ -204,13 +207,13 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
         );
     }
     if watch.foreign > 0 {
-        let hits = some(watch.foreign, "hit");
+        let hits = counted(watch.foreign, "hit");
         warn(format!(
             "{hits} of other processes at the same addresses were not counted, but cost those processes as much"
         ));
     }
     for dropped in &watch.drops {
-        let hits = some(dropped.count, "hit");
+        let hits = counted(dropped.count, "hit");
         warn(format!("{hits}: {}", printable(&dropped.reason)));
     }
     notes.extend(placement(&watch.form));
@@ -220,7 +223,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
 /// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
-    let threads = some(attached.threads.into(), "thread");
+    let threads = counted(attached.threads.into(), "thread");
     let took = time(attached.took_ns as f64);
     let why = form.why.as_ref().map(|why| format!(": {}", printable(why)));
     let why = why.unwrap_or_default();
@@ -228,7 +231,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
         0 => String::new(),
         without => format!(
             "; {} ended before a breakpoint could be set",
-            some(without.into(), "thread")
+            counted(without.into(), "thread")
         ),
     };
     let whose = match &*form.by {
@@ -243,7 +246,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     ))
 }
 
-/// Returns a note for each side of the lock of debug registers: CPUs and threads.
+/// Returns a note for each side of the lock of debug registers, that of CPUs and that of threads.
 fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {
@@ -255,7 +258,7 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
             0 => "without a wait".to_owned(),
             waited => format!(
                 "{} after a wait, {} in all",
-                some(waited, "time"),
+                counted(waited, "time"),
                 time(side.waited_ns as f64)
             ),
         };
@@ -263,8 +266,8 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
             Plain,
             format!(
                 "debug registers of {whose}: {}; the lock was taken {}, {waited}",
-                some(side.reservations, "reservation"),
-                some(side.holds, "time"),
+                counted(side.reservations, "reservation"),
+                counted(side.holds, "time"),
             ),
         )
     };
@@ -276,8 +279,4 @@ fn of_moment(now: &Now, notes: &mut Vec<NoteLine<'static>>) {
         let since = "waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
         notes.push(NoteLine::new(Plain, since.to_owned()));
     }
-}
-
-fn some(count: u64, noun: &str) -> String {
-    counted(count as usize, noun)
 }

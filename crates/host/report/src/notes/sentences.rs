@@ -1,4 +1,4 @@
-//! The sentence of each note that a session has. Nothing else has these words.
+//! The sentence of each kind of note. These words must be nowhere else.
 //!
 //! Names of processes, functions, files and cgroups come from the traced program or its user, so [`sentence`] escapes
 //! them.
@@ -10,19 +10,19 @@ use tiptoe_session::{
 };
 
 use super::signals::signal_name;
-use crate::number::plural;
+use crate::number::counted;
 use crate::{cost, printable};
 
-/// The most items of a list to name.
+/// The most items of a list that a sentence names.
 const FEW: usize = 8;
-/// The most events to name that the kernel counts instead of the agent.
+/// The most events that a sentence names if the kernel counts them instead of the agent.
 const FEW_EVENTS: usize = 3;
 /// How programs get scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
-/// Returns the note in words. Remarks beside events are a few words each, others one sentence.
+/// Returns the note in words: one sentence, or a few words for a remark beside an event.
 pub(crate) fn sentence(note: &Note) -> String {
-    // Escapes the names in it: the words themselves have nothing to escape.
+    // The whole sentence is escaped, because the names in it may contain escape sequences. Its own words contain none.
     printable(&match note {
         Note::Process(note) => of_process(note),
         Note::Function(note) => of_function(note),
@@ -112,7 +112,7 @@ fn of_process(note: &ProcessNote) -> String {
     }
 }
 
-/// Returns what the program did, and what followed.
+/// Returns what the program did, and what happened then.
 fn end(cause: EndCause) -> (&'static str, &'static str) {
     let what = match cause {
         EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
@@ -207,9 +207,7 @@ fn of_kernel(note: &KernelNote) -> String {
         KernelNote::Counts { events, why } => {
             format!("the kernel counts {}: {why}", few(events, FEW_EVENTS))
         }
-        KernelNote::TakesNoProbe { why } => {
-            format!("the kernel takes no probe: {why}")
-        }
+        KernelNote::TakesNoProbe { why } => format!("the kernel takes no probe: {why}"),
         KernelNote::CountsInThreads { threads } => format!(
             "the kernel counts in the {} that ran when tracing began, not in later ones",
             counted(*threads, "thread")
@@ -274,6 +272,10 @@ fn of_lock(note: &LockNote) -> String {
                 format!(": each call costs about {ns} ns, plus its entry and exit")
             });
             format!("{} is seen through the kernel's futex tracepoints, {why}{each}", whose(process))
+        }
+        LockNote::NoBudget => {
+            "`--budget` does not limit the kernel's futex tracepoints: each call that they see is timed"
+                .to_owned()
         }
         LockNote::Go => {
             "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
@@ -436,6 +438,9 @@ fn of_watch(note: &WatchNote) -> String {
             "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
             why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
         ),
+        WatchNote::SourcesUnread { file } => format!(
+            "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
+        ),
         WatchNote::NotAccounted { threads } => format!(
             "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
             counted(*threads, "thread")
@@ -465,18 +470,13 @@ fn named(process: &Process) -> String {
     words.trim_end().to_owned()
 }
 
-/// Names the first items of a list, and the number of the others.
+/// Returns the first items of a list, and the number of the others.
 fn few(all: &[String], most: usize) -> String {
     let first = all[..all.len().min(most)].join(", ");
     match all.len().saturating_sub(most) {
         0 => first,
         more => format!("{first} and {more} more"),
     }
-}
-
-/// Returns a number and its noun, without separators.
-fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {}", plural(count, noun))
 }
 
 fn seconds(ns: u64, decimals: usize) -> String {

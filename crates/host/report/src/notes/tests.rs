@@ -1,4 +1,6 @@
-use tiptoe_session::{CgroupFault, FunctionNote, LockNote, Locks, Process, ProcessNote, StatNote};
+use tiptoe_session::{
+    CgroupFault, FunctionNote, KernelNote, LockNote, Locks, Process, ProcessNote, StatNote,
+};
 
 use super::*;
 
@@ -78,7 +80,7 @@ fn many_notes_of_one_kind_are_printed_once_during_a_run() {
     assert!(other.is_some_and(|line| line.starts_with("note: `f` matches nothing")));
 }
 
-/// The severity was derived from the words, so a process or file whose name was such a word turned a note into a
+/// The severity was derived from words of the sentence, so a process or file with such a name turned a note into a
 /// warning.
 #[test]
 fn names_do_not_make_a_warning_of_a_note() {
@@ -91,7 +93,7 @@ fn names_do_not_make_a_warning_of_a_note() {
     }
 }
 
-/// Notes were of one kind if most of their words were the same.
+/// Notes were folded as one kind if most of their words were equal.
 #[test]
 fn notes_of_different_kinds_are_not_folded() {
     let process = Process::from((7, "a".to_owned()));
@@ -108,7 +110,7 @@ fn notes_of_different_kinds_are_not_folded() {
     assert_eq!(kinds.len(), session.notes.len());
 }
 
-/// Crashes after three normal ends, and all faults after the third, were hidden.
+/// A crash after three normal ends was hidden, and so were all faults after the third.
 #[test]
 fn notes_of_one_kind_but_different_meaning_were_folded() {
     let faults = [
@@ -138,6 +140,53 @@ fn notes_of_one_kind_but_different_meaning_were_folded() {
     }
 }
 
+/// The fourth process left to the kernel, for another reason than the first three, was hidden.
+#[test]
+fn notes_with_different_causes_were_folded() {
+    let by_kernel = |(pid, why): (u32, &str)| {
+        let (pid, why) = (Some(pid), why.replace("PID", &pid.to_string()));
+        Note::from(KernelNote::Traces { pid, why })
+    };
+    let (musl, seccomp) = ("process PID runs on musl", "process PID is under seccomp");
+    let mut session = Session {
+        notes: (1..=9).map(|pid| by_kernel((pid, musl))).collect(),
+        ..Session::default()
+    };
+    session.notes.push(by_kernel((10, seccomp)));
+    let mut live = LiveNotes::default();
+    let printed = session.notes.iter().filter_map(|note| live.line(note));
+    let printed: Vec<String> = printed.collect();
+    for all in [printed, lines(&session, &Options::default())] {
+        assert_eq!(all.len(), SHOWN + 2, "{all:#?}");
+        assert!(all[SHOWN + 1].contains("is under seccomp"), "{all:#?}");
+    }
+}
+
+/// Each process that ran a stripped file repeated the note on it.
+#[test]
+fn equal_notes_were_repeated() {
+    let no_symbols = |path: &str| FunctionNote::NoSymbols {
+        path: path.to_owned(),
+        nameless: 2,
+        functions: 3,
+        remedy: "install its debug symbols".to_owned(),
+    };
+    let mut session = Session::default();
+    for path in ["/sbin/nginx", "/lib/libz.so", "/sbin/nginx", "/sbin/nginx"] {
+        session.notes.push(no_symbols(path).into());
+    }
+    let all = lines(&session, &Options::default());
+    assert_eq!(all.len(), 2, "{all:#?}");
+    assert!(
+        all[0].contains("nginx") && all[0].ends_with(" (3 times)"),
+        "{all:#?}"
+    );
+    assert!(
+        all[1].contains("libz") && !all[1].contains(" times"),
+        "{all:#?}"
+    );
+}
+
 /// A session of a version whose notes had no kinds.
 #[test]
 fn an_old_session_prints_its_sentences() {
@@ -153,7 +202,7 @@ fn an_old_session_prints_its_sentences() {
         text.contains("dictFind  (2 functions of this name)\n"),
         "{text}"
     );
-    let again = crate::json(&session).expect("JSON");
+    let again = crate::json(session.clone()).expect("JSON");
     assert_eq!(
         serde_json::from_str::<Session>(&again).expect("a session"),
         session

@@ -1,8 +1,8 @@
-//! Counts as CSV. Each line has all columns, whatever the options.
+//! Counts as CSV. Each line has all columns, whatever the options are.
 
 use tiptoe_session::{Count, CountState, Counts, Stat};
 
-use super::metric::{Metric, Shared};
+use super::metric::{GroupedCounts, Metric};
 use crate::printable;
 
 /// Returns the heading: a line with the columns' names.
@@ -12,7 +12,7 @@ pub fn csv_heading() -> &'static str {
 
 /// Returns the heading, then a line for each count.
 pub fn stat_csv(stat: &Stat) -> String {
-    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let shared = GroupedCounts::of(&stat.counts, stat.elapsed_ns);
     let counts = stat.counts.iter();
     let lines = counts.map(|count| line(stat.elapsed_ns, count, &shared));
     csv_heading().to_owned() + &lines.collect::<String>()
@@ -20,14 +20,14 @@ pub fn stat_csv(stat: &Stat) -> String {
 
 /// Returns a line for each count of one interval, without the heading.
 pub fn counts_csv(counts: &Counts) -> String {
-    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
     let lines = counts.counts.iter();
     lines
         .map(|count| line(counts.at_ns as f64, count, &shared))
         .collect()
 }
 
-fn line(at_ns: f64, count: &Count, shared: &Shared) -> String {
+fn line(at_ns: f64, count: &Count, shared: &GroupedCounts) -> String {
     let (number, meaning) = match shared.metric(count) {
         Some(Metric { number, unit }) => (number, unit),
         None => (String::new(), String::new()),

@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 
 use tiptoe_session::Counts;
 
-use super::metric::Shared;
+use super::metric::GroupedCounts;
 use super::order::{self, CGROUP};
 use super::{Layout, blocks};
 use crate::columns::right;
 use crate::{Options, grid, printable_lines};
 
-/// What the table of intervals has so far.
+/// The table of intervals, as far as it was printed.
 #[derive(Debug, Default)]
 pub struct IntervalTable {
     has_heading: bool,
-    /// Whether the line was printed that explains the sums of cgroups.
+    /// Whether the line that explains the sums of cgroups was printed.
     has_legend: bool,
-    /// By path: how much the cgroups of the last interval had so far.
+    /// For each path of a cgroup of the last interval: the sum of the first event up to then.
     totals: BTreeMap<String, f64>,
 }
 
 impl IntervalTable {
-    /// Returns the lines of one interval, the first time below the table's heading.
+    /// Returns the lines of one interval. The first time, the table's heading comes before them.
     pub fn lines(&mut self, counts: &Counts, options: &Options) -> String {
         let mut text = match std::mem::replace(&mut self.has_heading, true) {
             true => String::new(),
             false => heading(counts, options),
         };
         let shown = order::shown_in_interval(&counts.counts, &mut self.totals, options);
-        let shared = Shared::of(&shown.counts, counts.duration_ns as f64);
+        let shared = GroupedCounts::of(&shown.counts, counts.duration_ns as f64);
         let at = format!("{:.9}", counts.at_ns as f64 / 1e9);
         let at = right(&at, time_columns(options)) + " ";
         let layout = Layout::of(&shown.counts, &at, &shared, options);
@@ -48,7 +48,7 @@ fn heading(counts: &Counts, options: &Options) -> String {
     format!("#{time}{cpu}             counts unit events\n")
 }
 
-/// Returns the columns of an interval's end: perf's, or fewer if a terminal limits the rows.
+/// Returns the width of the column of times: that of `perf stat`, or less if a terminal limits the rows.
 fn time_columns(options: &Options) -> usize {
     options.width.map_or(16, |_| 13)
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use tiptoe_session::Count;
 
-    /// Each interval had a sum of cgroups, and none said what it is.
+    /// Each interval had a sum of cgroups, and no line explained it.
     #[test]
     fn sums_of_cgroups_are_explained_once() {
         let of = |cgroup: Option<&str>| Count {

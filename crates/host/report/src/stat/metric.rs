@@ -21,23 +21,23 @@ impl fmt::Display for Metric {
     }
 }
 
-/// All counts, by cgroup and CPU. A metric compares only counts of one cgroup on one CPU.
+/// All counts, grouped by cgroup and CPU, because a metric may only compare counts of one cgroup on one CPU.
 #[derive(Debug)]
-pub(super) struct Shared<'a> {
+pub(super) struct GroupedCounts<'a> {
     groups: BTreeMap<GroupKey, Vec<&'a Count>>,
-    /// The width of the cgroups' names; `None` if counts are not by cgroup.
+    /// The width of the column of cgroups' names; `None` if counts are not by cgroup.
     cgroup_columns: Option<usize>,
     elapsed_ns: f64,
 }
 
-/// A cgroup, whether it was removed, and a CPU.
+/// The cgroup of a count, whether the cgroup was removed, and the CPU.
 type GroupKey = (Option<String>, bool, Option<u32>);
 
 fn group_key(count: &Count) -> GroupKey {
     (count.cgroup.clone(), count.is_removed, count.cpu)
 }
 
-/// An event, the event that it is a part of, and the unit of the share.
+/// Triples of an event, the event of which it is a part, and the unit of the share.
 const PARTS: &[(&str, &str, &str)] = &[
     ("branch-misses", "branches", "of all branches"),
     ("cache-misses", "cache-references", "of all cache refs"),
@@ -66,7 +66,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("stalled-cycles-backend", "cycles", "backend cycles idle"),
 ];
 
-/// Other names of events, and the names used here.
+/// Pairs of an event's other name and its name in this module.
 const ALIASES: &[(&str, &str)] = &[
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),
@@ -74,15 +74,15 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// Returns an event's name, with aliases resolved, and its modifiers. Only counts with the same
-/// modifiers may be compared, because a modifier such as `:u` restricts what is counted.
+/// Splits an event into its name, with aliases resolved, and its modifiers. Only counts with equal modifiers may be
+/// compared, because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
     let alias = ALIASES.iter().find(|(other, _)| *other == name);
     (alias.map_or(name, |(_, name)| name), modifiers)
 }
 
-/// Returns the cgroup's name for people.
+/// Returns the name of a count's cgroup, marked if the cgroup was removed.
 fn cgroup(count: &Count) -> Option<String> {
     let name = count.cgroup.as_ref()?;
     Some(match count.is_removed {
@@ -91,14 +91,14 @@ fn cgroup(count: &Count) -> Option<String> {
     })
 }
 
-impl<'a> Shared<'a> {
-    pub(super) fn of(counts: &'a [Count], elapsed_ns: f64) -> Shared<'a> {
+impl<'a> GroupedCounts<'a> {
+    pub(super) fn of(counts: &'a [Count], elapsed_ns: f64) -> GroupedCounts<'a> {
         let mut groups: BTreeMap<GroupKey, Vec<&'a Count>> = BTreeMap::new();
         for count in counts {
             groups.entry(group_key(count)).or_default().push(count);
         }
         let names = counts.iter().filter_map(cgroup);
-        Shared {
+        GroupedCounts {
             cgroup_columns: names.map(|name| columns(&printable(&name))).max(),
             groups,
             elapsed_ns,
@@ -111,18 +111,19 @@ impl<'a> Shared<'a> {
         Some(cgroup(count).unwrap_or_default())
     }
 
-    /// Returns the width of the cgroups' names.
+    /// Returns the width of the column of cgroups' names; 0 if counts are not by cgroup.
     pub(super) fn cgroup_columns(&self) -> usize {
         self.cgroup_columns.unwrap_or(0)
     }
 
-    /// Returns the counts of this count's cgroup and CPU.
+    /// Returns all counts of the same cgroup and CPU as this count.
     fn same_group(&self, count: &Count) -> impl Iterator<Item = &'a Count> {
         let group = self.groups.get(&group_key(count));
         group.into_iter().flatten().copied()
     }
 
-    /// Returns a count's metric. `None` if it was not counted, or if the count to compare it with is missing or 0.
+    /// Returns a count's metric. `None` if the event was not counted, or if the count to compare it with is missing or
+    /// 0.
     pub(super) fn metric(&self, count: &Count) -> Option<Metric> {
         if count.state != CountState::Counted {
             return None;

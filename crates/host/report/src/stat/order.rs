@@ -1,4 +1,4 @@
-//! Which cgroups are printed: those with the most of the first event, and the sum of the others.
+//! Chooses the cgroups that are printed: those with the most of the first event, and the sum of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use tiptoe_session::{Count, CountState};
 
 use crate::{Options, grid};
 
-/// The counts of a table.
+/// The counts that a table shows.
 #[derive(Debug)]
-pub(super) struct Shown {
-    /// Those of the whole target, of the largest cgroups, and the sums of the other cgroups.
+pub(super) struct ShownCounts {
+    /// The counts of the whole target and of the largest cgroups, and the sums over the other cgroups.
     pub(super) counts: Vec<Count>,
-    /// How many cgroups the sums are of.
+    /// How many cgroups are in the sums.
     pub(super) others: usize,
 }
 
@@ -19,21 +19,21 @@ pub(super) struct Shown {
 pub(super) const CGROUP: &str = "cgroup";
 
 /// Returns the counts that are printed, the largest cgroups first.
-pub(super) fn shown(counts: &[Count], options: &Options) -> Shown {
-    let all = ByCgroup::of(counts);
+pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
+    let all = CountsByCgroup::of(counts);
     let (largest, rest) = largest(&all.sizes(), options);
     all.shown(&largest, &rest)
 }
 
-/// Returns the counts of an interval that are printed: those of the cgroups that have the most so far, because the
-/// largest of each interval would be other cgroups each time. They have the order of the session, so that each interval
-/// has the same. `totals` has the paths of the cgroups of the last interval, and their sums up to then.
+/// Returns the counts of an interval that are printed. They are those of the cgroups with the most since the start,
+/// because the largest cgroups of a single interval would be others each time. Their order is that of the session, so
+/// that it is the same in each interval. `totals` has the sums of the cgroups of the last interval up to then, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
     options: &Options,
-) -> Shown {
-    let all = ByCgroup::of(counts);
+) -> ShownCounts {
+    let all = CountsByCgroup::of(counts);
     let before = std::mem::take(totals);
     for (cgroup, size) in all.cgroups.iter().zip(all.sizes()) {
         let path = path(cgroup);
@@ -46,8 +46,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the places of the largest sizes, the largest first, and those of the others. All are shown in a file or a
-/// pipe unless `--top` limits them, because programs read perf's format there.
+/// Returns the indexes of the largest sizes, the largest first, and the indexes of the others. In a file or a pipe all
+/// are among the largest unless `--top` limits them, because programs read perf's format there.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -60,18 +60,19 @@ fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// The counts of the whole target, and those of each cgroup.
-struct ByCgroup<'a> {
+struct CountsByCgroup<'a> {
     whole: &'a [Count],
     cgroups: Vec<&'a [Count]>,
 }
 
-impl ByCgroup<'_> {
-    /// Groups counts. All cgroups must have the events of the whole target, which is first.
-    fn of(counts: &[Count]) -> ByCgroup<'_> {
+impl CountsByCgroup<'_> {
+    /// Groups counts by cgroup. The counts of the whole target must be first, and each cgroup must have the same
+    /// events.
+    fn of(counts: &[Count]) -> CountsByCgroup<'_> {
         let is_whole = |count: &&Count| count.cgroup.is_none();
         let events = counts.iter().take_while(is_whole).count();
         let (whole, cgroups) = counts.split_at(events);
-        ByCgroup {
+        CountsByCgroup {
             whole,
             cgroups: cgroups.chunks(events.max(1)).collect(),
         }
@@ -90,19 +91,20 @@ impl ByCgroup<'_> {
         self.cgroups.iter().map(size).collect()
     }
 
-    /// Returns the counts of the whole target and of the cgroups at these places, and the sums of the rest.
-    fn shown(&self, places: &[usize], rest: &[usize]) -> Shown {
+    /// Returns the counts of the whole target and of the cgroups at the indexes `places`, and the sums over those at
+    /// `rest`.
+    fn shown(&self, places: &[usize], rest: &[usize]) -> ShownCounts {
         let mut counts = self.whole.to_vec();
         counts.extend(places.iter().flat_map(|at| self.cgroups[*at]).cloned());
         counts.extend(self.sums(rest));
-        Shown {
+        ShownCounts {
             counts,
             others: rest.len(),
         }
     }
 
-    /// Returns the sum of each event over these cgroups. One inside another cgroup adds nothing, because the row or the
-    /// sum that has the outer cgroup includes it.
+    /// Returns the sum of each event over these cgroups. A cgroup inside another one adds nothing, because the outer
+    /// cgroup's row or sum includes its counts.
     fn sums(&self, places: &[usize]) -> Vec<Count> {
         let Some(&first) = places.first() else {
             return Vec::new();
@@ -194,7 +196,7 @@ mod tests {
     }
 
     /// Returns the name and the two values of each cgroup.
-    fn rows(shown: &Shown) -> Vec<(&str, f64, f64)> {
+    fn rows(shown: &ShownCounts) -> Vec<(&str, f64, f64)> {
         let pairs = shown.counts[2..].chunks(2);
         let rows = pairs.map(|pair| (path(pair), pair[0].value, pair[1].value));
         rows.collect()
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(shown.others, others);
     }
 
-    /// Cgroups had the order of their names, and of hundreds all were printed.
+    /// Cgroups were sorted by name, and all were printed even if there were hundreds.
     #[test]
     fn the_largest_cgroups_are_first_and_the_others_are_summed() {
         let all = &[("a", 3.0), ("b", 50.0), ("c", 7.0), ("d", 3.0)];
@@ -232,7 +234,7 @@ mod tests {
         check(&[], 2, &[]);
     }
 
-    /// Perf's format in a file had 20 cgroups where it had all before.
+    /// In a file, perf's format had only 20 cgroups, although programs read all of them there.
     #[test]
     fn a_file_has_all_cgroups() {
         let names: Vec<String> = (0..30).map(|at| format!("c{at}")).collect();
@@ -246,7 +248,7 @@ mod tests {
         assert_eq!((others(&terminal), others(&top(3))), (10, 27));
     }
 
-    /// The largest cgroups of each interval were printed, so that rows of other cgroups came and went.
+    /// Each interval printed its own largest cgroups, so that rows appeared and vanished.
     #[test]
     fn an_interval_has_the_cgroups_of_the_last_one() {
         let mut totals = BTreeMap::new();
@@ -255,12 +257,12 @@ mod tests {
             let names = rows(&shown).into_iter().map(|row| row.0.to_owned());
             names.collect::<Vec<_>>().join(" ")
         };
-        // The session has the order of the patterns, and then later cgroups.
+        // The order in a session is that of the patterns, and then that in which later cgroups appeared.
         let first = [("z", 9.0), ("b", 1.0), ("a", 20.0)];
         assert_eq!(names(&first), "z a 1 more cgroup");
         let other = [("z", 1.0), ("b", 7.0), ("a", 0.0)];
         assert_eq!(names(&other), "z a 1 more cgroup");
-        // b has 10 so far, z was removed, and a cgroup of its name has 2.
+        // b has 10 since the start. z was removed, and a new cgroup of the same name has 2.
         assert_eq!(names(&[("b", 2.0), ("a", 0.0)]), "b a");
         let new = [("b", 0.0), ("a", 0.0), ("z", 2.0)];
         assert_eq!(names(&new), "b a 1 more cgroup");
@@ -282,7 +284,7 @@ mod tests {
         check(root, 1, &sum);
     }
 
-    /// `a` had 50, of which 40 were in `a/b`, and the sum of the others was 47 instead of 7.
+    /// `a` had 50, and 40 of them were in `a/b`. The sum of the others was 47 instead of 7.
     #[test]
     fn a_cgroup_inside_a_printed_one_is_not_in_the_sum() {
         let nested = &[("a", 50.0), ("a/b", 40.0), ("c", 7.0)];
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_has_no_place_and_adds_nothing() {
+    fn counts_of_events_that_were_not_counted_add_nothing() {
         let mut all = counts(&[("a", 5.0), ("b", 9.0), ("c", 7.0)]);
         for at in [0, 2, 4, 6] {
             all[at].state = CountState::NotSupported;
@@ -310,7 +312,7 @@ mod tests {
             (shown.counts[5].state, shown.counts[5].value),
             (CountState::Counted, 2.0)
         );
-        // The cgroup whose count is missing adds no time to that of the other.
+        // A cgroup whose count is missing must add no time to the sum.
         assert_eq!(shown.counts[5].time_enabled_ns, 10);
     }
 }

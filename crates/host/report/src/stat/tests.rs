@@ -191,7 +191,7 @@ fn the_cost_lists_its_parts() {
 }
 
 #[test]
-fn counts_so_far_are_those_of_the_whole_that_count() {
+fn counts_so_far_are_those_of_counted_events_of_the_whole_target() {
     let mut counts = stat().counts;
     counts.truncate(2);
     counts.push(Count {

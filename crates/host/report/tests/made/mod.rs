@@ -1,4 +1,4 @@
-//! Made-up sessions, and the files of how they look on a terminal of 80 columns.
+//! Made-up sessions, and the comparison of their reports with files.
 
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ pub fn at(width: usize) -> Options {
     }
 }
 
-/// Fails unless `shown` is the text of `screens/NAME.txt`. `TIPTOE_WRITE_SCREENS=1` writes the file.
+/// Fails unless `shown` is the text of `screens/NAME.txt`. With `TIPTOE_WRITE_SCREENS=1` it writes the file instead.
 #[track_caller]
 pub fn check_screen(name: &str, shown: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/screens");

@@ -1,5 +1,4 @@
-//! The load of each CPU: pairs of reserve and release, as in `stress`. Most are for a task, some
-//! for a CPU.
+//! The load of each CPU: pairs of reserve and release, as in `stress`. A pair is for a task or for a CPU.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -28,17 +27,17 @@ pub(super) struct Pairs {
     /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs, if there are several.
     shards: Vec<usize>,
     count: usize,
-    cpus: Vec<At>,
+    cpus: Vec<CpuState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
+struct CpuState {
     pair: u32,
     is_reserved: bool,
 }
 
 impl Pairs {
-    /// Returns the load with the shards of `geometry`; one shard means the form with one mutex.
+    /// Returns the load for these shards. If `geometry` has one shard, the form is that with one mutex.
     pub(super) fn new(
         prices: &Prices,
         geometry: &Geometry,
@@ -53,7 +52,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // After another CPU's request, the header's line must be transferred, too.
+        // Besides the shard's line, the line of the header must be transferred after a request for a CPU.
         let of_task = Times {
             hold: form.task.hold,
             exchange: form.task.exchange,
@@ -68,7 +67,7 @@ impl Pairs {
             moved: if is_one { moved } else { 3 * moved },
             seen_moved: prices.moved,
         };
-        let start = |_| At {
+        let start = |_| CpuState {
             pair: random.between(0, 100) as u32,
             is_reserved: false,
         };

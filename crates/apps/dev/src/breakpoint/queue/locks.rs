@@ -10,9 +10,9 @@
 //! | has checked in vain | marks it awaited, sleeps until it is woken, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
-//! A lock, with the data that it guards, is in the cache of the CPU that had it last. A transfer to another CPU is
-//! paid by a taker, by a check after a change, and by a release while others check the lock. All transfers cost the
-//! same, however many CPUs want the line at once.
+//! A lock and the data that it guards are in the cache of the CPU that had the lock last. A CPU pays for a transfer
+//! when it takes the lock from another CPU, when it checks the lock after a change, and when it releases the lock while
+//! others check it. All transfers cost the same, however many CPUs want the line at once.
 //!
 //! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same result on
 //! any machine.
@@ -42,13 +42,14 @@ pub(super) struct Costs {
 /// One call, which takes locks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Call {
-    /// The time before its first lock.
+    /// The time from the call's begin until it takes its first lock.
     pub(super) outside: Ps,
-    /// The time of other work.
+    /// The time of other work before the call.
     pub(super) work: Ps,
     /// The locks to take, in order.
     pub(super) locks: Range<usize>,
-    /// The time to take each lock that is free and in the own cache, and to release one that no CPU checks.
+    /// The time to take a lock that is free and in the CPU's own cache, and the time to release a lock that no CPU
+    /// checks.
     pub(super) exchange: Ps,
     /// The additional time for each lock that another CPU had last.
     pub(super) moved: Ps,
@@ -74,7 +75,7 @@ pub(super) struct Outcome {
     pub(super) done: u64,
     /// The sum of all CPUs' waits.
     pub(super) waited: Ps,
-    /// The sum of all CPUs' other time.
+    /// The sum of the time in which CPUs did not wait.
     pub(super) worked: Ps,
     /// The part of `worked` that is outside of calls.
     pub(super) own: Ps,
@@ -86,7 +87,7 @@ pub(super) struct Outcome {
 struct Lock {
     is_held: bool,
     is_awaited: bool,
-    /// The number of its releases.
+    /// How often the lock was released.
     given: u64,
     had_last: Option<usize>,
     looking: Vec<usize>,
@@ -95,12 +96,13 @@ struct Lock {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Before the call, or between two of its locks: takes this lock next.
+    /// The CPU takes this lock next: it is before the call, or between two locks of the call.
     Taking(usize),
-    /// Checks this lock.
+    /// The CPU checks this lock until it is free.
     Looking(usize),
     Asleep(usize),
-    /// Releases this lock next. The flag is whether the transfers to checking CPUs are paid.
+    /// The CPU releases this lock next. The flag says whether it has paid for getting the line back from CPUs that
+    /// check the lock.
     Giving(usize, bool),
 }
 
@@ -109,7 +111,7 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// The end of the checks of a lock, and the lock's number of releases when that end was computed.
+    /// When the CPU stops checking the lock, and how often the lock had been released when that time was computed.
     until: (Ps, u64),
 }
 
@@ -117,9 +119,10 @@ struct Cpu {
 enum SimulatedEvent {
     /// A CPU continues.
     Goes(usize),
-    /// The first checking CPU sees the lock free, unless the lock was released again since.
+    /// The first CPU that checks the lock sees it free. `given` is the number of releases: if it has changed, the event
+    /// is void.
     IsSeen { lock: usize, given: u64 },
-    /// A CPU has checked for long enough, if it still checks.
+    /// A CPU stops checking, if it still checks.
     LookedEnough(usize),
     /// A CPU was woken.
     Wakes(usize),
@@ -131,7 +134,7 @@ pub(super) struct Machine<'a, L> {
     random: Random,
     cpus: Vec<Cpu>,
     locks: Vec<Lock>,
-    /// Future events. Of simultaneous ones the first recorded is the first, so that runs can be repeated.
+    /// Future events. Simultaneous events happen in the order in which they were added, so that a run can be repeated.
     events: BinaryHeap<Reverse<(Ps, u64, SimulatedEvent)>>,
     event_count: u64,
     now: Ps,
@@ -212,7 +215,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call, `after` the rest of its last one.
+    /// Begins a CPU's next call, when the rest of its last call, which takes `after`, is over.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -242,7 +245,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Takes a lock. Then the CPU takes the next one, or holds all of them.
+    /// Takes a lock for a CPU. Then the CPU takes the next lock of its call, or has all of them and holds them.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -276,7 +279,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // Until this transfer, the checking CPUs' caches have the line, too.
+            // The CPU must first get the line back, because the caches of the checking CPUs have it, too.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -307,7 +310,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns when the first of several CPUs checks again. Each does within the time of a check and a transfer.
+    /// Returns the time until the first of several CPUs checks again. Each CPU checks again at a random moment within
+    /// the time of a check and a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -332,7 +336,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each check that found the lock released and taken again took longer.
+        // Each check that found the lock released and taken again took longer, because the line had to be transferred.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {
@@ -344,7 +348,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.insist(cpu);
     }
 
-    /// Takes the lock, marked as awaited, or sleeps until the CPU is woken.
+    /// Marks the lock as awaited and takes it, or sleeps if it is held.
     fn insist(&mut self, cpu: usize) {
         let Phase::Asleep(lock) = self.cpus[cpu].phase else {
             return;

@@ -1,5 +1,5 @@
-//! Measures on this machine: the critical sections of both forms of the accounting, their locks, and the transfer of a
-//! cache line between two CPUs.
+//! Measures the inputs of a simulation on this machine: the critical sections of both forms of accounting, their locks,
+//! and the transfer of a cache line between two CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,13 +15,13 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The additional times in multiples of a line's transfer, for when they cannot be measured.
+/// The additional times, in multiples of the time that transferring a line takes. Used if they cannot be measured.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
     moved: 1.0,
 };
-/// The rounds of two CPUs that take turns, and of a sleeper that is woken.
+/// The number of turns that two CPUs take, and how often a sleeper is woken.
 const TURNS: u32 = 5_000;
 const WAKES: u32 = 100;
 
@@ -33,9 +33,9 @@ pub(super) struct Prices {
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// The additional time of a task's call under one mutex that another CPU had before.
+    /// The additional time of a task's call under one mutex if another CPU had the mutex before.
     pub(super) handed: Ps,
-    /// The additional time to get a shard's or the header's line that another CPU has written.
+    /// The additional time to get the line of a shard or of the header if another CPU has written it.
     pub(super) moved: Ps,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Prices {
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
     pub(super) task: LockTimes,
-    /// The times of a request for a CPU, by the accounting's number of CPUs.
+    /// The times of a request for a CPU, by the number of CPUs in the accounting.
     of_cpu: Vec<(u32, LockTimes)>,
 }
 
@@ -52,12 +52,12 @@ pub(super) struct Holds {
 pub(super) struct LockTimes {
     /// How long the call holds its locks.
     pub(super) hold: Ps,
-    /// The time to take each lock, and again to release it.
+    /// The time to take each lock. Releasing it takes as long.
     pub(super) exchange: Ps,
 }
 
 impl Holds {
-    /// Returns the times of a request for a CPU, on this many CPUs.
+    /// Returns the times of a request for a CPU, if the accounting has this number of CPUs.
     pub(super) fn of_cpu(&self, cpus: u32) -> LockTimes {
         let known = self.of_cpu.iter().find(|(of, _)| *of == cpus);
         known.map_or_else(LockTimes::default, |(_, held)| *held)
@@ -70,7 +70,8 @@ impl Holds {
     }
 }
 
-/// Measures on this machine, for machines of these sizes. Fails on one CPU if `line` is not given.
+/// Measures the inputs for machines with these numbers of CPUs. Fails if this process may use only one CPU and `line`
+/// is not given.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let lock = lock_ns();
@@ -91,7 +92,9 @@ pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Resu
         })
     };
     let (tiptoe, global_mutex) = (holds(Form::Tiptoe)?, holds(Form::GlobalMutex)?);
-    let measured = two_cpus().map(|cpus| ways(stress, cpus)).transpose()?;
+    let measured = two_cpus()
+        .map(|cpus| transfer_costs(stress, cpus))
+        .transpose()?;
     let ways = match (measured, line) {
         (Some(measured), None) => measured,
         (measured, Some(line)) => measured.unwrap_or(IN_LINES).with_line(line),
@@ -134,7 +137,7 @@ fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Returns the time of one of `times` actions: the least of some measurements.
+/// Returns the time of one action, in ns: the least of some measurements of `times` actions each.
 fn per(times: u32, mut done: impl FnMut()) -> f64 {
     let mut once = |_| {
         let begun = Instant::now();
@@ -163,7 +166,7 @@ fn lock_ns() -> f64 {
     })
 }
 
-/// The additional times for data that another CPU had last.
+/// The additional times for data that another CPU had last; fields as in [`Prices`].
 #[derive(Clone, Copy, Debug)]
 struct TransferCosts {
     line: f64,
@@ -172,9 +175,9 @@ struct TransferCosts {
 }
 
 impl TransferCosts {
-    /// Returns the times scaled to this time for a line's transfer.
+    /// Returns the times, scaled for a machine on which transferring a line takes `line`.
     fn with_line(self, line: f64) -> TransferCosts {
-        // Shorter times are noise, and cannot be scaled.
+        // A shorter time is noise, by which nothing can be scaled.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
@@ -186,15 +189,15 @@ impl TransferCosts {
     }
 }
 
-/// Returns two CPUs that this thread may use, distant by their numbers.
+/// Returns the first and the last CPU that this thread may use; `None` if there is only one.
 fn two_cpus() -> Option<[usize; 2]> {
     let mut cpus = allowed().into_iter();
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns: without work, with a task's pair each under one mutex, and with a task's and a
-/// CPU's pair. Subtracts the times without the other CPU, which are known.
-fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
+/// Measures two CPUs that take turns: without work, with a pair of a task on each under one mutex, and with a pair of a
+/// task on one and of a CPU on the other. Subtracts the times of the same pairs on a single CPU.
+fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
     let least_ns = |form, targets: [Target; 2]| -> Result<f64, Error> {
@@ -214,12 +217,12 @@ fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     Ok(TransferCosts {
         line: (bare - 2.0 * ideal).max(0.0) / 2.0,
         handed: mutex.max(0.0) / 2.0,
-        // The shard's and the header's line, there and back.
+        // Two lines, that of the shard and that of the header, are transferred there and back.
         moved: ours.max(0.0) / 4.0,
     })
 }
 
-/// Two CPUs that alternate: a pair on one, then a pair on the other. Measures both together.
+/// Two CPUs that alternate. Measures the time of a pair on one CPU and a pair on the other.
 struct Turns {
     cpus: [usize; 2],
     requests: [Request; 2],
@@ -287,7 +290,7 @@ fn wake_ns() -> (f64, f64) {
     (quick(wakes), quick(woken))
 }
 
-/// Returns the first quartile, because other programs disturb the slower ones.
+/// Returns the first quartile, because other programs disturb the slower measurements.
 fn quick(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 4).copied().unwrap_or(0.0)
@@ -299,7 +302,7 @@ mod tests {
 
     /// Regression: if no transfer could be measured, a given one was multiplied by infinity.
     #[test]
-    fn ways_that_take_no_time_are_scaled_by_the_usual_ratios() {
+    fn transfer_costs_of_zero_are_replaced_by_the_usual_ratios() {
         for line in [0.0, 1.0] {
             let ways = TransferCosts { line, ..IN_LINES }.with_line(80.0);
             assert_eq!([ways.line, ways.handed, ways.moved], [80.0, 160.0, 80.0]);

@@ -1,4 +1,4 @@
-//! Results that theory gives without a simulation.
+//! Compares simulations with results that theory gives.
 
 use tiptoe_breakpoint::{Geometry, Registers};
 use tiptoe_schedule::simulate::Random;
@@ -32,7 +32,7 @@ fn exponential(random: &mut Random) -> Ps {
     (-unit.ln() * 1e6) as Ps
 }
 
-/// Waiters check all the time, for ever. Only holding takes time.
+/// CPUs that wait check the lock for ever and never sleep. Only holding the lock takes time.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -45,8 +45,8 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
     Machine::new(costs, cpus, 1, OneLock { hold, think }, 1).run(10_000, 1_000_000)
 }
 
-/// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine each waits for `hold * load
-/// / (2 * (1 - load))`, in any order of service.
+/// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine the mean wait is `hold * load
+/// / (2 * (1 - load))`, in whatever order the calls are served.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
@@ -65,7 +65,7 @@ fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
 /// If no CPU does anything else, one of them always holds the lock, and all others wait.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
-fn a_lock_that_all_want_is_always_held() {
+fn a_lock_that_all_cpus_wait_for_is_always_held() {
     for cpus in [2, 8, 64] {
         let seen = one_lock(&FREE, cpus, 1_000_000, |_| 0);
         let held = seen.done as f64 * 1e6 / seen.time as f64;
@@ -96,7 +96,7 @@ fn every_sleeper_is_woken() {
     for cpus in [2, 5, 50] {
         let seen = one_lock(&costs, cpus, 1_000_000, |_| 10_000);
         assert!(seen.slept > 0 && seen.done > 10_000, "{cpus}: {seen:?}");
-        // Between two holds there is at most one wake.
+        // There is at most one wake between two holds.
         let held = seen.done as f64 * 1e6 / seen.time as f64;
         assert!((0.98..=1.0).contains(&held), "{cpus}: {held}");
     }
@@ -150,7 +150,7 @@ fn no_time_is_lost() {
 
 /// The pair of a lone CPU must be two calls, and nothing else.
 #[test]
-fn a_pair_alone_takes_what_its_parts_take() {
+fn the_pair_of_a_single_cpu_takes_as_long_as_its_calls() {
     let seen = pairs(1, None, 0, 1);
     let pair = seen.time as f64 / seen.done as f64;
     let parts = 2.0 * (1_000.0 + 4_000.0 + 9_000.0 + 4_000.0);
@@ -196,7 +196,7 @@ const QUEUE: Queue = Queue {
     ms: 2,
 };
 
-/// Regression: the spread was only that of the random numbers, so two runs differed by far more than their spreads.
+/// Regression: the spread came only from the random numbers, so two runs differed by far more than their spreads.
 #[test]
 fn a_simulation_spreads_as_far_as_its_inputs() {
     let task = LockTimes {

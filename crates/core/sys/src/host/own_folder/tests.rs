@@ -162,7 +162,7 @@ fn a_folder_that_others_may_use_is_not_used() {
 
 /// Two threads write and one reads: it must see either text whole.
 #[test]
-fn several_may_write_at_once() {
+fn several_threads_may_write_at_once() {
     let scratch = Scratch::new("several");
     let folder = scratch.own();
     let texts = [[b'a'; 4096], [b'b'; 4096]];

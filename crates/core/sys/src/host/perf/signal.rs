@@ -31,7 +31,7 @@ impl SigtrapHandler {
 
 impl Drop for SigtrapHandler {
     fn drop(&mut self) {
-        // SAFETY: restores the action that the kernel returned.
+        // SAFETY: the call restores the action that the kernel returned.
         unsafe { libc::sigaction(libc::SIGTRAP, &raw const self.0, std::ptr::null_mut()) };
     }
 }

@@ -39,9 +39,9 @@ pub struct Device {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address after it.
+    /// First address after the mapping.
     pub end: u64,
-    /// Its permissions.
+    /// The mapping's permissions.
     pub perms: Perms,
     /// Offset in the file at `start`.
     pub offset: u64,

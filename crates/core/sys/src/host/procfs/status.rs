@@ -24,7 +24,7 @@ pub struct Status {
     pub tgid: u32,
     /// The ptrace tracer; 0 if there is none.
     pub tracer_pid: u32,
-    /// Its id in each pid namespace, ours first.
+    /// The process's or thread's id in each pid namespace, ours first.
     pub ns_pids: Vec<u32>,
     /// Real, effective, saved and file system user.
     pub uids: [u32; 4],

@@ -64,14 +64,15 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A process of one thread, because this one's threads start and end with its tests, and
-        // lose their switches. It ends once its parent has changed, also after a panic.
+        // The switches of another process are read, because this process's threads end with their
+        // tests, and the switches of ended threads are lost. The other process ends once its parent
+        // has changed, also after a panic.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")
             .args(["-c", WHILE_CHILD])
             .spawn()
-            .map(Ended)
+            .map(KilledOnDrop)
             .unwrap();
         let process = Process::new(child.0.id()).unwrap();
         let before = process.switches().unwrap();
@@ -80,11 +81,11 @@ mod tests {
         }
     }
 
-    struct Ended(std::process::Child);
+    struct KilledOnDrop(std::process::Child);
 
-    impl Drop for Ended {
+    impl Drop for KilledOnDrop {
         fn drop(&mut self) {
-            // Both fail only if it has ended.
+            // Both fail only if the child has ended.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }

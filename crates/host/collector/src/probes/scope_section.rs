@@ -1,4 +1,4 @@
-//! Reports the scopes of a run's processes.
+//! The session's scopes.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,9 @@ use tiptoe_price::clock;
 use tiptoe_session::{Scope, ScopeCounts, Scopes};
 use tiptoe_sys::raw::monotonic_ns;
 
-use super::{Run, cpu_ns};
-use crate::request::{Error, Observer};
+use super::Probes;
+use crate::drive::{Span, Targets, Turn};
+use crate::request::{Error, Request};
 use crate::scopes::OUTSIDE;
 
 /// The sums of a scope's name.
@@ -19,55 +20,81 @@ struct Sum {
     counts: Vec<u64>,
 }
 
-impl Run<'_> {
-    /// Adds the scopes to the session, if they are requested. With intervals, the last interval's
-    /// report has added them, because all intervals must sum to the session's counts.
-    pub(super) fn add_scopes(&mut self) -> Result<(), Error> {
-        if self.plan.scopes && self.session.scopes.is_none() {
-            self.session.scopes = self.scopes_until_now(self.session.cpu_ns)?;
-        }
-        Ok(())
-    }
+/// The scopes at earlier moments.
+#[derive(Default)]
+pub(super) struct ScopeSection {
+    /// How often threads entered and left scopes.
+    visits: u64,
+    /// When the last interval ended.
+    last: Option<Scopes>,
+    /// At the end, until the last interval is reported.
+    end: Option<Scopes>,
+}
 
-    /// Reports the counts of the last interval, which the end cut short.
-    pub fn report_last_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
-        match (&self.request.scopes, self.request.interval) {
-            (Some(_), Some(_)) => self.report_scopes(observer),
-            _ => Ok(()),
-        }
-    }
-
+impl Probes<'_> {
     /// Reports the counts since the last interval.
-    pub(super) fn report_scopes(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
-        let at = self.start.elapsed();
-        let took = at.saturating_sub(std::mem::replace(&mut self.last_interval_end, at));
-        let now = self.scopes_until_now(cpu_ns(&self.tracees))?;
+    pub(super) fn report_scopes(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+        let now = match self.scopes.end.take() {
+            Some(end) => Some(end),
+            None => {
+                turn.at.fetch_cpu_times();
+                let cpu_ns = turn.at.cpu_ns(span.end);
+                self.scopes.read(self.request, turn.at, cpu_ns)?
+            }
+        };
         let Some(mut now) = now else { return Ok(()) };
-        let last = self.session.scopes.take().unwrap_or_default();
-        observer.scopes(&ScopeCounts {
-            at_ns: at.as_nanos() as u64,
-            duration_ns: took.as_nanos() as u64,
+        let last = self.scopes.last.take().unwrap_or_default();
+        turn.observer.scopes(&ScopeCounts {
+            at_ns: span.end.as_nanos() as u64,
+            duration_ns: (span.end - span.start).as_nanos() as u64,
             events: now.events.clone(),
             rows: rows_since(&last.rows, &now.rows),
         });
         now.intervals = Some(last.intervals.unwrap_or(0) + 1);
-        self.session.scopes = Some(now);
+        self.scopes.last = Some(now);
+        Ok(())
+    }
+}
+
+impl ScopeSection {
+    pub(super) fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// Reads the last counts.
+    pub(super) fn end(
+        &mut self,
+        request: &Request,
+        at: &Targets,
+        cpu_ns: u64,
+    ) -> Result<(), Error> {
+        self.end = self.read(request, at, cpu_ns)?;
         Ok(())
     }
 
+    /// Returns the scopes at the end, if they were requested.
+    pub(super) fn take(&mut self) -> Option<Scopes> {
+        self.end.take().or(self.last.take())
+    }
+
     /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
-    fn scopes_until_now(&mut self, cpu_ns: u64) -> Result<Option<Scopes>, Error> {
+    fn read(
+        &mut self,
+        request: &Request,
+        at: &Targets,
+        cpu_ns: u64,
+    ) -> Result<Option<Scopes>, Error> {
         let ns_per_tick = u128::from(clock::ns_per_tick());
         // Both clocks must be read at one moment, because a sleeping thread's time away is
         // subtracted from its time in the scope.
         let (now, now_ns) = (clock::ticks(), monotonic_ns());
-        self.scope_visits = 0;
+        self.visits = 0;
         let mut names: BTreeMap<String, Sum> = BTreeMap::new();
         let (mut events, mut is_charged) = (Vec::new(), true);
-        for tracee in &self.tracees {
+        for tracee in &at.traced {
             let sums = tracee.scope_sums(now)?;
-            self.scope_visits += sums.visits();
-            if self.request.scopes.is_none() {
+            self.visits += sums.visits();
+            if request.scopes.is_none() {
                 continue;
             }
             let tree = tracee.scope_names()?;
@@ -94,7 +121,7 @@ impl Run<'_> {
             }
             events = charged_events;
         }
-        Ok(self.request.scopes.as_ref().map(|_| Scopes {
+        Ok(request.scopes.as_ref().map(|_| Scopes {
             events,
             rows: rows(names, is_charged, cpu_ns),
             intervals: None,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use tiptoe_session::{FunctionNote, ProcessNote};
+use tiptoe_session::{FunctionNote, ProcessNote, Session};
 use tiptoe_sys::host::procfs::Process;
 
-use super::Run;
+use crate::drive::Targets;
 use crate::tracee::Tracee;
 
 /// The most threads of a process whose children are looked for: each has a file to read.
@@ -20,44 +20,35 @@ pub(super) struct OutsideFindings {
     children: usize,
 }
 
-impl Run<'_> {
+impl OutsideFindings {
     /// Looks for events that another tracer probes as well.
-    pub fn look_for_foreign(&mut self) {
-        for tracee in &self.tracees {
+    pub(super) fn look_for_foreign(&mut self, at: &Targets) {
+        for tracee in &at.traced {
             let events = tracee.foreign().into_iter().map(str::to_owned);
-            self.outside_findings.foreign.extend(events);
+            self.foreign.extend(events);
         }
     }
 
-    /// Notes what was found.
-    pub(super) fn note_outside_findings(&mut self) {
-        let events: Vec<String> = self.outside_findings.foreign.iter().cloned().collect();
+    /// Adds notes on what was found.
+    pub(super) fn note(&self, at: &Targets, session: &mut Session) {
+        let events: Vec<String> = self.foreign.iter().cloned().collect();
         if !events.is_empty() {
             let note = FunctionNote::OtherTracer { events };
-            self.session.notes.push(note.into());
+            session.notes.push(note.into());
         }
-        self.note_children();
+        let children = self.children as u64;
+        if let Some(first) = at.traced.first().filter(|_| children > 0) {
+            let comm = first.target.comm.clone();
+            let note = ProcessNote::UntracedChildren { children, comm };
+            session.notes.push(note.into());
+        }
     }
 
     /// Looks how many untraced children run the same program now.
-    pub(super) fn look_for_children(&mut self) {
-        let traced: Vec<u32> = self
-            .tracees
-            .iter()
-            .map(|one| one.target.process.pid())
-            .collect();
-        let all = self.tracees.iter().map(|one| untraced(one, &traced)).sum();
-        self.outside_findings.children = self.outside_findings.children.max(all);
-    }
-
-    /// Notes the untraced children.
-    fn note_children(&mut self) {
-        let children = self.outside_findings.children as u64;
-        if let Some(first) = self.tracees.first().filter(|_| children > 0) {
-            let comm = first.target.comm.clone();
-            let note = ProcessNote::UntracedChildren { children, comm };
-            self.session.notes.push(note.into());
-        }
+    pub(super) fn look_for_children(&mut self, at: &Targets) {
+        let traced: Vec<u32> = at.counted().map(|one| one.process.pid()).collect();
+        let all = at.traced.iter().map(|one| untraced(one, &traced)).sum();
+        self.children = self.children.max(all);
     }
 }
 

@@ -1,131 +1,24 @@
-//! Events over all processes, and their price.
+//! The price of events.
 
-use std::collections::BTreeMap;
+use tiptoe_event::{Cost, Via};
+use tiptoe_price::{CostRequest, UnitCosts, followed, gate, recorded, timed, valued};
 
-use tiptoe_event::{Cost, Reading, Via};
-use tiptoe_kernel::Step;
-use tiptoe_price::{UnitCosts, followed, gate, recorded, timed, valued};
-use tiptoe_session::{EventNote, Note, OTHER_VALUES};
-
-use crate::measured::Measured;
+use super::event_sums::{Events, Total};
+use crate::drive::Targets;
 use crate::planner::Follow;
-use crate::tracee::{Counter, Reads, Source, Tracee};
+use crate::tracee::Source;
 
 /// The assumed time between two hits of a function with many callers, if hits are not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
 
-/// One event over all processes.
-pub struct Total {
-    pub all: Measured,
-    pub via: Via,
-    pub trap: bool,
-    pub follow: Follow,
-    /// How the kernel executes the instruction, if it counts.
-    pub step: Step,
-    pub names: Vec<String>,
-    /// Further remarks for the user.
-    pub remarks: Vec<Note>,
-    /// The most functions of this name in one process.
-    pub bearers: u64,
-    pub parts: BTreeMap<String, Measured>,
-}
-
-impl Total {
-    fn of(counter: &Counter) -> Total {
-        let (via, trap, follow, step) = match counter.source {
-            Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
-            Source::Kernel(place) => (Via::Kernel, false, Follow::No, place.step),
-        };
-        Total {
-            all: Measured::default(),
-            via,
-            trap,
-            follow,
-            step,
-            names: counter.names.clone(),
-            remarks: Vec::new(),
-            bearers: 0,
-            parts: BTreeMap::new(),
-        }
-    }
-
-    pub fn notes(&self) -> Vec<Note> {
-        let functions = self.bearers;
-        let several = (functions > 1).then(|| EventNote::SameName { functions }.into());
-        let trap = self.trap.then(|| EventNote::Trap.into());
-        let others = self.parts.contains_key(OTHER_VALUES);
-        let others = others.then(|| EventNote::ValuesWithoutRoom.into());
-        let remarks = self.remarks.iter().cloned().chain(others);
-        several.into_iter().chain(remarks).chain(trap).collect()
-    }
-}
-
-#[derive(Default)]
-pub struct Events {
-    pub order: Vec<String>,
-    pub by_name: BTreeMap<String, Total>,
-    /// The functions whose calls must enclose a hit (`--under`).
-    pub gates: BTreeMap<String, Total>,
-}
-
-impl Events {
-    pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
-        for (gate, reading) in tracee.gates.iter().zip(&reads.gates) {
-            let total = self.gates.entry(gate.event.clone());
-            let (reading, times) = (*reading, None);
-            let total = total.or_insert_with(|| Total::of(gate));
-            total.all.add(&Measured { reading, times });
-        }
-        let mut bearers: BTreeMap<&str, u64> = BTreeMap::new();
-        for (index, counter) in tracee.counters.iter().enumerate() {
-            let total = self.by_name.entry(counter.event.clone());
-            let total = total.or_insert_with(|| {
-                self.order.push(counter.event.clone());
-                Total::of(counter)
-            });
-            let here = bearers.entry(&counter.event).or_insert(0);
-            *here += 1;
-            total.bearers = total.bearers.max(*here);
-            let fresh = counter.notes.iter();
-            let fresh = fresh.filter(|note| !total.remarks.contains(note));
-            let fresh: Vec<Note> = fresh.cloned().collect();
-            total.remarks.extend(fresh);
-            // Functions of the same name count together.
-            if let Some(all) = reads.all.get(index) {
-                total.all.add(all);
-            }
-            for (key, part) in reads.parts.get(index).into_iter().flatten() {
-                total.parts.entry(key.clone()).or_default().add(part);
-            }
-        }
-    }
-
-    /// Subtracts earlier counts.
-    pub fn since(&mut self, before: &Events) {
-        for (name, earlier) in &before.by_name {
-            let Some(total) = self.by_name.get_mut(name) else {
-                continue;
-            };
-            total.all.since(&earlier.all);
-            for (key, earlier) in &earlier.parts {
-                if let Some(part) = total.parts.get_mut(key) {
-                    part.since(earlier);
-                }
-            }
-            total.parts.retain(|_, part| part.reading.hits() > 0);
-        }
-        for (name, earlier) in &before.gates {
-            if let Some(total) = self.gates.get_mut(name) {
-                total.all.since(&earlier.all);
-            }
-        }
-    }
-
-    pub fn readings(&self) -> BTreeMap<String, Reading> {
-        self.by_name
-            .iter()
-            .map(|(name, total)| (name.clone(), total.all.reading))
-            .collect()
+/// Returns the prices that the kinds of the targets' probes need.
+pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
+    let mut sources = at.traced.iter().flat_map(|tracee| &tracee.counters);
+    CostRequest {
+        trap: sources
+            .clone()
+            .any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
+        kernel: sources.any(|c| matches!(c.source, Source::Kernel(_))),
     }
 }
 
@@ -212,7 +105,11 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_price::UnitCosts;
+    use std::collections::BTreeMap;
+    use tiptoe_event::Reading;
+    use tiptoe_kernel::Step;
+
+    use crate::measured::Measured;
 
     fn total(count: u64, via: Via, step: Step) -> Total {
         let reading = Reading {

@@ -1,9 +1,9 @@
-// Threads for measurements by the wall clock. Each stays on one CPU, as in together.rs.
+// Threads for measurements by the wall clock. Each thread stays on one CPU, as in together.rs.
 #include <pthread.h>
 #include <sched.h>
 
 // Pins the calling thread to one of the CPUs that the process may use, by the thread's number.
-static void stay_apart(int thread) {
+static void pin_to_cpu(int thread) {
     cpu_set_t allowed, one;
     if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed)) return;
     int turn = thread % CPU_COUNT(&allowed);
@@ -11,7 +11,7 @@ static void stay_apart(int thread) {
         if (!CPU_ISSET(cpu, &allowed) || turn--) continue;
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
-        // If this fails two threads may share a CPU, and the rates are lower.
+        // The result is ignored: if this fails, two threads may share a CPU, and the rates are lower.
         sched_setaffinity(0, sizeof one, &one);
         return;
     }

@@ -1,10 +1,10 @@
-//! Runs a request: attaches or starts, watches, detaches.
+//! Attaches to running processes, or starts a command.
 
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
@@ -17,21 +17,16 @@ use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
-use tiptoe_price::own::OwnUse;
 use tiptoe_session::ProcessNote;
 use tiptoe_wire::Geometry;
 
-use crate::drive::{Targets, pause, session_target, wait_for_end};
+use crate::drive::pause;
 use crate::module::{Cache, Module, Object};
-use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
-use crate::resolve;
-use crate::run::Run;
+use crate::request::{Error, Request, RequestTarget};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
 use crate::words::processes;
 
-/// The pause between two checks whether to stop.
-pub const TICK: Duration = Duration::from_millis(10);
 /// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
 /// The most probes in a command whose libraries are not known yet.
@@ -39,73 +34,31 @@ const COMMAND_PROBES: u32 = 1 << 16;
 /// The most functions that share a name: static functions, and overloads.
 const NAMESAKES: u32 = 1 << 10;
 
-/// Runs a request until it ends.
-pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    for spec in &request.specs {
-        resolve::parse(spec)?;
+/// Attaches to running processes after the delay. The user may break it off.
+pub(crate) fn attach_all(
+    request: &Request,
+    pids: &[u32],
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<Vec<Tracee>, Error> {
+    if let Some(delay) = request.options.delay {
+        pause(delay, &request.options.stop);
     }
-    let own = OwnUse::begin();
-    let plan = Plan::of(&request);
-    let started_at = SystemTime::now();
-    let mut cache = Cache::default();
-    let tracees = match &request.target {
-        RequestTarget::Pids(pids) => attach_all(&request, pids, &plan, &mut cache)?,
-        RequestTarget::Command(command) => vec![start(command, &plan, &mut cache)?],
-    };
-    let broken_off = broken_off(&request, &tracees);
-    let mut run = Run::new((&request, &plan), (tracees, cache), started_at);
-    run.note_waiting(observer);
-    let looped = match &broken_off {
-        Some(note) => {
-            run.session.notes.push(note.clone().into());
-            Ok(())
-        }
-        None => run.watch(observer),
-    };
-    Phase::Ending.begin();
-    let looped = looped.and_then(|()| run.report_last_scopes(observer));
-    let counted = run.stop();
-    run.look_for_foreign();
-    let went = run.tracees.iter().filter_map(Tracee::came_and_went);
-    run.session.notes.extend(went);
-    let missed = run.tracees.iter().filter_map(Tracee::missed);
-    run.session.notes.extend(missed);
-    run.report_calls(observer);
-    run.all_ended(observer);
-    run.look_for_ends(observer);
-    // All agents must be asked to detach, even if one does not answer.
-    let detached: Vec<Result<(), Error>> = run.tracees.iter().map(Tracee::detach).collect();
-    run.tracees.iter_mut().for_each(Tracee::close_probes);
-    looped?;
-    run.finish(&counted?);
-    for (tracee, detached) in run.tracees.iter().zip(detached) {
-        if let Err(error) = detached {
-            let (process, why) = (session_target(&tracee.target), error.to_string());
-            let note = ProcessNote::NotDetached { process, why };
-            run.session.notes.push(note.into());
-        }
-    }
-    let targets = run.tracees.iter_mut().map(|tracee| &mut tracee.target);
-    let notes = &mut run.session.notes;
-    let exit_status = wait_for_end(targets, &request.hand_on, observer, notes);
-    run.end_waiting()?;
-    let signal = broken_off.map(|_| 128 + signal_of(&request));
-    own.report(&mut run.session);
-    Ok(Outcome {
-        session: run.session,
-        exit_status: exit_status.or(signal),
-    })
+    attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
+    let tracees = attach_until_stopped(pids, plan, cache);
+    attach_progress::break_off_by(None);
+    tracees
 }
 
 /// Returns the signal that interrupted the attach.
-fn signal_of(request: &Request) -> i32 {
+pub(crate) fn signal_of(request: &Request) -> i32 {
     // Relaxed: the number orders no other data.
-    request.hand_on.load(Ordering::Relaxed) as i32
+    request.options.hand_on.load(Ordering::Relaxed) as i32
 }
 
 /// Returns a note if a signal interrupted attaching to running processes: the processes that are
 /// attached are then reported at once.
-fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
+pub(crate) fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
     let RequestTarget::Pids(pids) = &request.target else {
         return None;
     };
@@ -118,47 +71,6 @@ fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
         attached: tracees.len() as u64,
         missing: processes(&pids[tracees.len()..]).collect(),
     })
-}
-
-/// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
-/// them again `times` times while it runs, and detaches. Returns how often, which is less than
-/// `times` if `request.stop` was set.
-pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
-    let RequestTarget::Pids(pids) = &request.target else {
-        return Err(Error::new("toggling needs a running process"));
-    };
-    let plan = Plan {
-        via: Via::Agent,
-        by: None,
-        ..Plan::of(request)
-    };
-    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
-    Phase::Counting.begin();
-    let stop = || request.stop.load(Ordering::Relaxed);
-    let toggled = tracees
-        .iter()
-        .map(|tracee| tracee.toggle(times, stop))
-        .sum();
-    Phase::Ending.begin();
-    for tracee in &tracees {
-        tracee.detach()?;
-    }
-    toggled
-}
-
-fn attach_all(
-    request: &Request,
-    pids: &[u32],
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<Vec<Tracee>, Error> {
-    if let Some(delay) = request.delay {
-        pause(delay, &request.stop, &Targets::default());
-    }
-    attach_progress::break_off_by(Some(Arc::clone(&request.stop)));
-    let tracees = attach_until_stopped(pids, plan, cache);
-    attach_progress::break_off_by(None);
-    tracees
 }
 
 /// Attaches to processes until the user stops it.
@@ -187,8 +99,8 @@ fn attach_until_stopped(
     Ok(tracees)
 }
 
-/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter.
-pub fn start(
+/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter. The command is held.
+pub(crate) fn start(
     command: &[std::ffi::OsString],
     plan: &Plan,
     cache: &mut Cache,
@@ -231,10 +143,14 @@ pub fn start(
         return start_with_agent(&program, command, plan, cache);
     }
     let object = object?;
-    let target = Attached::start(&program, command, None)?;
+    let mut target = Attached::start(&program, command, None)?;
     let modules = Module::before_exec(object, path);
+    let name = modules.first().map(|program| program.name.clone());
+    target.comm = name.unwrap_or_default();
     let reason = against.as_deref().filter(|_| !is_by_kernel);
-    start_under_kernel(target, &modules, plan, reason, cache)
+    let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
+    tracee.expect_start(modules);
+    Ok(tracee)
 }
 
 /// Returns whether a file is an ELF program, of any machine.
@@ -317,30 +233,12 @@ fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee,
         return Err(Error::new("nothing was counted"));
     }
     let modules = Names::of(target.process, &mut Cache::default())?.modules;
-    // Must be dropped after the target, because that lets the command run.
-    let link = target.link.take();
+    let link = target.link.as_ref();
+    let is_late = link.is_some_and(|link| link.refusal().is_none());
+    target.retire_agent();
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, Some(why))?;
-    if link.as_ref().is_some_and(|link| link.refusal().is_none()) {
+    if is_late {
         tracee.notes.push(ProcessNote::StartedLate.into());
     }
-    plan.go_on(tracee.target.counted())?;
-    tracee.target.release()?;
-    Ok(tracee)
-}
-
-/// Counts through the kernel in a command that is about to call exec.
-fn start_under_kernel(
-    mut target: Attached,
-    modules: &[Module],
-    plan: &Plan,
-    reason: Option<&str>,
-    cache: &mut Cache,
-) -> Result<Tracee, Error> {
-    let program = modules.first().map(|program| program.name.clone());
-    target.comm = program.unwrap_or_default();
-    let mut tracee = Tracee::kernel_only(target, modules, plan, None, reason)?;
-    plan.go_on(tracee.target.counted())?;
-    tracee.target.release()?;
-    tracee.catch_start(modules, cache);
     Ok(tracee)
 }

@@ -1,0 +1,76 @@
+//! What wakes the loop: the ends of processes, signals, and the doorbells of agents.
+
+use std::time::Duration;
+
+use tiptoe_attach::doorbell::{self, Bell};
+use tiptoe_sys::host::ends::Ends;
+
+use super::{TICK, Targets};
+
+/// After this many rings in a row, doorbells are answered only once per [`FLOOD_PAUSE`]. Even a
+/// program that loads many libraries rarely reaches this: each load waits for tiptoe, so there are
+/// waits without a ring.
+const RINGS: u32 = 1000;
+/// The pause between two turns in a flood of rings.
+const FLOOD_PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits for what wakes a run.
+pub(super) struct Wakes {
+    ends: Ends,
+    /// How many waits in a row a ring has ended.
+    rings: u32,
+}
+
+impl Wakes {
+    pub(super) fn of(targets: &Targets) -> Wakes {
+        Wakes {
+            ends: targets.ends(),
+            rings: 0,
+        }
+    }
+
+    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes.
+    ///
+    /// The kernel cannot wait for a doorbell, which is a futex, and for a descriptor at once. So
+    /// with doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
+    pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
+        let bells: Vec<Bell<'_>> = targets.bells().collect();
+        match (bells.is_empty(), self.is_flooded()) {
+            (true, _) => self.ends.wait(time),
+            (_, true) => self.ends.wait(time.min(FLOOD_PAUSE)),
+            _ => doorbell::wait(&bells, time.min(TICK)),
+        }
+        self.note_pause(doorbell::is_rung(&bells));
+    }
+
+    fn is_flooded(&self) -> bool {
+        self.rings >= RINGS
+    }
+
+    /// Records whether a ring ended the last wait, or happened in it.
+    fn note_pause(&mut self, was_rung: bool) {
+        self.rings = match was_rung {
+            true => self.rings.saturating_add(1),
+            false => 0,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_rings_is_answered_in_turns_until_it_is_quiet() {
+        let mut wakes = Wakes::of(&Targets::default());
+        for _ in 0..RINGS {
+            assert!(!wakes.is_flooded());
+            wakes.note_pause(true);
+        }
+        assert!(wakes.is_flooded());
+        wakes.note_pause(true);
+        assert!(wakes.is_flooded());
+        wakes.note_pause(false);
+        assert!(!wakes.is_flooded());
+    }
+}

@@ -1,0 +1,453 @@
+//! Probes, the locks of programs, and scopes: what agents count, and what the kernel's uprobes count where no agent can,
+//! as an [`Instrument`].
+//!
+//! | module | job |
+//! |---|---|
+//! | `ends` | notes on processes and traces that have ended |
+//! | `event_section` | the session's events and their cost |
+//! | `event_sums` | events over all processes |
+//! | `libraries` | libraries that are loaded during the run |
+//! | `lock_section` | the session's locks and their cost |
+//! | `outside_findings` | other tracers, and untraced children |
+//! | `prices` | the price of events |
+//! | `progress` | the counts so far, and their cost |
+//! | `records` | recorded calls |
+//! | `scope_section` | the session's scopes |
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tiptoe_attach::Attached;
+use tiptoe_attach::phase::Phase;
+use tiptoe_event::{Reading, Via};
+use tiptoe_price::own::OwnUse;
+use tiptoe_session::{
+    AddressSpace, CountPart, Interval, Locks, Note, ProcessNote, Refusal, Session,
+};
+
+use crate::drive::{
+    self, Instrument, Next, RunClock, RunEnd, Span, TICK, Targets, Turn, session_target,
+};
+use crate::module::Cache;
+use crate::request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};
+use crate::resolve;
+use crate::start::{attach_all, broken_off, signal_of, start};
+use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
+
+mod ends;
+mod event_section;
+mod event_sums;
+mod libraries;
+mod lock_section;
+mod outside_findings;
+mod prices;
+mod progress;
+mod records;
+mod scope_section;
+
+use event_sums::Events;
+use outside_findings::OutsideFindings;
+use progress::RunPrices;
+use records::READ_PAUSE;
+use scope_section::ScopeSection;
+
+/// The pause between two checks whether a target called exec, or runs as another user.
+const EXEC_TICK: Duration = Duration::from_millis(20);
+/// The pause between two checks whether another tracer probes the same functions.
+const FOREIGN_TICK: Duration = Duration::from_millis(500);
+
+/// The probes of one run.
+struct Probes<'a> {
+    request: &'a Request,
+    plan: &'a Plan<'a>,
+    cache: Cache,
+    report: Report,
+    looks: Looks,
+    counts: CountsSoFar,
+    /// The locks at the end, if they are watched.
+    locks: Option<Locks>,
+    scopes: ScopeSection,
+    prices: RunPrices,
+    outside: OutsideFindings,
+    /// Why the attach ended early, if the user broke it off.
+    broken_off: Option<ProcessNote>,
+}
+
+/// What the user must know besides the counts.
+#[derive(Default)]
+struct Report {
+    notes: Vec<Note>,
+    refusals: Vec<Refusal>,
+    /// Each process's address space, as of the end.
+    spaces: Vec<Option<AddressSpace>>,
+}
+
+impl Report {
+    /// Adds a note, and reports it now.
+    fn add(&mut self, note: impl Into<Note>, observer: &mut dyn Observer) {
+        let note = note.into();
+        observer.note(&note);
+        self.notes.push(note);
+    }
+
+    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, String)>) {
+        for (event, why) in refused {
+            let refusal = Refusal::new(&event, &why);
+            if !self.refusals.contains(&refusal) {
+                self.refusals.push(refusal);
+            }
+        }
+    }
+}
+
+/// When the next checks are due, since the processes were attached.
+struct Looks {
+    clock: RunClock,
+    ends: Duration,
+    foreign: Duration,
+    traps: Duration,
+    records: Duration,
+}
+
+/// Returns whether a check is due now, and plans the next one.
+fn is_due(next: &mut Duration, now: Duration, pause: Duration) -> bool {
+    let is_due = now >= *next;
+    if is_due {
+        *next = now + pause;
+    }
+    is_due
+}
+
+/// The counts at earlier moments.
+#[derive(Default)]
+struct CountsSoFar {
+    /// When counting began.
+    first: Events,
+    /// When the last interval ended.
+    last: BTreeMap<String, Reading>,
+    intervals: Vec<Interval>,
+    /// At the end.
+    end: Option<Events>,
+}
+
+/// Runs a request until it ends.
+pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    for spec in &request.specs {
+        resolve::parse(spec)?;
+    }
+    let own = OwnUse::begin();
+    let plan = Plan::of(&request);
+    let mut cache = Cache::default();
+    let mut options = request.options.clone();
+    let traced = match &request.target {
+        // The delay of running processes is before the attach.
+        RequestTarget::Pids(pids) => {
+            options.delay = None;
+            attach_all(&request, pids, &plan, &mut cache)?
+        }
+        RequestTarget::Command(command) => vec![start(command, &plan, &mut cache)?],
+    };
+    let mut at = Targets::traced(traced);
+    let mut probes = Probes::new(&request, &plan, cache, &mut at);
+    probes.note_waiting(&at, observer);
+    let wants_calls = observer.wants_calls();
+    let traced = at.traced.iter();
+    traced.for_each(|tracee| tracee.set_reports_calls(wants_calls));
+    let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
+    libraries::note_unmatched(&at, &mut outcome.session.notes)?;
+    let signal = probes.broken_off.map(|_| 128 + signal_of(&request));
+    outcome.exit_status = outcome.exit_status.or(signal);
+    Ok(outcome)
+}
+
+/// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
+/// them again `times` times while it runs, and detaches. Returns how often, which is less than
+/// `times` if the request's `stop` was set.
+pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
+    let RequestTarget::Pids(pids) = &request.target else {
+        return Err(Error::new("toggling needs a running process"));
+    };
+    let plan = Plan {
+        via: Via::Agent,
+        by: None,
+        ..Plan::of(request)
+    };
+    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
+    Phase::Counting.begin();
+    // Relaxed: the flag orders no other data.
+    let stop = || request.options.stop.load(Ordering::Relaxed);
+    let toggled = tracees
+        .iter()
+        .map(|tracee| tracee.toggle(times, stop))
+        .sum();
+    Phase::Ending.begin();
+    for tracee in &tracees {
+        tracee.detach()?;
+    }
+    toggled
+}
+
+impl<'a> Probes<'a> {
+    fn new(request: &'a Request, plan: &'a Plan<'a>, cache: Cache, at: &mut Targets) -> Probes<'a> {
+        let broken_off = broken_off(request, &at.traced);
+        let mut report = Report::default();
+        for tracee in &mut at.traced {
+            report.notes.append(&mut tracee.notes);
+            let refused = std::mem::take(&mut tracee.refused).into_iter();
+            let refusals = refused.map(|(event, why)| Refusal::new(&event, &why));
+            report.refusals.extend(refusals);
+        }
+        report.notes.extend(broken_off.clone().map(Note::from));
+        Probes {
+            request,
+            plan,
+            cache,
+            report,
+            looks: Looks {
+                clock: RunClock::start(),
+                ends: EXEC_TICK,
+                foreign: FOREIGN_TICK,
+                traps: Duration::ZERO,
+                records: Duration::ZERO,
+            },
+            counts: CountsSoFar::default(),
+            locks: None,
+            scopes: ScopeSection::default(),
+            prices: RunPrices::default(),
+            outside: OutsideFindings::default(),
+            broken_off,
+        }
+    }
+
+    /// Serves the processes, and checks what has changed. Returns when to do it next.
+    fn serve(&mut self, turn: Turn<'_>, is_counting: bool) -> Next {
+        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
+        self.look_for_libraries(at, observer);
+        let is_starting = self.catch_starts(at);
+        let now = self.looks.clock.elapsed();
+        if is_due(&mut self.looks.foreign, now, FOREIGN_TICK) {
+            self.outside.look_for_foreign(at);
+            self.outside.look_for_children(at);
+            self.look_for_names(at);
+        }
+        if is_due(&mut self.looks.traps, now, TRAP_WINDOW) {
+            self.look_at_traps(at, observer);
+        }
+        if is_due(&mut self.looks.ends, now, EXEC_TICK) {
+            // Must be read often, because an ended process's time is the last one read.
+            at.fetch_cpu_times();
+            at.traced.iter().for_each(Tracee::look_at_copied);
+            let is_empty = at.traced.iter().all(Tracee::only_agent_left);
+            if self.look_for_ends(at, observer) || is_empty {
+                return Next::Ended;
+            }
+        }
+        at.traced.iter().for_each(Tracee::refill_budgets);
+        self.throttle(at, observer);
+        if self.request.record && now >= self.looks.records {
+            let took = records::serve(at, clock, is_counting.then_some(observer));
+            self.looks.records = now + records::pause_after(took);
+        }
+        let tick = match (is_starting, self.request.record) {
+            (true, _) => Tracee::START_PAUSE,
+            (_, true) => READ_PAUSE,
+            _ => TICK,
+        };
+        let looks = at.traced.iter().filter_map(Tracee::next_throttle);
+        let now = Instant::now();
+        let pauses = looks.map(|look| look.saturating_duration_since(now));
+        Next::Within(pauses.fold(tick, Duration::min))
+    }
+
+    /// Switches off traps that are hit too often, unless the budget is off.
+    fn look_at_traps(&mut self, at: &Targets, observer: &mut dyn Observer) {
+        if self.request.budget == Budget::Off {
+            return;
+        }
+        let notes = at.traced.iter().flat_map(Tracee::switch_off_hot_traps);
+        notes.for_each(|note| self.report.add(note, observer));
+    }
+
+    /// Closes the kernel's probes that exceed the budget, and opens those that may count again.
+    fn throttle(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
+        let tracees = at.traced.iter_mut();
+        let notes = tracees.filter_map(|tracee| tracee.throttle(Instant::now()));
+        notes.for_each(|note| self.report.add(note, observer));
+    }
+
+    /// Returns the counts since counting began, grouped by `by`.
+    fn events_by(&self, by: Option<By>, at: &Targets, clock: RunClock) -> Result<Events, Error> {
+        let mut events = Events::default();
+        for tracee in &at.traced {
+            events.add(tracee, tracee.read(by, clock)?);
+        }
+        events.since(&self.counts.first);
+        Ok(events)
+    }
+
+    fn events(&self, at: &Targets, clock: RunClock) -> Result<Events, Error> {
+        at.fetch_cpu_times();
+        self.events_by(self.request.by, at, clock)
+    }
+
+    /// Reads the last counts. Returns for how long was counted.
+    fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
+        at.traced.iter().for_each(Tracee::bury_dead_threads);
+        let events = self.events(at, clock)?;
+        at.fetch_cpu_times();
+        let mut elapsed = clock.elapsed();
+        self.counts.end = Some(events);
+        self.look_for_names(at);
+        self.outside.look_for_children(at);
+        if let Some(by) = self.request.locks {
+            elapsed = self.read_locks(by, at, clock)?;
+        }
+        let without = at.traced.iter();
+        let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
+        self.report.notes.extend(without);
+        self.report.spaces = at.traced.iter().map(Tracee::address_space).collect();
+        if self.plan.scopes {
+            let cpu_ns = at.cpu_ns(elapsed);
+            self.scopes.end(self.request, at, cpu_ns)?;
+        }
+        Ok(elapsed)
+    }
+
+    /// Asks all agents to leave, even if one does not answer.
+    fn detach(&mut self, at: &mut Targets) {
+        for tracee in &mut at.traced {
+            // A held command must not run. It is killed.
+            let detached = match tracee.target.is_held() {
+                true => Ok(()),
+                false => tracee.detach(),
+            };
+            if let Err(error) = detached {
+                let (process, why) = (session_target(&tracee.target), error.to_string());
+                let note = ProcessNote::NotDetached { process, why };
+                self.report.notes.push(note.into());
+            }
+        }
+        at.traced.iter_mut().for_each(Tracee::close_probes);
+    }
+}
+
+impl Instrument for Probes<'_> {
+    fn poll_in_delay(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
+        Ok(self.serve(turn, false))
+    }
+
+    /// A running process is counted from its attach on. If the run's clock begins later, the counts
+    /// from before are discarded.
+    fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
+        let is_held = at.counted().any(Attached::is_held);
+        let is_command = matches!(self.request.target, RequestTarget::Command(_));
+        // Several processes were attached one after another. Waits for locks and times in scopes
+        // cannot be subtracted.
+        let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
+        let first = at.traced.first().map(|tracee| tracee.since);
+        self.look_for_names(at);
+        // A command may end before the first turn.
+        at.traced.iter().for_each(Tracee::look_at_copied);
+        if let Some(first) = first.filter(|_| !is_command)
+            && (!is_common || self.broken_off.is_some())
+        {
+            return Ok(first);
+        }
+        let clock = at.start_clock();
+        for tracee in &mut at.traced {
+            tracee.since = clock;
+        }
+        if !is_held {
+            self.counts.first = self.events(at, clock)?;
+            for tracee in &at.traced {
+                drop(tracee.take_calls());
+                tracee.leave_out_forks();
+            }
+        }
+        Ok(clock)
+    }
+
+    fn poll(&mut self, turn: Turn<'_>) -> Result<Next, Error> {
+        Ok(self.serve(turn, true))
+    }
+
+    fn report_interval(&mut self, span: Span, turn: Turn<'_>) -> Result<(), Error> {
+        if self.request.scopes.is_some() {
+            return self.report_scopes(span, turn);
+        }
+        let read;
+        let now = match &self.counts.end {
+            Some(end) => end,
+            None => {
+                read = self.events(turn.at, turn.clock)?;
+                &read
+            }
+        };
+        let count = |name: &String| {
+            let earlier = self.counts.last.get(name).copied().unwrap_or_default();
+            let reading = now.by_name.get(name)?.all.reading.since(earlier);
+            let mut part = CountPart::new(name, reading.count);
+            part.at_least = reading.at_least;
+            Some(part)
+        };
+        let counts = now.order.iter().filter_map(count);
+        let interval = Interval {
+            at_ns: span.end.as_nanos() as u64,
+            duration_ns: (span.end - span.start).as_nanos() as u64,
+            counts: counts.filter(|part| part.count > 0).collect(),
+        };
+        self.counts.last = now.readings();
+        turn.observer.interval(&interval);
+        self.counts.intervals.push(interval);
+        Ok(())
+    }
+
+    fn reports_rest(&self) -> bool {
+        self.request.scopes.is_some()
+    }
+
+    fn report_progress(&mut self, cpu_ns: u64, turn: Turn<'_>) -> Result<(), Error> {
+        let progress = match self.plan.locks {
+            true => self.waits_so_far(cpu_ns, turn.at)?,
+            false => self.hits_so_far(cpu_ns, turn.at, turn.clock)?,
+        };
+        turn.observer.progress(&progress);
+        Ok(())
+    }
+
+    fn stop(&mut self, turn: Turn<'_>) -> Result<Duration, Error> {
+        let (at, clock, observer) = (turn.at, turn.clock, turn.observer);
+        let counted = self.count_last(at, clock);
+        self.outside.look_for_foreign(at);
+        let tracees = at.traced.iter();
+        let notes = &mut self.report.notes;
+        notes.extend(tracees.clone().filter_map(Tracee::came_and_went));
+        notes.extend(tracees.filter_map(Tracee::missed));
+        records::report_calls(at, observer);
+        self.look_for_ends(at, observer);
+        self.detach(at);
+        counted
+    }
+
+    fn section(&mut self, _ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
+        session.notes.append(&mut self.report.notes);
+        session.refusals.append(&mut self.report.refusals);
+        session.intervals.append(&mut self.counts.intervals);
+        for (target, space) in session.targets.iter_mut().zip(&self.report.spaces) {
+            target.address_space = *space;
+        }
+        session.slower_ns = self.request.slower_ns;
+        session.under.clone_from(&self.request.under);
+        let is_held = at.traced.iter().any(Tracee::has_budget);
+        session.budget = self.request.budget.share().filter(|_| is_held);
+        self.outside.note(at, session);
+        session.scopes = self.scopes.take();
+        match self.locks.take() {
+            Some(locks) => self.add_locks(locks, at, session),
+            None => self.add_events(at, session),
+        }
+        event_section::price_forks(at, session);
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! The session's events, and their cost.
+
+use tiptoe_event::Cost;
+use tiptoe_price::{PriceCache, UnitCosts, scope_visit, unit_costs};
+use tiptoe_session::{Event, FunctionNote, KernelNote, Session};
+
+use super::Probes;
+use super::event_sums::Events;
+use super::prices::{Prices, prices_wanted};
+use crate::drive::Targets;
+use crate::tracee::Tracee;
+
+/// A BPF program's call and return may cost as much as the program itself.
+const CALLED: f64 = 2.0;
+
+impl Probes<'_> {
+    /// Returns the events' prices for targets that have used this much CPU time.
+    pub(super) fn event_prices(&self, costs: UnitCosts, cpu_ns: u64) -> Prices {
+        Prices {
+            costs,
+            filtered: self.request.filter.is_some(),
+            under: self.request.under.is_some(),
+            cpu_ns,
+        }
+    }
+
+    /// Adds the last counts and their cost to the session.
+    pub(super) fn add_events(&mut self, at: &Targets, session: &mut Session) {
+        let events = self.counts.end.take().unwrap_or_default();
+        let kept = PriceCache::of_this_user();
+        let costs = unit_costs(prices_wanted(at), &kept);
+        let prices = self.event_prices(costs, session.cpu_ns);
+        let mut sum = Cost::default();
+        let mut hits = 0;
+        for total in events.gates.values() {
+            sum = sum.plus(prices.of(total));
+            hits += total.all.reading.hits();
+        }
+        note_gates(&events, session);
+        for name in &events.order {
+            let Some(total) = events.by_name.get(name) else {
+                continue;
+            };
+            let cost = prices.of(total);
+            sum = sum.plus(cost);
+            hits += total.all.reading.hits();
+            let mut event = Event::new(name, total.via, total.all.reading);
+            if let Some(times) = &total.all.times {
+                event = event.with_histogram(times);
+            }
+            event.cost_ns = cost.ns;
+            event.names = total.names.clone();
+            event.notes = total.notes();
+            let parts = total.parts.iter();
+            event.by = parts.map(|(key, part)| part.part(key)).collect();
+            event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
+            session.events.push(event);
+        }
+        let part = prices.payable_part(sum);
+        for event in &mut session.events {
+            event.cost_ns *= part;
+        }
+        let visits = self.scopes.visits();
+        if visits > 0 {
+            sum = sum.plus(scope_visit(&kept).times(visits));
+            hits += visits;
+        }
+        for (own, all) in at.traced.iter().filter_map(Tracee::charging_times) {
+            let ns = own.run_ns as f64;
+            sum = sum.plus(Cost::between(ns, ns, CALLED * ns));
+            hits += own.runs;
+            let others = all.map_or(0, |all| all.run_ns.saturating_sub(own.run_ns));
+            if others > own.run_ns {
+                let note = KernelNote::OthersCost { ns: others };
+                session.notes.push(note.into());
+            }
+        }
+        session.cost = tiptoe_session::Cost::estimated(hits, prices.sum(sum), session.cpu_ns);
+        session.cost.calibrated = kept.calibrated();
+        session.cost.rejected_unit_ns = prices.of_rejected(&events).map(|cost| cost.ns);
+    }
+}
+
+/// Notes how often each function of `--under` was called, and how many of these calls could not be
+/// followed.
+fn note_gates(events: &Events, session: &mut Session) {
+    for (event, total) in &events.gates {
+        let function = || event.strip_prefix("uprobe:").unwrap_or(event).to_owned();
+        let function_was = match total.all.reading.count {
+            0 => FunctionNote::NeverCalled {
+                function: function(),
+            },
+            calls => FunctionNote::Called {
+                function: function(),
+                calls,
+            },
+        };
+        session.notes.push(function_was.into());
+        let calls = total.all.reading.ends.map_or(0, |ends| ends.only_counted);
+        if calls > 0 {
+            let function = function();
+            let note = FunctionNote::CallsNotFollowed { function, calls };
+            session.notes.push(note.into());
+        }
+    }
+}
+
+/// Adds the cost of the targets' forks.
+pub(super) fn price_forks(at: &Targets, session: &mut Session) {
+    let forks = at.traced.iter().map(|tracee| (tracee, tracee.forks()));
+    let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
+    let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
+    // Targets are mostly copies of one program, so one price serves for all: that of the target
+    // with the most forks.
+    let most = forked.iter().max_by_key(|(_, forks)| *forks);
+    if let Some(each) = most.and_then(|(tracee, _)| tracee.fork_cost()) {
+        session.cost.add_forks(count, each, session.cpu_ns);
+    }
+}

@@ -1,0 +1,53 @@
+//! Handles libraries that targets load while they are traced.
+
+use tiptoe_session::{FunctionNote, Note};
+
+use super::Probes;
+use crate::drive::Targets;
+use crate::request::{Error, Observer};
+use crate::tracee::Tracee;
+
+/// Notes the specs that never matched; fails if nothing at all matched.
+pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), Error> {
+    let is_unread = at.traced.iter().any(|tracee| tracee.missed().is_some());
+    let mut specs = at.traced.iter().flat_map(Tracee::waiting).cloned();
+    let mut traced = at.traced.iter();
+    if !is_unread && traced.all(|tracee| tracee.counters.is_empty()) {
+        return specs.next().map_or(Ok(()), |spec| {
+            let what = format!("`{spec}` matched nothing that was loaded");
+            Err(Error::new(what))
+        });
+    }
+    notes.extend(specs.map(|spec| FunctionNote::NothingMatched { spec, is_unread }.into()));
+    Ok(())
+}
+
+impl Probes<'_> {
+    /// Probes the libraries that were just loaded.
+    pub(super) fn look_for_libraries(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
+        for tracee in &mut at.traced {
+            let results = tracee.serve_loader(self.plan, &mut self.cache);
+            for note in results.notes {
+                if !self.report.notes.contains(&note) {
+                    self.report.add(note, observer);
+                }
+            }
+            self.report.refuse(results.refused);
+        }
+    }
+
+    /// Looks for the libraries of commands that have just begun and that no agent is in. Returns
+    /// whether any still load.
+    pub(super) fn catch_starts(&mut self, at: &mut Targets) -> bool {
+        let catch = |is_any, tracee: &mut Tracee| tracee.catch_start(&mut self.cache) || is_any;
+        at.traced.iter_mut().fold(false, catch)
+    }
+
+    /// Notes the specs that wait for a library.
+    pub(super) fn note_waiting(&self, at: &Targets, observer: &mut dyn Observer) {
+        for spec in at.traced.iter().flat_map(Tracee::waiting) {
+            let spec = spec.clone();
+            observer.note(&FunctionNote::WaitsForLibrary { spec }.into());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The session's locks of programs, and their cost.
+
+use std::time::Duration;
+
+use tiptoe_event::{Cost as Between, Via};
+use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
+use tiptoe_session::{Basis, Cost, LockNote, Locks, Programs, Session};
+
+use super::Probes;
+use crate::drive::{RunClock, Targets};
+use crate::module::Module;
+use crate::request::{ByLock, Error};
+use crate::tracee::Tracee;
+use crate::ulocks::{self, WaitTotals};
+
+impl Probes<'_> {
+    /// Reads what naming locks and code needs, because a process may have ended when they are
+    /// reported.
+    pub(super) fn look_for_names(&mut self, at: &mut Targets) {
+        if !self.plan.locks {
+            return;
+        }
+        for tracee in at.traced.iter_mut().filter(|one| !one.is_starting()) {
+            // If the process cannot be read, the last state remains.
+            let _ = tracee.look_for_names(&mut self.cache);
+        }
+    }
+
+    /// Adds the locks and the cost of watching them to the session.
+    pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) {
+        let holds = locks.holds.iter().map(|hold| hold.count);
+        let thinned = locks.rows.iter();
+        let untimed = thinned.filter_map(|row| Some(row.slept.saturating_sub(row.timed?)));
+        let all = WaitTotals {
+            waits: locks.waits,
+            untimed: untimed.fold(0, u64::saturating_add),
+            wakes: locks.wakes,
+            holds: holds.fold(0, u64::saturating_add),
+        };
+        let kept = PriceCache::of_this_user();
+        let hooks = || Some(futex_calls(&kept));
+        let (visits, cpu_ns) = (self.scopes.visits(), session.cpu_ns);
+        session.cost = cost(at, all, visits, cpu_ns, hooks).unwrap_or_default();
+        if session.cost.basis == Basis::Estimated {
+            session.cost.calibrated = kept.calibrated();
+        }
+        session.locks = Some(locks);
+    }
+
+    /// Reads the last waits. Returns for how long was counted.
+    pub(super) fn read_locks(
+        &mut self,
+        by: ByLock,
+        at: &mut Targets,
+        clock: RunClock,
+    ) -> Result<Duration, Error> {
+        let mut all = Locks::default();
+        at.traced.iter_mut().for_each(Tracee::stop_in_kernel);
+        // Reads all processes before naming any: naming takes long, and the processes still run.
+        let noted = at.traced.iter().map(|tracee| tracee.wait_records(by));
+        let noted = noted.collect::<Result<Vec<_>, Error>>()?;
+        at.fetch_cpu_times();
+        let elapsed = clock.elapsed();
+        for (tracee, noted) in at.traced.iter().zip(noted) {
+            self.report.notes.extend(tracee.kernel_note());
+            if let Some((noted, names)) = noted {
+                let go = names.modules.iter().any(Module::is_go);
+                self.report.notes.extend(go.then_some(LockNote::Go.into()));
+                let mut locks = noted.locks(names, by);
+                if noted.has_unfinished() {
+                    locks.deadlocks = ulocks::deadlocks(tracee.target.process, names);
+                }
+                if at.traced.len() > 1 {
+                    let pid = tracee.target.process.pid();
+                    let rows = locks.rows.iter_mut();
+                    rows.for_each(|row| row.lock += &format!(" (process {pid})"));
+                    let holds = locks.holds.iter_mut();
+                    holds.for_each(|hold| hold.lock += &format!(" (process {pid})"));
+                }
+                ulocks::add(&mut all, locks);
+            }
+        }
+        all.by = by.word().to_owned();
+        let in_kernel = at.traced.iter().all(Tracee::is_in_kernel);
+        all.via = if in_kernel { Via::Kernel } else { Via::Agent };
+        self.locks = Some(all);
+        Ok(elapsed)
+    }
+}
+
+/// Returns the cost of these waits, and of visits to scopes. `None` while the price of the agent's
+/// hooks is unknown.
+pub(super) fn cost(
+    at: &Targets,
+    all: WaitTotals,
+    visits: u64,
+    cpu_ns: u64,
+    hooks: impl FnOnce() -> Option<FutexCosts>,
+) -> Option<Cost> {
+    let times = at.traced.iter().filter_map(Tracee::times_in_kernel);
+    let times: Vec<_> = times.collect();
+    // Reported only if the kernel measured it in each of the run's processes.
+    let every = times.iter().map(|(_, every)| *every);
+    let every: Option<Vec<_>> = every.collect();
+    let every = every.as_ref().map(|every| every.iter());
+    let programs = Programs {
+        runs: times.iter().map(|(own, _)| own.runs).sum(),
+        run_ns: times.iter().map(|(own, _)| own.run_ns).sum(),
+        all_runs: every.clone().map(|every| every.map(|all| all.runs).sum()),
+        all_run_ns: every.map(|every| every.map(|all| all.run_ns).sum()),
+    };
+    if at.traced.iter().all(Tracee::is_in_kernel) {
+        return Some(Cost::measured(programs, cpu_ns));
+    }
+    let prices = hooks()?;
+    let untimed = all.untimed.min(all.hooked());
+    let timed = prices.wait.times(all.hooked() - untimed);
+    let hooked = timed.plus(prices.passed_over.times(untimed));
+    let ns = programs.run_ns as f64;
+    let mut cost = hooked.plus(prices.wake.times(all.wakes));
+    cost = cost.plus(Between::between(ns, ns, ns));
+    if visits > 0 {
+        cost = cost.plus(scope_visit(&PriceCache::of_this_user()).times(visits));
+    }
+    let calls = all.hooked().saturating_add(all.wakes);
+    Some(Cost::estimated(calls.saturating_add(visits), cost, cpu_ns))
+}

@@ -1,0 +1,95 @@
+//! The counts so far, and their cost.
+
+use std::sync::{Arc, OnceLock};
+
+use tiptoe_event::Cost;
+use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, unit_costs};
+
+use super::prices::prices_wanted;
+use super::{Probes, lock_section};
+use crate::drive::{RunClock, Targets};
+use crate::request::{Error, Progress};
+use crate::ulocks::WaitTotals;
+
+/// The stack size of a thread that measures prices.
+const STACK: usize = 1 << 20;
+
+/// The prices while a run counts. Threads of their own measure them: that takes 0.1 s unless an earlier run did it, and
+/// the loop must not wait.
+#[derive(Default)]
+pub(super) struct RunPrices {
+    hits: Option<Arc<OnceLock<UnitCosts>>>,
+    waits: Option<Arc<OnceLock<FutexCosts>>>,
+}
+
+/// Starts a thread that measures a price.
+fn learn<P: Send + Sync + 'static>(
+    price: impl FnOnce(&PriceCache) -> P + Send + 'static,
+) -> Arc<OnceLock<P>> {
+    let known = Arc::new(OnceLock::new());
+    let learned = Arc::clone(&known);
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    // Without the thread, only the report has the cost.
+    let _ = thread.spawn(move || {
+        learned.get_or_init(|| price(&PriceCache::of_this_user()));
+    });
+    known
+}
+
+impl RunPrices {
+    /// Returns the prices of hits, once they are known.
+    fn hits(&mut self, wanted: CostRequest) -> Option<UnitCosts> {
+        let known = self
+            .hits
+            .get_or_insert_with(|| learn(move |kept| unit_costs(wanted, kept)));
+        known.get().copied()
+    }
+
+    /// Returns the prices of waits, once they are known.
+    fn waits(&mut self) -> Option<&FutexCosts> {
+        self.waits.get_or_insert_with(|| learn(futex_calls)).get()
+    }
+}
+
+impl Probes<'_> {
+    pub(super) fn hits_so_far(
+        &mut self,
+        cpu_ns: u64,
+        at: &Targets,
+        clock: RunClock,
+    ) -> Result<Progress, Error> {
+        let events = self.events_by(None, at, clock)?;
+        let all = || events.gates.values().chain(events.by_name.values());
+        let hits = all().map(|total| total.all.reading.hits()).sum();
+        let cost = self.prices.hits(prices_wanted(at)).map(|costs| {
+            let prices = self.event_prices(costs, cpu_ns);
+            let sum = all().fold(Cost::default(), |sum, total| sum.plus(prices.of(total)));
+            tiptoe_session::Cost::estimated(hits, prices.sum(sum), cpu_ns)
+        });
+        let counted = events.by_name.values();
+        Ok(Progress {
+            hits: counted.map(|total| total.all.reading.count).sum(),
+            cost,
+        })
+    }
+
+    /// Returns the waits so far, with their cost.
+    pub(super) fn waits_so_far(&mut self, cpu_ns: u64, at: &Targets) -> Result<Progress, Error> {
+        let mut all = WaitTotals::default();
+        for tracee in &at.traced {
+            let of_one = tracee.waits_so_far()?;
+            all = WaitTotals {
+                waits: all.waits.saturating_add(of_one.waits),
+                untimed: all.untimed.saturating_add(of_one.untimed),
+                wakes: all.wakes.saturating_add(of_one.wakes),
+                holds: all.holds.saturating_add(of_one.holds),
+            };
+        }
+        let hooks = || self.prices.waits().copied();
+        let cost = lock_section::cost(at, all, 0, cpu_ns, hooks);
+        Ok(Progress {
+            hits: all.waits,
+            cost,
+        })
+    }
+}

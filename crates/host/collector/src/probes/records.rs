@@ -1,0 +1,66 @@
+//! Reads recorded calls, in a limited share of tiptoe's own time.
+
+use std::time::Duration;
+
+use tiptoe_price::own;
+
+use crate::drive::{RunClock, Targets};
+use crate::request::Observer;
+use crate::tracee::{RecordedCall, Tracee};
+
+/// The pause between two reads of recorded calls. In this time a ring has room for up to 1.6
+/// million calls a second; calls beyond that are counted as lost.
+pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
+/// Reading and writing records takes at most one part in this many of one CPU's time.
+const SHARE: u32 = 8;
+
+/// Returns the pause after a read that took this much CPU time.
+pub(super) fn pause_after(took: Duration) -> Duration {
+    READ_PAUSE.max(took * SHARE)
+}
+
+/// Reads the recorded calls, and reports them to the observer, or drops them. Returns the CPU time
+/// that this took.
+pub(super) fn serve(
+    at: &Targets,
+    clock: RunClock,
+    observer: Option<&mut dyn Observer>,
+) -> Duration {
+    let before = own::thread();
+    at.traced
+        .iter()
+        .for_each(|tracee| tracee.read_records(clock));
+    match observer {
+        Some(observer) => report_calls(at, observer),
+        None => drop(take_calls(at)),
+    }
+    own::thread().saturating_sub(before)
+}
+
+/// Reports the calls that were read.
+pub(super) fn report_calls(at: &Targets, observer: &mut dyn Observer) {
+    let mut calls = take_calls(at);
+    if calls.is_empty() {
+        return;
+    }
+    calls.sort_by_key(RecordedCall::at_ns);
+    let calls: Vec<_> = calls.iter().map(RecordedCall::call).collect();
+    observer.calls(&calls);
+}
+
+fn take_calls(at: &Targets) -> Vec<RecordedCall> {
+    at.traced.iter().flat_map(Tracee::take_calls).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_records_takes_a_share_of_the_time() {
+        let ms = Duration::from_millis;
+        for (took, pause) in [(0, 5), (1, 8), (5, 40), (50, 400)] {
+            assert_eq!(pause_after(ms(took)), ms(pause));
+        }
+    }
+}

@@ -36,13 +36,12 @@ pub(crate) mod head {
     /// The first free entry plus one; the word before it is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// The most slots that any task holds on all CPUs, by register file.
-    pub(crate) const MOST: usize = STATS + super::stats::WORDS;
-    /// The tasks by slots held on all CPUs, by register file.
-    pub(crate) const HISTOGRAMS: usize = MOST + 2;
+    /// For each register file the most slots that any task holds on all CPUs, then the tasks by slots held.
+    pub(crate) const FILES: usize = STATS + super::stats::WORDS;
+    pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
 /// With x86's four slots only a shard's first two cache lines are used.
-pub(crate) const HEAD: usize = (head::HISTOGRAMS + 2 * MAX_SLOTS as usize).next_multiple_of(LINE);
+pub(crate) const HEAD: usize = (head::FILES + 2 * head::FILE).next_multiple_of(LINE);
 
 pub(crate) const ENTRY: usize = 4;
 

@@ -1,5 +1,6 @@
 //! The number of tasks by slots held, a word for each number from 1 on.
 
+use crate::geometry::MAX_SLOTS;
 use crate::words::{PlainWord, Words};
 
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +32,13 @@ impl Histogram<'_> {
     /// Returns the largest number of slots that any task holds, which is at most `most`.
     #[inline]
     pub(crate) fn max_from(&self, most: u32) -> u32 {
-        let mut levels = (0..=most).rev();
-        let is_held = |level: &u32| match level.checked_sub(1) {
-            Some(at) => self.0.load(at as usize) != 0,
-            None => true,
-        };
-        levels.find(is_held).unwrap_or(0)
+        let mut most = most.min(MAX_SLOTS);
+        while let Some(below) = most.checked_sub(1)
+            && self.0.load(below as usize) == 0
+        {
+            most = below;
+        }
+        most
     }
 
     /// Returns the largest number of slots that any task holds.

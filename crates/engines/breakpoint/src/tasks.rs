@@ -143,7 +143,7 @@ impl<'a> Shard<'a> {
     pub(crate) fn histogram(&self, file: usize) -> Histogram<'a> {
         let levels = MAX_SLOTS as usize;
         let words = Words::new(self.head);
-        Histogram(words.part(head::HISTOGRAMS + file * levels, levels))
+        Histogram(words.part(head::FILES + file * head::FILE + 1, levels))
     }
 
     /// Moves a task from `from` to `to` slots on all CPUs.
@@ -152,13 +152,18 @@ impl<'a> Shard<'a> {
         let histogram = self.histogram(file);
         histogram.shift(from, to);
         let most = histogram.max_from(self.most(file).max(to));
-        self.head[head::MOST + file].write(u64::from(most));
+        self.most_word(file).write(u64::from(most));
+    }
+
+    #[inline]
+    fn most_word(&self, file: usize) -> &'a AtomicU64 {
+        &self.head[head::FILES + file % 2 * head::FILE]
     }
 
     /// Returns the most slots that any task holds on all CPUs. Needs no lock.
     #[inline]
     pub(crate) fn most(&self, file: usize) -> u32 {
-        self.head[head::MOST + file].read() as u32
+        self.most_word(file).read() as u32
     }
 
     #[inline]

@@ -70,6 +70,29 @@ sleep 2
 session lock "tiptoe lock -p 1278 --duration 3 --top 2" tiptoe lock -p "$memcached" --duration 3 --top 2
 kill "${pids[@]:3}"
 
+# Starts an nginx with one worker, and a client with ten requests a second.
+mkdir "$work/nginx"
+cat >"$work/nginx.conf" <<NGINX
+daemon off; worker_processes 1; pid $work/nginx.pid; error_log $work/nginx.log;
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path $work/nginx/1; proxy_temp_path $work/nginx/2; fastcgi_temp_path $work/nginx/3;
+    uwsgi_temp_path $work/nginx/4; scgi_temp_path $work/nginx/5;
+    server { listen unix:$work/nginx.sock; return 200; }
+}
+NGINX
+nginx -c "$work/nginx.conf" &
+pids+=("$!")
+until [[ -S $work/nginx.sock && -s $work/nginx.pid ]]; do sleep 0.05; done
+while curl -s --unix-socket "$work/nginx.sock" http://nginx/; do sleep 0.1; done &
+pids+=("$!")
+sleep 0.5
+worker=$(cat "/proc/$(cat "$work/nginx.pid")"/task/*/children)
+session nginx "tiptoe watch ngx_current_msec --changed -p 2417 --duration 3" \
+    tiptoe watch ngx_current_msec --changed -p "${worker% }" --duration 3
+kill "${pids[@]: -2}"
+
 # Puts redis and its clients into one cgroup, and the idle memcached into another.
 counts=task-clock,cs,page-faults,syscalls:sys_enter_read
 cgroup_session() {

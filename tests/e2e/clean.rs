@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tiptoe_tests::debian::machine;
-use tiptoe_tests::{root, target};
+use tiptoe_tests::root;
 
 use crate::install::{folder, released, said};
 
 /// The packages of the programs that the three commands trace, and of those that put them under load.
-const PACKAGES: [&str; 3] = ["redis-server", "redis-tools", "memcached"];
+const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
 /// Starts a machine from its files, with its own processes and mounts. Changes of files go to another folder.
 const ENTER: &str = r#"set -e
@@ -34,6 +34,20 @@ redis-server --port 0 --unixsocket /tmp/redis --save '' >/dev/null &
 memcached -u root -s /tmp/memcached &
 until [ -S /tmp/redis ] && [ -S /tmp/memcached ]; do sleep 0.05; done
 redis-benchmark -s /tmp/redis -l -q -t get,set >/dev/null 2>&1 &
+mkdir /tmp/nginx
+cat >/tmp/nginx/conf <<NGINX
+daemon off; worker_processes 1; pid /run/nginx.pid; error_log /tmp/nginx/log;
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path /tmp/nginx/1; proxy_temp_path /tmp/nginx/2; fastcgi_temp_path /tmp/nginx/3;
+    uwsgi_temp_path /tmp/nginx/4; scgi_temp_path /tmp/nginx/5;
+    server { listen 127.0.0.1:7080; return 200; }
+}
+NGINX
+nginx -c /tmp/nginx/conf &
+until [ -s /run/nginx.pid ] && (: >/dev/tcp/127.0.0.1/7080) 2>/dev/null; do sleep 0.05; done
+while exec 3<>/dev/tcp/127.0.0.1/7080; do printf 'GET / HTTP/1.0\r\n\r\n' >&3; cat <&3 >/dev/null; exec 3>&-; sleep 0.1; done &
 step install
 apt install -y ./tiptoe_*.deb 2>&1
 step doctor
@@ -45,7 +59,7 @@ const END: &str = "step remove
 apt purge -y tiptoe 2>&1
 rm -r /var/cache/tiptoe
 step end
-kill %1 %2 %3
+kill %1 %2 %3 %4 %5
 ";
 
 /// The folders in which apt, dpkg and the servers leave files of their own.
@@ -67,11 +81,15 @@ fn three_commands() -> Vec<String> {
     let replaced = typed.map(|line| {
         line.replace("-p 9410", "-p $(pidof redis-server)")
             .replace("-p 1278", "-p $(pidof memcached)")
+            .replace(
+                "-p 2417",
+                "-p $(cat /proc/$(cat /run/nginx.pid)/task/*/children)",
+            )
     });
     let commands: Vec<String> = replaced.collect();
     assert_eq!(commands.len(), 3, "{commands:#?}");
-    let has_pid = |line: &&String| line.contains("$(pidof");
-    assert_eq!(commands.iter().filter(has_pid).count(), 2, "{commands:#?}");
+    let has_pid = |line: &&String| line.contains("-p $(");
+    assert_eq!(commands.iter().filter(has_pid).count(), 3, "{commands:#?}");
     commands
 }
 
@@ -130,7 +148,6 @@ fn the_three_commands_work_on_a_new_machine_and_nothing_remains() {
     let home = place.join("changed/root");
     let package = released(".deb");
     fs::copy(&package, home.join(package.file_name().expect("a name"))).expect("a copy");
-    fs::copy(target("watched"), home.join("watched")).expect("a copy");
     let mut script = BEGIN.to_owned();
     for command in three_commands() {
         writeln!(
@@ -151,8 +168,7 @@ fn the_three_commands_work_on_a_new_machine_and_nothing_remains() {
         "\nyou can: probe watch lock stat",
         "dictFind\n",
         "memcached (pid ",
-        "watched:scribble+",
-        "value 1 -> 57005\n",
+        "nginx:ngx_time_update+",
     ] {
         assert!(screen.contains(part), "no `{part}` in {screen}");
     }

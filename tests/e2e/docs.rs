@@ -21,6 +21,10 @@ const REPLACED: &[(&str, &str)] = &[
     ("-p 1278", "-p REDIS"),
     ("-p 31779", "-p REDIS"),
     ("server.stat_numcommands -p REDIS", "head -p WATCHED"),
+    (
+        "ngx_current_msec --changed -p 2417",
+        "head --changed -p WATCHED",
+    ),
     // Programs of the tests replace others, and runs are shorter.
     ("-- turns 1000000 4 200", "-- TURNS 1000 4 20"),
     ("./watched", "WATCHES"),

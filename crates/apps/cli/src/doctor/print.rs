@@ -258,11 +258,7 @@ mod tests {
                 &grant,
             ),
             lacking(
-                check(
-                    "hardware PMU",
-                    State::No,
-                    "none (perf_event_open: ENOENT)",
-                ),
+                check("hardware PMU", State::No, "none (perf_event_open: ENOENT)"),
                 &[(Stat, "no cycles, instructions or cache misses")],
                 &Fix::Advice(pmu.into()),
             ),

@@ -249,6 +249,11 @@ impl Object {
         }
     }
 
+    #[cfg(test)]
+    pub fn has_read_inlined_places(&self) -> bool {
+        self.described.inlined.get().is_some()
+    }
+
     /// Returns how many registers for integers hold a function's parameters at its entry, if debug information says so
     /// and the compiler has kept them.
     pub fn parameter_registers(&self, function: &Function) -> Option<u8> {

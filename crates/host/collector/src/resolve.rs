@@ -77,6 +77,8 @@ impl Probe {
 
 #[derive(Default)]
 pub struct Resolution {
+    /// Whether a thread that loads the libraries waits for the probes, so that no debug information may be read.
+    pub are_late: bool,
     /// The probes, one for each place.
     pub probes: Vec<Probe>,
     /// IFUNCs, whose choice is known only inside the target.
@@ -325,7 +327,10 @@ fn add(
         let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
-            notes: inlined::note(spec, module, &function).into_iter().collect(),
+            notes: match resolved.are_late {
+                true => Vec::new(),
+                false => inlined::note(spec, module, &function).into_iter().collect(),
+            },
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),

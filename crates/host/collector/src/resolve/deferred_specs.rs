@@ -49,7 +49,10 @@ pub fn later(
     process: Process,
     modules: &[Module],
 ) -> Result<Resolution, Error> {
-    let mut resolved = Resolution::default();
+    let mut resolved = Resolution {
+        are_late: true,
+        ..Resolution::default()
+    };
     let mut seen = SeenAddresses::new();
     for text in specs {
         let first = parse(text)?;
@@ -66,4 +69,21 @@ pub fn later(
         }
     }
     Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::Cache;
+
+    /// A thread that loaded a library waited for the library's debug information, gave up, and ran the library unprobed.
+    #[test]
+    fn debug_information_was_read_while_a_thread_waited() {
+        let own = Process::current();
+        let maps = own.maps().expect("our own maps");
+        let modules = Cache::default().modules(own, &maps).expect("our own files");
+        let specs = ["uprobe:libc.so.6:getppid".to_owned()];
+        let found = later(&specs, Follow::Record, own, &modules).expect("it is there");
+        assert!(!found.probes[0].object.has_read_inlined_places());
+    }
 }

@@ -249,11 +249,6 @@ impl Object {
         }
     }
 
-    #[cfg(test)]
-    pub fn has_read_inlined_places(&self) -> bool {
-        self.described.inlined.get().is_some()
-    }
-
     /// Returns how many registers for integers hold a function's parameters at its entry, if debug information says so
     /// and the compiler has kept them.
     pub fn parameter_registers(&self, function: &Function) -> Option<u8> {
@@ -274,8 +269,8 @@ impl Object {
     }
 
     #[cfg(test)]
-    pub fn has_read_parameters(&self) -> bool {
-        self.described.parameters.get().is_some()
+    pub fn has_read_descriptions(&self) -> bool {
+        self.described.parameters.get().is_some() || self.described.inlined.get().is_some()
     }
 
     pub fn unwind_table(&self) -> &Table {

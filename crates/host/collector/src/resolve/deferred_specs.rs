@@ -70,20 +70,3 @@ pub fn later(
     }
     Ok(resolved)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::module::Cache;
-
-    /// A thread that loaded a library waited for the library's debug information, gave up, and ran the library unprobed.
-    #[test]
-    fn debug_information_was_read_while_a_thread_waited() {
-        let own = Process::current();
-        let maps = own.maps().expect("our own maps");
-        let modules = Cache::default().modules(own, &maps).expect("our own files");
-        let specs = ["uprobe:libc.so.6:getppid".to_owned()];
-        let found = later(&specs, Follow::Record, own, &modules).expect("it is there");
-        assert!(!found.probes[0].object.has_read_inlined_places());
-    }
-}

@@ -33,7 +33,7 @@ mod tests {
         let specs = ["uprobe:libc.so.6:getppid".to_owned()];
         let has_read = |entries| {
             let found = resolve(&specs, entries, own, &modules, false).expect("it is there");
-            found.probes[0].object.has_read_parameters()
+            found.probes[0].object.has_read_descriptions()
         };
         assert!(!has_read(Follow::No));
         assert!(has_read(Follow::Record));

@@ -269,8 +269,11 @@ impl Object {
     }
 
     #[cfg(test)]
-    pub fn has_read_descriptions(&self) -> bool {
-        self.described.parameters.get().is_some() || self.described.inlined.get().is_some()
+    pub fn has_read(&self) -> [bool; 2] {
+        [
+            self.described.parameters.get().is_some(),
+            self.described.inlined.get().is_some(),
+        ]
     }
 
     pub fn unwind_table(&self) -> &Table {

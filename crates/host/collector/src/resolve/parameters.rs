@@ -22,7 +22,7 @@ mod tests {
 
     use super::*;
     use crate::module::Cache;
-    use crate::resolve::resolve;
+    use crate::resolve::{later, resolve};
 
     /// The first calls of each function were lost, because nothing read the rings while debug files were read.
     #[test]
@@ -33,9 +33,20 @@ mod tests {
         let specs = ["uprobe:libc.so.6:getppid".to_owned()];
         let has_read = |entries| {
             let found = resolve(&specs, entries, own, &modules, false).expect("it is there");
-            found.probes[0].object.has_read_descriptions()
+            found.probes[0].object.has_read()[0]
         };
         assert!(!has_read(Follow::No));
         assert!(has_read(Follow::Record));
+    }
+
+    /// A thread that loaded a library waited for the library's debug information, gave up, and ran the library unprobed.
+    #[test]
+    fn debug_information_was_read_while_a_thread_waited() {
+        let own = Process::current();
+        let maps = own.maps().expect("our own maps");
+        let modules = Cache::default().modules(own, &maps).expect("our own files");
+        let specs = ["uprobe:libc.so.6:getppid".to_owned()];
+        let found = later(&specs, Follow::Record, own, &modules).expect("it is there");
+        assert_eq!(found.probes[0].object.has_read(), [false, false]);
     }
 }

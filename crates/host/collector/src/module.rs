@@ -24,8 +24,11 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 use crate::request::Error;
 
 mod own_calls;
+mod program_name;
 
 pub use own_calls::{ARCH_PRCTL, HOOKED_EVERYWHERE, OwnCalls, SYSCALL, may_call, with_last_call};
+use program_name::name_of;
+pub use program_name::started_as;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
@@ -270,10 +273,11 @@ impl Object {
 
     #[cfg(test)]
     pub fn has_read(&self) -> [bool; 2] {
-        [
-            self.described.parameters.get().is_some(),
-            self.described.inlined.get().is_some(),
-        ]
+        let DescribedFunctions {
+            inlined,
+            parameters,
+        } = &self.described;
+        [parameters.get().is_some(), inlined.get().is_some()]
     }
 
     pub fn unwind_table(&self) -> &Table {
@@ -457,33 +461,6 @@ impl Cache {
         modules.sort_by_key(|module| !module.is_program);
         Ok(modules)
     }
-}
-
-/// Returns a module's name. The program's is the one by which it was started, because its user
-/// knows that: Debian's redis-server is a link to redis-check-rdb.
-fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
-    let base = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let base = base.unwrap_or_else(|| path.display().to_string());
-    match (is_program, process.comm()) {
-        (true, Ok(comm)) if started_as(process, &comm) => comm,
-        (true, _) => base,
-        (false, _) => image.header().soname.clone().unwrap_or(base),
-    }
-}
-
-pub fn started_as(process: Process, name: &str) -> bool {
-    let first = process
-        .command_line()
-        .ok()
-        .and_then(|line| line.into_iter().next());
-    first.is_some_and(|first| {
-        let first = first.to_string_lossy();
-        // redis writes `redis-server *:6379` over its arguments.
-        let word = first.split(' ').next().unwrap_or_default();
-        Path::new(word).file_name().is_some_and(|base| base == name)
-    })
 }
 
 fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! The names by which users know modules.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use tiptoe_symbol::Image;

@@ -82,7 +82,7 @@ fn roots_process_and_a_user_without_rights() {
 /// Regression: root of a user namespace, who holds cap_sys_ptrace there, was told to become root.
 #[test]
 fn the_capability_holds_in_a_user_namespace_only() {
-    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let mut inside = Command::new("unshare");
     inside.args(["--user", "--map-root-user"]);
     inside.arg(command().get_program()).args(["probe", "add"]);

@@ -256,9 +256,10 @@ mod tests {
         let mut at = Targets::of(vec![attached]);
         run.start(&mut at).expect("started");
         let observer = &mut Silent;
-        run.poll(Turn {
+        run.poll(&mut Turn {
             at: &mut at,
             clock,
+            is_delay: false,
             observer,
         })
         .expect("a turn");

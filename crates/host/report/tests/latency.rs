@@ -142,6 +142,7 @@ redis-server:dictFind
 149,403   144ms  96.0ms  964ns  893ns  936ns  1.56us  2.30ms  call
 170,903  6.92ms  4.61ms   40ns   39ns   42ns    45ns    52ns  dictFind
 
+note: redis-server:never was never hit: no such call was made in this time
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
 ",
     );
@@ -180,6 +181,7 @@ redis-server:call
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
+note: redis-server:never was never hit: no such call was made in this time
 note: 12,444 calls (most of redis-server:call) were not followed to their
       return: the budget of 1% was spent, or they were nested too deeply, or
       called from too many places or from generated code
@@ -215,6 +217,7 @@ fn rows_that_are_not_shown_are_summed() {
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
+note: redis-server:never was never hit: no such call was made in this time
 note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deeply, or called from too many places or from generated code
 note: 1 call of redis-server:call was still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)

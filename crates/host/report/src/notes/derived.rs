@@ -56,7 +56,10 @@ const FEW_IDLE: usize = 3;
 
 /// Returns the note that says why events may have no hit; `None` if all were hit, or another note says why not.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
-    let is_idle = |event: &&Event| event.count == 0 && event.lost == 0;
+    let is_idle = |event: &&Event| {
+        let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
+        event.count == 0 && event.lost == 0 && !event.at_least && !is_inside
+    };
     let idle: Vec<&Event> = session.events.iter().filter(is_idle).collect();
     let is_glob = idle.len() > FEW_IDLE && idle.len() < session.events.len();
     // Other instruments have tables of their own.

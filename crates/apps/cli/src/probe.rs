@@ -209,8 +209,7 @@ pub fn rendered(
     extras: ReportExtras,
 ) -> Result<String, Failure> {
     Ok(match common.json {
-        true => tiptoe_report::json(session)
-            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
+        true => tiptoe_report::json(session)?,
         false => {
             let options = Options {
                 histograms: extras.has_histograms,

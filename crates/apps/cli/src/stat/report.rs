@@ -19,10 +19,7 @@ pub(super) fn write(
 ) -> Result<(), Failure> {
     match form {
         Form::Text => output.write(&tiptoe_report::text(&session, options)),
-        Form::Json => {
-            let failed = |error| Failure::new(format!("the session has no JSON form: {error}"));
-            output.write(&tiptoe_report::json(session).map_err(failed)?)
-        }
+        Form::Json => output.write(&tiptoe_report::json(session)?),
         Form::Fields(separator) => write_fields(&session, Some(separator), output, comments_to),
         Form::Csv => write_fields(&session, None, output, comments_to),
     }

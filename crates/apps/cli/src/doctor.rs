@@ -112,9 +112,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     }
     let text = match args.json {
         true => {
-            let json = serde_json::to_string_pretty(&report);
-            let json =
-                json.map_err(|error| Failure::new(format!("the table has no JSON form: {error}")))?;
+            let json = serde_json::to_string_pretty(&report)?;
             PrintableJson(&json).to_string()
         }
         false => {

@@ -46,6 +46,12 @@ impl Failure {
     }
 }
 
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        Failure::new(format!("the report has no JSON form: {error}"))
+    }
+}
+
 impl From<tiptoe_collector::Error> for Failure {
     fn from(error: tiptoe_collector::Error) -> Failure {
         Failure {

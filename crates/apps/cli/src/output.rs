@@ -45,8 +45,22 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens a file for a report. With `has_values`, a new file is readable only for its owner,
-    /// because the report contains values of the program.
+    /// Returns the output that `-o` chooses, or the target's. With `has_values`, a new file is readable only for its
+    /// owner, because the report contains values of the program, such as arguments.
+    pub fn chosen(
+        path: Option<&Path>,
+        target: &RequestTarget,
+        has_values: bool,
+    ) -> Result<Output, Failure> {
+        match (path, target) {
+            (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
+            (Some(path), _) => Output::file(path, has_values),
+            (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
+            (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
+        }
+    }
+
+    /// Opens a file for a report.
     pub fn file(path: &Path, has_values: bool) -> Result<Output, Failure> {
         let opened = Destination::open(path, has_values).map_err(|why| refused(path, &why))?;
         Ok(match opened {

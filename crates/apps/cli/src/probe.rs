@@ -59,7 +59,7 @@ impl InstrumentRun {
         noun: &'static str,
         has_values: bool,
     ) -> Result<(InstrumentRun, RunOptions), Failure> {
-        let output = open_output(common, target, has_values)?;
+        let output = Output::chosen(common.output.as_deref(), target, has_values)?;
         let notes = output.notes_to(target);
         let (stop, hand_on) = interrupt::on_signals(target, notes)?;
         let description = RunDescription::new(target, noun, common);
@@ -172,26 +172,12 @@ pub fn target(common: &Common, hint: &str) -> Result<RequestTarget, Failure> {
     }
 }
 
-fn without_repeats(pids: &[u32]) -> Vec<u32> {
+/// Returns each process once.
+pub fn without_repeats(pids: &[u32]) -> Vec<u32> {
     let mut pids = pids.to_vec();
     pids.sort_unstable();
     pids.dedup();
     pids
-}
-
-/// Opens the output of the report. With `has_values`, a new file is readable only for its owner,
-/// because the report contains values of the program, such as arguments.
-pub fn open_output(
-    common: &Common,
-    target: &RequestTarget,
-    has_values: bool,
-) -> Result<Output, Failure> {
-    match (&common.output, target) {
-        (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
-        (Some(path), _) => Output::file(path, has_values),
-        (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
-        (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
-    }
 }
 
 /// Properties of a text report besides its tables.
@@ -223,8 +209,7 @@ pub fn rendered(
     extras: ReportExtras,
 ) -> Result<String, Failure> {
     Ok(match common.json {
-        true => tiptoe_report::json(session)
-            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
+        true => tiptoe_report::json(session)?,
         false => {
             let options = Options {
                 histograms: extras.has_histograms,

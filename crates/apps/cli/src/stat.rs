@@ -1,28 +1,23 @@
 //! `tiptoe stat`: counts events by perf's names.
 
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{Observer, RequestTarget, RunOptions, StatRequest, StatWhom};
-use tiptoe_report::{IntervalTable, Options};
-use tiptoe_session::{Call, Count, Counts, Interval, Note};
+use tiptoe_collector::{RequestTarget, StatRequest, StatWhom};
 
 use crate::counters;
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::observer::LiveLines;
-use crate::output::Output;
-use crate::ready::{self, ReadyLine};
-use crate::status::{self, RunDescription};
+use crate::ready;
 use crate::{probe, processes, values};
 
 mod report;
+mod run;
 mod scopes;
+
+use run::StatRun;
 
 pub const STAT_EXAMPLES: &str = "\
 Examples:
@@ -246,43 +241,12 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         Some(command) => RequestTarget::Command(command.clone()),
         None => RequestTarget::Pids(Vec::new()),
     };
-    let output = match (&args.output, &command) {
-        (Some(path), _) if path.as_os_str() == "-" => Output::Stdout,
-        (Some(path), _) => Output::file(path, false)?,
-        (None, Some(_)) => Output::Stderr,
-        (None, None) => Output::Stdout,
+    let named = match &whom {
+        StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
+        StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
+        StatWhom::Command => ready::whom(&shape),
     };
-    let notes = output.notes_to(&shape);
-    let (stop, hand_on) = interrupt::on_signals(&shape, notes)?;
-    let ready_line = match (&form, ReadyLine::for_output(&output, &shape, args.json)) {
-        (Form::Fields(_) | Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
-        (_, ready_line) => ready_line,
-    };
-    let description = RunDescription {
-        whom: match &whom {
-            StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
-            StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
-            StatWhom::Command => ready::whom(&shape),
-        },
-        noun: "hit",
-        delay: None,
-        duration: args.duration,
-        is_for_programs: form != Form::Text,
-    };
-    status::begin(description, &shape, &output);
-    let ready = ready::ready(args.ready_fd, ready_line)?;
-    let options = Options {
-        all_notes: args.all_notes,
-        ..output.options(args.top)
-    };
-    let mut printer = Printer {
-        lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
-        options,
-        form: form.clone(),
-        table: IntervalTable::default(),
-        has_heading: false,
-    };
-    let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
+    let (mut run, options) = StatRun::begin(&args, form, &shape, named, "hit")?;
     let request = StatRequest {
         groups,
         whom,
@@ -290,20 +254,10 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         command,
         per_cpu: args.per_cpu,
         repeat: args.repeat.unwrap_or(1),
-        options: RunOptions {
-            delay: None,
-            duration: args.duration,
-            interval: interval.or(args.interval),
-            stop,
-            hand_on,
-            ready,
-        },
+        options,
     };
-    let mut outcome = tiptoe_collector::stat(&request, &mut printer)?;
-    outcome.session.notes.extend(interrupt::unsaid(notes));
-    let comments = output.comments_to(&shape);
-    let written = report::write(outcome.session, output, comments, &form, &options);
-    Ok(probe::exit_code(outcome.exit_status, written))
+    let outcome = tiptoe_collector::stat(&request, &mut run.printer)?;
+    Ok(run.finish(outcome))
 }
 
 /// Returns the targets that the options choose. Fails if they choose none.
@@ -332,12 +286,7 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
             Err(Failure::new("no process to count")
                 .hint("-a, -p PID or -- CMD chooses what to count"))
         }
-        (false, pids, _) => {
-            let mut pids = pids.to_vec();
-            pids.sort_unstable();
-            pids.dedup();
-            Ok(StatWhom::Pids(pids))
-        }
+        (false, pids, _) => Ok(StatWhom::Pids(probe::without_repeats(pids))),
     }
 }
 
@@ -367,57 +316,6 @@ fn form(args: &StatArgs) -> Result<Form, Failure> {
         None if args.json => Ok(Form::Json),
         None if args.csv => Ok(Form::Csv),
         None => Ok(Form::Text),
-    }
-}
-
-/// The observer that prints intervals to the output of the report.
-struct Printer {
-    lines: LiveLines,
-    options: Options,
-    form: Form,
-    table: IntervalTable,
-    /// Whether the CSV's line of names was printed, which must be only before the first interval.
-    has_heading: bool,
-}
-
-impl Printer {
-    fn lines_of(&mut self, counts: &Counts) -> io::Result<String> {
-        let mut text = String::new();
-        match &self.form {
-            Form::Json => text = tiptoe_report::json_line(counts)?,
-            Form::Fields(separator) => text = tiptoe_report::counts_fields(counts, separator),
-            Form::Csv => {
-                if !std::mem::replace(&mut self.has_heading, true) {
-                    text += tiptoe_report::csv_heading();
-                }
-                text += &tiptoe_report::counts_csv(counts);
-            }
-            Form::Text => text = self.table.lines(counts, &self.options),
-        }
-        Ok(text)
-    }
-}
-
-impl Observer for Printer {
-    fn interval(&mut self, _interval: &Interval) {}
-
-    fn calls(&mut self, _calls: &[Call<'_>]) {}
-
-    fn counts(&mut self, counts: &Counts) {
-        let lines = self.lines_of(counts);
-        self.lines.write(lines);
-    }
-
-    fn wants_progress(&mut self) -> bool {
-        status::wants_progress()
-    }
-
-    fn counts_so_far(&mut self, counts: &[Count]) {
-        status::put_counts(counts);
-    }
-
-    fn note(&mut self, note: &Note) {
-        self.lines.note(note);
     }
 }
 

@@ -5,11 +5,18 @@
 
 use std::cell::Cell;
 
+use thiserror::Error;
+
 /// Reads allowed per byte of debug information, and in the smallest budget.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
 /// Bytes that are searched for a text's end in the time of one read.
 const BYTES_PER_READ: usize = 16;
+
+/// The debug information takes more reads than its size accounts for, or than users wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("its debug information takes too long to read")]
+pub struct BudgetExceeded;
 
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
@@ -44,21 +51,21 @@ impl ReadBudget {
         self.left.set(left);
     }
 
-    /// Pays for an entry with this many attributes; `None` once the budget is exceeded.
-    pub(crate) fn pay_entry(&self, attributes: usize) -> Option<()> {
+    /// Pays for an entry with this many attributes. Fails once the budget is exceeded.
+    pub(crate) fn pay_entry(&self, attributes: usize) -> Result<(), BudgetExceeded> {
         self.pay(attributes.saturating_add(1))
     }
 
-    /// Pays for entries of this many bytes, any of which may be in a text; `None` once the budget is exceeded.
-    pub(crate) fn pay_bytes(&self, bytes: usize) -> Option<()> {
+    /// Pays for entries of this many bytes, any of which may be in a text. Fails once the budget is exceeded.
+    pub(crate) fn pay_bytes(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.pay(bytes / BYTES_PER_READ)
     }
 
-    /// Pays for this many reads; `None` once the budget is exceeded.
-    pub(crate) fn pay(&self, reads: usize) -> Option<()> {
+    /// Pays for this many reads. Fails once the budget is exceeded.
+    pub(crate) fn pay(&self, reads: usize) -> Result<(), BudgetExceeded> {
         let left = self.left.get().checked_sub(reads as u64);
         self.left.set(left.unwrap_or(0));
-        left.map(drop)
+        left.map(drop).ok_or(BudgetExceeded)
     }
 
     /// Spends all of it, because no honest file has what was found.

@@ -15,15 +15,14 @@ use gimli::constants as dw;
 use gimli::{
     DebugAbbrevOffset, DebugAranges, Dwarf, Reader as _, Section as _, SectionId, UnitHeader,
 };
-use thiserror::Error;
 
-use crate::budget::ReadBudget;
+use crate::budget::{BudgetExceeded, ReadBudget};
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
 use crate::elf;
+use crate::entries::{Unread, open};
 use crate::image::Image;
-use crate::inlined::open;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
@@ -45,11 +44,6 @@ pub struct Origin {
     /// The instruction's source file, without folders, and its line.
     pub line: Option<(String, u32)>,
 }
-
-/// The debug information takes more reads than its size accounts for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("its debug information takes too long to read")]
-pub struct BudgetExceeded;
 
 /// The debug information of an image, for lookups of instructions.
 pub struct Origins<'d> {
@@ -194,7 +188,7 @@ fn ranges<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: &UnitHeader<SectionPart<'d>>,
     budget: &ReadBudget,
-) -> gimli::Result<Vec<Range<u64>>> {
+) -> Result<Vec<Range<u64>>, Unread> {
     let mut ranges = Vec::new();
     if let Some(unit) = open(dwarf, header.clone(), budget)? {
         let mut all = dwarf.unit_ranges(&unit)?;
@@ -259,7 +253,7 @@ fn check_entries(
     dwarf: &Dwarf<SectionPart<'_>>,
     header: &UnitHeader<SectionPart<'_>>,
     budget: &ReadBudget,
-) -> gimli::Result<()> {
+) -> Result<(), Unread> {
     let abbreviations = dwarf.abbreviations(header)?;
     let mut entries = header.entries_raw(&abbreviations, None)?;
     let mut open: Vec<isize> = Vec::new();
@@ -268,9 +262,7 @@ fn check_entries(
         let Some(abbreviation) = entries.read_abbreviation()? else {
             continue;
         };
-        if budget.pay_entry(abbreviation.attributes().len()).is_none() {
-            return Ok(());
-        }
+        budget.pay_entry(abbreviation.attributes().len())?;
         while open.last().is_some_and(|outer| *outer >= depth) {
             open.pop();
         }

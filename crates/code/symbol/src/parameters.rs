@@ -6,38 +6,32 @@
 use std::collections::HashMap;
 
 use gimli::constants as dw;
-use gimli::{Attribute, AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
+use gimli::{AttributeValue, DebuggingInformationEntry, Unit, UnitOffset};
 
 use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
+use crate::entries::{Entries, Entry, Unread, each_unit};
 use crate::image::Image;
-use crate::inlined::{each_unit, start};
 use crate::reader::SectionPart;
 
 /// The most qualifiers and names of one type, and references from one entry to another.
 const MOST_STEPS: usize = 16;
 
 type Value<'d> = AttributeValue<SectionPart<'d>>;
-type Entry<'d> = DebuggingInformationEntry<SectionPart<'d>>;
+type TypeEntry<'d> = DebuggingInformationEntry<SectionPart<'d>>;
 
 impl Image {
-    /// Returns how many registers hold the parameters of each function, by its link-time address. Empty without debug
-    /// information, or with too much.
+    /// Returns how many registers hold the parameters of each function, by its link-time address. Of too much debug
+    /// information only the first functions.
     pub fn parameter_registers(
         &self,
         bytes: &Content,
         source: &dyn DebugSource,
     ) -> HashMap<u64, u8> {
         let mut found = HashMap::new();
-        each_unit(bytes, source, |dwarf, unit, budget| {
-            let unit = OneUnit {
-                dwarf,
-                unit,
-                budget,
-            };
-            unit.look_through(&mut found)
-        });
+        // The found numbers are right, whatever the rest of the file says.
+        let _ = each_unit(bytes, source, |entries| look_through(entries, &mut found));
         found
     }
 }
@@ -50,73 +44,59 @@ struct OpenFunction {
     registers: Option<u8>,
 }
 
-struct OneUnit<'a, 'd> {
-    dwarf: &'a Dwarf<SectionPart<'d>>,
+fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> Result<(), Unread> {
+    let types = Types {
+        unit: entries.unit,
+        budget: entries.budget,
+    };
+    let mut open: Option<OpenFunction> = None;
+    while let Some(Entry { depth, tag, .. }) = entries.next()? {
+        if let Some(function) = open.take_if(|function| depth <= function.depth) {
+            found.extend(function.registers.map(|count| (function.start, count)));
+        }
+        let is_own = |function: &OpenFunction| depth == function.depth + 1;
+        let is_parameter = open.as_ref().is_some_and(is_own)
+            && matches!(
+                tag,
+                dw::DW_TAG_formal_parameter | dw::DW_TAG_unspecified_parameters
+            );
+        if tag != dw::DW_TAG_subprogram && !is_parameter {
+            continue;
+        }
+        entries.read()?;
+        let value = |name| entries.value(name);
+        if let (true, Some(function)) = (is_parameter, &mut open) {
+            let more = match tag {
+                dw::DW_TAG_formal_parameter => types.registers_of(value),
+                _ => None,
+            };
+            function.registers = function
+                .registers
+                .and_then(|registers| registers.checked_add(more?));
+        } else if let Some(start) = entries.start()? {
+            // Compilers mark functions whose arguments they have rearranged.
+            let is_usual = value(dw::DW_AT_calling_convention).is_none();
+            // A result of several words may be returned in memory, whose address is one more argument.
+            let is_known = is_usual && types.returns_in_registers(value);
+            open = Some(OpenFunction {
+                start,
+                depth,
+                registers: is_known.then_some(0),
+            });
+        }
+    }
+    let last = open.and_then(|function| Some((function.start, function.registers?)));
+    found.extend(last);
+    Ok(())
+}
+
+/// The types of one unit.
+struct Types<'a, 'd> {
     unit: &'a Unit<SectionPart<'d>>,
     budget: &'a ReadBudget,
 }
 
-impl<'d> OneUnit<'_, 'd> {
-    fn look_through(&self, found: &mut HashMap<u64, u8>) -> Result<(), gimli::Error> {
-        let mut entries = self.unit.entries_raw(None)?;
-        let mut attributes: Vec<Attribute<SectionPart<'d>>> = Vec::new();
-        let mut open: Option<OpenFunction> = None;
-        while !entries.is_empty() {
-            let depth = entries.next_depth();
-            let Some(abbreviation) = entries.read_abbreviation()? else {
-                continue;
-            };
-            if self
-                .budget
-                .pay_entry(abbreviation.attributes().len())
-                .is_none()
-            {
-                return Ok(());
-            }
-            if let Some(function) = open.take_if(|function| depth <= function.depth) {
-                found.extend(function.registers.map(|count| (function.start, count)));
-            }
-            let tag = abbreviation.tag();
-            let is_own = |function: &OpenFunction| depth == function.depth + 1;
-            let is_parameter = open.as_ref().is_some_and(is_own)
-                && matches!(
-                    tag,
-                    dw::DW_TAG_formal_parameter | dw::DW_TAG_unspecified_parameters
-                );
-            if tag != dw::DW_TAG_subprogram && !is_parameter {
-                entries.skip_attributes(abbreviation.attributes())?;
-                continue;
-            }
-            entries.read_attributes(abbreviation.attributes(), &mut attributes)?;
-            let value = |name| {
-                let found = attributes.iter().find(|attribute| attribute.name() == name);
-                found.map(Attribute::value)
-            };
-            if let (true, Some(function)) = (is_parameter, &mut open) {
-                let more = match tag {
-                    dw::DW_TAG_formal_parameter => self.registers_of(value),
-                    _ => None,
-                };
-                function.registers = function
-                    .registers
-                    .and_then(|registers| registers.checked_add(more?));
-            } else if let Some(start) = start(self.dwarf, self.unit, self.budget, value)? {
-                // Compilers mark functions whose arguments they have rearranged.
-                let is_usual = value(dw::DW_AT_calling_convention).is_none();
-                // A result of several words may be returned in memory, whose address is one more argument.
-                let is_known = is_usual && self.returns_in_registers(value);
-                open = Some(OpenFunction {
-                    start,
-                    depth,
-                    registers: is_known.then_some(0),
-                });
-            }
-        }
-        let last = open.and_then(|function| Some((function.start, function.registers?)));
-        found.extend(last);
-        Ok(())
-    }
-
+impl<'d> Types<'_, 'd> {
     /// Returns how many registers a parameter with these attributes takes.
     fn registers_of(&self, value: impl Fn(gimli::DwAt) -> Option<Value<'d>>) -> Option<u8> {
         self.registers(self.type_of(value)??)
@@ -156,17 +136,17 @@ impl<'d> OneUnit<'_, 'd> {
     }
 
     /// Reads an entry to which another one refers.
-    fn entry(&self, at: UnitOffset) -> Option<Entry<'d>> {
+    fn entry(&self, at: UnitOffset) -> Option<TypeEntry<'d>> {
         let mut entries = self.unit.entries_raw(Some(at)).ok()?;
-        let mut entry = Entry::null();
+        let mut entry = TypeEntry::null();
         let is_read = entries.read_entry(&mut entry) == Ok(true);
         let end = match is_read {
             true => entries.next_offset().0,
             // A text without an end was searched up to the unit's.
             false => self.unit.length_including_self(),
         };
-        self.budget.pay_entry(entry.attrs().len())?;
-        self.budget.pay_bytes(end.saturating_sub(at.0))?;
+        self.budget.pay_entry(entry.attrs().len()).ok()?;
+        self.budget.pay_bytes(end.saturating_sub(at.0)).ok()?;
         is_read.then_some(entry)
     }
 

@@ -106,8 +106,8 @@ impl<'d> Section<'d> {
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         if let Some((budget, price)) = &self.budget {
-            budget.pay(*price)?;
-            budget.pay_bytes(piece.len())?;
+            budget.pay(*price).ok()?;
+            budget.pay_bytes(piece.len()).ok()?;
         }
         let (content, start, window) = match &self.bytes {
             Bytes::InMemory(bytes) => {

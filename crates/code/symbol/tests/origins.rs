@@ -212,7 +212,7 @@ int main(int n, char **) {
         let content = fs::read(&program).expect("a file").into();
         let source = Disk::of(&program);
         let image = Image::parse(&content, &source).expect("ELF");
-        let places = image.inlined_places(&content, &source);
+        let places = image.inlined_places(&content, &source).unwrap();
         let of = |name: &str| places.get(&image.find(name).expect(name)[0].address);
         let partly = of("partly").expect("places");
         let mut within: Vec<_> = partly
@@ -226,7 +226,7 @@ int main(int n, char **) {
             (2, &["one".into(), "two".into()][..])
         );
         assert_eq!(of("never"), None, "{places:?}");
-        let everywhere = |name| image.inlined_everywhere(name, &content, &source);
+        let everywhere = |name| image.inlined_everywhere(name, &content, &source).unwrap();
         let body = everywhere("body").expect("places");
         assert_eq!(body.count, 3, "{body:?}");
         for name in ["partly", "never", "absent"] {

@@ -16,8 +16,8 @@ use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_price::own;
 use tiptoe_symbol::variable::Variables;
 use tiptoe_symbol::{
-    Content, DebugSource, Function, Image, InlinedPlaces, NoDebugFiles, Origins, Table, section,
-    unwind_table,
+    BudgetExceeded, Content, DebugSource, Function, Image, InlinedPlaces, NoDebugFiles, Origins,
+    Table, section, unwind_table,
 };
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
@@ -53,7 +53,7 @@ pub struct Object {
 /// What debug information says of functions, by their link-time addresses, each read when it is first used.
 #[derive(Default)]
 struct DescribedFunctions {
-    inlined: OnceCell<HashMap<u64, InlinedPlaces>>,
+    inlined: OnceCell<Result<HashMap<u64, InlinedPlaces>, BudgetExceeded>>,
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
@@ -228,13 +228,18 @@ impl Object {
     /// Returns the places where a function was inlined, according to debug information; `None` if there is none. A
     /// library's separate debug file is not read, because the user waits, and to read a C library's
     /// takes longer than many programs run.
-    pub fn inlined_places(&self, function: &Function, is_program: bool) -> Option<&InlinedPlaces> {
+    pub fn inlined_places(
+        &self,
+        function: &Function,
+        is_program: bool,
+    ) -> Result<Option<&InlinedPlaces>, BudgetExceeded> {
         let look = || {
             let content = self.content().unwrap_or_default();
             self.image.inlined_places(&content, self.source(is_program))
         };
-        let places = self.described.inlined.get_or_init(look);
-        places.get(&function.address)
+        let places = self.described.inlined.get_or_init(look).as_ref();
+        let places = places.map_err(|error| *error)?;
+        Ok(places.get(&function.address))
     }
 
     /// Returns the places where functions of this name were inlined that have no code of their own, as
@@ -242,7 +247,8 @@ impl Object {
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let content = self.content().unwrap_or_default();
         let source = self.source(is_program);
-        self.image.inlined_everywhere(name, &content, source)
+        let found = self.image.inlined_everywhere(name, &content, source);
+        found.ok().flatten()
     }
 
     fn source(&self, is_program: bool) -> &dyn DebugSource {

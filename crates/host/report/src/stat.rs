@@ -16,7 +16,7 @@ pub(crate) use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
 pub use intervals::IntervalTable;
 
-use metric::{GroupedCounts, Metric};
+use metric::GroupedCounts;
 use order::CGROUP;
 
 /// The width of the column of values.
@@ -290,10 +290,7 @@ fn fields(
         CountState::Counted => running_percent(count),
         _ => 100.0,
     };
-    let (number, meaning) = match shared.metric(count) {
-        Some(Metric { number, unit }) => (number, unit),
-        None => (String::new(), String::new()),
-    };
+    let metric = shared.metric(count).unwrap_or_default();
     let mut all: Vec<String> = at_ns
         .map(|at| format!("{:16.9}", at / 1e9))
         .into_iter()
@@ -310,8 +307,8 @@ fn fields(
     all.extend([
         count.time_running_ns.to_string(),
         format!("{percent:.2}"),
-        number.trim().trim_end_matches('%').to_owned(),
-        meaning,
+        metric.number.trim().trim_end_matches('%').to_owned(),
+        metric.unit,
     ]);
     let all: Vec<String> = all.iter().map(|cell| quoted(cell, separator)).collect();
     all.join(separator) + "\n"

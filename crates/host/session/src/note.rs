@@ -263,6 +263,8 @@ notes! {
         Plain Selected { function: String };
         /// The function's inlined copies are not counted. `within` has the first functions that contain such a copy.
         Warning Inlined { places: u64, within: Vec<String> };
+        /// The function's inlined copies are not counted, and there is too much debug information to look for them.
+        Warning InlinedUnknown;
         /// Threads had no room for all values of `--by`.
         Warning ValuesWithoutRoom;
         /// Each hit is a trap, because no jump fits.

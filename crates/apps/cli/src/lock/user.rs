@@ -7,6 +7,7 @@ use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::Failure;
 use crate::lock::{LockArgs, LockByWord};
+use crate::output::Output;
 use crate::probe::{self, InstrumentRun, ReportExtras};
 
 const NO_TARGET_HINT: &str =
@@ -60,7 +61,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
         let what = "--now needs a running process, not a command to start";
         return Err(Failure::new(what).hint("-p PID or --comm NAME"));
     };
-    let output = probe::open_output(common, &target, false)?;
+    let output = Output::chosen(common.output.as_deref(), &target, false)?;
     let mut reports = Vec::new();
     for pid in pids {
         let session = tiptoe_collector::lock_waits_now(*pid)?;

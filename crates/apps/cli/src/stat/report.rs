@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::{NotesTo, Output};
 use crate::terminal;
 
-/// Writes the report of `tiptoe stat`.
+/// Writes the report of `tiptoe stat`. With intervals, fields were already printed.
 pub(super) fn write(
     session: Session,
     output: Output,
@@ -17,38 +17,42 @@ pub(super) fn write(
     form: &Form,
     options: &Options,
 ) -> Result<(), Failure> {
-    let Some(stat) = &session.stat else {
-        return Ok(());
-    };
-    let text = match form {
-        Form::Text => tiptoe_report::text(&session, options),
-        Form::Json => return output.write(&json(session)?),
-        Form::Fields(separator) if stat.intervals.is_none() => {
-            tiptoe_report::stat_fields(stat, separator)
-        }
-        Form::Csv if stat.intervals.is_none() => tiptoe_report::stat_csv(stat),
-        Form::Fields(_) | Form::Csv => String::new(),
-    };
-    let comments = match form {
-        Form::Fields(_) | Form::Csv => comments(&session, tiptoe_report::stat_cost(&session, stat)),
-        Form::Text | Form::Json => Vec::new(),
-    };
-    write_with(output, text, &comments, comments_to)
+    match form {
+        Form::Text => output.write(&tiptoe_report::text(&session, options)),
+        Form::Json => output.write(&tiptoe_report::json(session)?),
+        Form::Fields(separator) => write_fields(&session, Some(separator), output, comments_to),
+        Form::Csv => write_fields(&session, None, output, comments_to),
+    }
 }
 
-/// Returns the session as JSON.
-pub(super) fn json(session: Session) -> Result<String, Failure> {
-    let failed = |error| Failure::new(format!("the session has no JSON form: {error}"));
-    tiptoe_report::json(session).map_err(failed)
-}
-
-/// Writes a report and its comments. The comments go to stderr or after the report.
-pub(super) fn write_with(
+/// Writes fields with a separator, or CSV without one, and the comments. The comments go to stderr or after the fields.
+fn write_fields(
+    session: &Session,
+    separator: Option<&str>,
     output: Output,
-    mut text: String,
-    comments: &[String],
     comments_to: NotesTo,
 ) -> Result<(), Failure> {
+    let (mut text, cost) = match (&session.stat, &session.scopes) {
+        (Some(stat), _) => {
+            let text = match separator {
+                _ if stat.intervals.is_some() => String::new(),
+                Some(separator) => tiptoe_report::stat_fields(stat, separator),
+                None => tiptoe_report::stat_csv(stat),
+            };
+            (text, tiptoe_report::stat_cost(session, stat))
+        }
+        (None, scopes) => {
+            let is_printed = scopes
+                .as_ref()
+                .is_some_and(|scopes| scopes.intervals.is_some());
+            let text = match is_printed {
+                true => String::new(),
+                false => tiptoe_report::scopes_csv(session),
+            };
+            (text, tiptoe_report::cost_line(&session.cost))
+        }
+    };
+    let comments = comments(session, cost);
     if comments_to == NotesTo::Stderr {
         output.write(&text)?;
         comments.iter().for_each(|comment| terminal::say(comment));
@@ -63,7 +67,7 @@ pub(super) fn write_with(
 }
 
 /// Returns the comments of a report for scripts: the notes, and the cost.
-pub(super) fn comments(session: &Session, cost: String) -> Vec<String> {
+fn comments(session: &Session, cost: String) -> Vec<String> {
     let notes = tiptoe_report::note_sentences(session).into_iter();
     let notes = notes.map(|note| format!("# note: {note}"));
     notes.chain([format!("# {cost}")]).collect()

@@ -97,7 +97,7 @@ impl<'d> FileUnits<'d> {
         {
             let mut raw = header.entries_raw(&abbreviations, None).ok()?;
             let first = raw.read_abbreviation().ok()??;
-            budget.pay_entry(first.attributes().len())?;
+            budget.pay_entry(first.attributes().len()).ok()?;
             raw.read_attributes(first.attributes(), &mut attributes)
                 .ok()?;
         }

@@ -100,12 +100,12 @@ impl<'d> Units<'d> {
     }
 
     pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
-        self.budget.pay(work).ok_or(EXCEEDED)
+        self.budget.pay(work).map_err(|_| EXCEEDED)
     }
 
     /// Pays for entries of this many bytes.
     pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), VariableError> {
-        self.budget.pay_bytes(bytes).ok_or(EXCEEDED)
+        self.budget.pay_bytes(bytes).map_err(|_| EXCEEDED)
     }
 
     pub(super) fn is_empty(&self) -> bool {

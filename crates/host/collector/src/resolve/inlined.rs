@@ -7,13 +7,16 @@ use tiptoe_symbol::{Function, InlinedPlaces};
 use super::spec_word;
 use crate::module::Module;
 
-/// Returns a remark that some calls were inlined and are not counted, if the function was requested
-/// by its name. A glob matches too many functions for such remarks.
+/// Returns a remark that some calls were inlined and are not counted, or may be, if the function was requested by its
+/// name. A glob matches too many functions for such remarks.
 pub(super) fn note(spec: &Spec, module: &Module, function: &Function) -> Option<Note> {
     if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
         return None;
     }
-    let found = module.object.inlined_places(function, module.is_program)?;
+    let Ok(found) = module.object.inlined_places(function, module.is_program) else {
+        return Some(EventNote::InlinedUnknown.into());
+    };
+    let found = found?;
     let (places, within) = (u64::from(found.count), names(module, found));
     Some(EventNote::Inlined { places, within }.into())
 }

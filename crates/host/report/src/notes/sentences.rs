@@ -302,6 +302,10 @@ fn of_event(note: &EventNote) -> String {
         EventNote::SameName { functions } => format!("{functions} functions of this name"),
         EventNote::Selected { function } => format!("selected {function}"),
         EventNote::Inlined { places, within } => inlined(*places, within),
+        EventNote::InlinedUnknown => {
+            "inlined places, if any, are not counted: too much debug information to find them"
+                .to_owned()
+        }
         EventNote::ValuesWithoutRoom => "more values than threads have room for".to_owned(),
         EventNote::Trap => "trap: no jump fits there".to_owned(),
     }

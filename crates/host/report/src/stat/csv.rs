@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Count, CountState, Counts, Stat};
 
-use super::metric::{GroupedCounts, Metric};
+use super::metric::GroupedCounts;
 use crate::printable;
 
 /// Returns the heading: a line with the columns' names.
@@ -28,10 +28,7 @@ pub fn counts_csv(counts: &Counts) -> String {
 }
 
 fn line(at_ns: f64, count: &Count, shared: &GroupedCounts) -> String {
-    let (number, meaning) = match shared.metric(count) {
-        Some(Metric { number, unit }) => (number, unit),
-        None => (String::new(), String::new()),
-    };
+    let metric = shared.metric(count).unwrap_or_default();
     let state = match count.state {
         CountState::Counted => "counted",
         CountState::NotCounted => "not counted",
@@ -53,8 +50,8 @@ fn line(at_ns: f64, count: &Count, shared: &GroupedCounts) -> String {
         count.time_running_ns.to_string(),
         count.time_enabled_ns.to_string(),
         spread.unwrap_or_default(),
-        number.trim().trim_end_matches('%').to_owned(),
-        meaning,
+        metric.number.trim().trim_end_matches('%').to_owned(),
+        metric.unit,
     ];
     cells.map(|cell| quoted(&cell, ",")).join(",") + "\n"
 }

@@ -9,7 +9,7 @@ use crate::columns::columns;
 use crate::printable;
 
 /// A number and its unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metric {
     pub(super) number: String,
     pub(super) unit: String,

@@ -1,0 +1,165 @@
+//! A run of `tiptoe stat`, also by scope: its output, the observer that prints its intervals, and its report.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tiptoe_collector::{Observer, Outcome, Progress, RequestTarget, RunOptions};
+use tiptoe_report::{IntervalTable, Options};
+use tiptoe_session::{Call, Count, Counts, Interval, Note, ScopeCounts};
+
+use super::{Form, StatArgs, report};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::observer::LiveLines;
+use crate::output::{NotesTo, Output};
+use crate::probe;
+use crate::ready::{self, ReadyLine};
+use crate::status::{self, RunDescription};
+
+/// What `tiptoe stat` needs besides its request.
+pub(super) struct StatRun {
+    pub(super) printer: Printer,
+    output: Output,
+    notes: NotesTo,
+    comments_to: NotesTo,
+}
+
+impl StatRun {
+    /// Opens the output, handles signals, and shows the status. Returns when to count, too. Without a command, `target` is
+    /// no process. The status line shows `whom`, and `noun` for what is counted.
+    pub(super) fn begin(
+        args: &StatArgs,
+        form: Form,
+        target: &RequestTarget,
+        whom: String,
+        noun: &'static str,
+    ) -> Result<(StatRun, RunOptions), Failure> {
+        let output = Output::chosen(args.output.as_deref(), target, false)?;
+        let (notes, comments_to) = (output.notes_to(target), output.comments_to(target));
+        let (stop, hand_on) = interrupt::on_signals(target, notes)?;
+        let ready_line = match (&form, ReadyLine::for_output(&output, target, args.json)) {
+            (Form::Fields(_) | Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
+            (_, ready_line) => ready_line,
+        };
+        let description = RunDescription {
+            whom,
+            noun,
+            delay: None,
+            duration: args.duration,
+            is_for_programs: form != Form::Text,
+        };
+        status::begin(description, target, &output);
+        let ready = ready::ready(args.ready_fd, ready_line)?;
+        let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
+        let printer = Printer {
+            lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
+            options: Options {
+                all_notes: args.all_notes,
+                ..output.options(args.top)
+            },
+            form,
+            table: IntervalTable::default(),
+            has_heading: false,
+        };
+        let options = RunOptions {
+            delay: None,
+            duration: args.duration,
+            interval: interval.or(args.interval),
+            stop,
+            hand_on,
+            ready,
+        };
+        let run = StatRun {
+            printer,
+            output,
+            notes,
+            comments_to,
+        };
+        Ok((run, options))
+    }
+
+    /// Prints the report. Returns the exit status.
+    pub(super) fn finish(self, mut outcome: Outcome) -> ExitCode {
+        outcome.session.notes.extend(interrupt::unsaid(self.notes));
+        let Printer { form, options, .. } = self.printer;
+        let (output, to) = (self.output, self.comments_to);
+        let written = report::write(outcome.session, output, to, &form, &options);
+        probe::exit_code(outcome.exit_status, written)
+    }
+}
+
+/// The observer that prints intervals to the output of the report.
+pub(super) struct Printer {
+    lines: LiveLines,
+    options: Options,
+    form: Form,
+    table: IntervalTable,
+    /// Whether the CSV's line of names was printed, which must be only before the first interval.
+    has_heading: bool,
+}
+
+impl Printer {
+    fn lines_of(&mut self, counts: &Counts) -> io::Result<String> {
+        let mut text = String::new();
+        match &self.form {
+            Form::Json => text = tiptoe_report::json_line(counts)?,
+            Form::Fields(separator) => text = tiptoe_report::counts_fields(counts, separator),
+            Form::Csv => {
+                if !std::mem::replace(&mut self.has_heading, true) {
+                    text += tiptoe_report::csv_heading();
+                }
+                text += &tiptoe_report::counts_csv(counts);
+            }
+            Form::Text => text = self.table.lines(counts, &self.options),
+        }
+        Ok(text)
+    }
+
+    fn lines_of_scopes(&mut self, counts: &ScopeCounts) -> io::Result<String> {
+        Ok(match self.form {
+            Form::Json => tiptoe_report::json_line(counts)?,
+            Form::Csv => {
+                let heading = match std::mem::replace(&mut self.has_heading, true) {
+                    true => "",
+                    false => tiptoe_report::scopes_csv_heading(),
+                };
+                heading.to_owned() + &tiptoe_report::scope_counts_csv(counts)
+            }
+            Form::Text | Form::Fields(_) => tiptoe_report::scope_counts(counts, &self.options),
+        })
+    }
+}
+
+impl Observer for Printer {
+    fn interval(&mut self, _interval: &Interval) {}
+
+    fn calls(&mut self, _calls: &[Call<'_>]) {}
+
+    fn counts(&mut self, counts: &Counts) {
+        let lines = self.lines_of(counts);
+        self.lines.write(lines);
+    }
+
+    fn scopes(&mut self, counts: &ScopeCounts) {
+        let lines = self.lines_of_scopes(counts);
+        self.lines.write(lines);
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        status::wants_progress()
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        status::put(progress);
+    }
+
+    fn counts_so_far(&mut self, counts: &[Count]) {
+        status::put_counts(counts);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.lines.note(note);
+    }
+}

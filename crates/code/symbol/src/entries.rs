@@ -1,0 +1,215 @@
+//! Reads the entries of a file's debug information, unit by unit, up to a budget.
+
+use gimli::constants as dw;
+use gimli::{
+    Attribute, AttributeSpecification, AttributeValue, DebugAddrBase, DebugLocListsBase,
+    DebugRngListsBase, DebugStrOffsetsBase, DwAt, DwTag, Dwarf, EntriesRaw, Unit, UnitHeader,
+    UnitOffset,
+};
+use object::read::{Object as _, ObjectSection as _};
+
+use crate::budget::{BudgetExceeded, ReadBudget};
+use crate::content::Content;
+use crate::debug::DebugSource;
+use crate::elf;
+use crate::inline::dwarf;
+use crate::reader::SectionPart;
+use crate::variable::Files;
+
+/// The longest debug information searched, at 10 ns a byte, while users wait; and the longest tables of abbreviations,
+/// which take ten times as much memory.
+const MOST: u64 = 32 << 20;
+
+/// The most units times the bytes of all abbreviation tables, because each unit may have its own, and all may
+/// overlap.
+const MOST_TABLES: u64 = 2 << 30;
+
+/// Why a unit was not read to its end.
+pub(crate) enum Unread {
+    Damaged,
+    Exceeded(BudgetExceeded),
+}
+
+impl From<gimli::Error> for Unread {
+    fn from(_: gimli::Error) -> Unread {
+        Unread::Damaged
+    }
+}
+
+impl From<BudgetExceeded> for Unread {
+    fn from(error: BudgetExceeded) -> Unread {
+        Unread::Exceeded(error)
+    }
+}
+
+/// Calls `look` with the entries of each unit of a file's debug information. Damage ends its unit. Fails if the file has
+/// more than can be read while users wait; `look` has then seen the first units, or none.
+pub(crate) fn each_unit(
+    bytes: &Content,
+    source: &dyn DebugSource,
+    mut look: impl FnMut(&mut Entries<'_, '_>) -> Result<(), Unread>,
+) -> Result<(), BudgetExceeded> {
+    let files = Files::find(bytes, source);
+    let described = files.described(bytes);
+    let file = elf::parse(described);
+    let size = |name: &str| Some(file.as_ref()?.section_by_name(name)?.size());
+    let Some(size_of_info) = size(".debug_info") else {
+        return Ok(());
+    };
+    let tables = size(".debug_abbrev").unwrap_or(0).max(1);
+    if size_of_info.max(tables) > MOST {
+        return Err(BudgetExceeded);
+    }
+    let budget = ReadBudget::new(size_of_info);
+    let dwarf = dwarf(described, 0, None);
+    let mut units = dwarf.units();
+    for _ in 0..MOST_TABLES / tables {
+        let Ok(Some(header)) = units.next() else {
+            return Ok(());
+        };
+        let looked = open(&dwarf, header, &budget).and_then(|unit| match &unit {
+            Some(unit) => look(&mut Entries::of(&dwarf, unit, &budget)?),
+            None => Ok(()),
+        });
+        if let Err(Unread::Exceeded(error)) = looked {
+            return Err(error);
+        }
+    }
+    Err(BudgetExceeded)
+}
+
+/// Reads a unit's first entry. [`Dwarf::unit`] must not be used, because it also reads the unit's names and the header of
+/// its line table, which are as long as the file says.
+pub(crate) fn open<'d>(
+    dwarf: &Dwarf<SectionPart<'d>>,
+    header: UnitHeader<SectionPart<'d>>,
+    budget: &ReadBudget,
+) -> Result<Option<Unit<SectionPart<'d>>>, Unread> {
+    let abbreviations = dwarf.abbreviations(&header)?;
+    let mut attributes = Vec::new();
+    {
+        let mut entries = header.entries_raw(&abbreviations, None)?;
+        let Some(first) = entries.read_abbreviation()? else {
+            return Ok(None);
+        };
+        budget.pay_entry(first.attributes().len())?;
+        entries.read_attributes(first.attributes(), &mut attributes)?;
+    }
+    let mut unit = Unit {
+        header,
+        abbreviations,
+        name: None,
+        comp_dir: None,
+        low_pc: 0,
+        str_offsets_base: DebugStrOffsetsBase(0),
+        addr_base: DebugAddrBase(0),
+        loclists_base: DebugLocListsBase(0),
+        rnglists_base: DebugRngListsBase(0),
+        line_program: None,
+        dwo_id: None,
+    };
+    let mut low = None;
+    for attribute in &attributes {
+        match (attribute.name(), attribute.value()) {
+            (dw::DW_AT_low_pc, value) => low = Some(value),
+            (_, AttributeValue::DebugAddrBase(base)) => unit.addr_base = base,
+            (_, AttributeValue::DebugRngListsBase(base)) => unit.rnglists_base = base,
+            (_, AttributeValue::DebugStrOffsetsBase(base)) => unit.str_offsets_base = base,
+            _ => {}
+        }
+    }
+    // The low address may be an index, so it must be decoded after the base is known.
+    if let Some(low) = low {
+        unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
+    }
+    Ok(Some(unit))
+}
+
+/// A unit's entries in order.
+pub(crate) struct Entries<'a, 'd> {
+    pub(crate) dwarf: &'a Dwarf<SectionPart<'d>>,
+    pub(crate) unit: &'a Unit<SectionPart<'d>>,
+    pub(crate) budget: &'a ReadBudget,
+    raw: EntriesRaw<'a, SectionPart<'d>>,
+    /// The attributes of the last entry, as long as they are not read.
+    unread: &'a [AttributeSpecification],
+    attributes: Vec<Attribute<SectionPart<'d>>>,
+}
+
+/// An entry, without its attributes.
+pub(crate) struct Entry {
+    pub(crate) offset: UnitOffset,
+    pub(crate) depth: isize,
+    pub(crate) tag: DwTag,
+}
+
+impl<'a, 'd> Entries<'a, 'd> {
+    fn of(
+        dwarf: &'a Dwarf<SectionPart<'d>>,
+        unit: &'a Unit<SectionPart<'d>>,
+        budget: &'a ReadBudget,
+    ) -> Result<Entries<'a, 'd>, Unread> {
+        Ok(Entries {
+            dwarf,
+            unit,
+            budget,
+            raw: unit.entries_raw(None)?,
+            unread: &[],
+            attributes: Vec::new(),
+        })
+    }
+
+    /// Returns the next entry, and pays for it.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, Unread> {
+        self.raw.skip_attributes(std::mem::take(&mut self.unread))?;
+        while !self.raw.is_empty() {
+            let (offset, depth) = (self.raw.next_offset(), self.raw.next_depth());
+            let Some(kind) = self.raw.read_abbreviation()? else {
+                continue;
+            };
+            self.unread = kind.attributes();
+            self.budget.pay_entry(self.unread.len())?;
+            let tag = kind.tag();
+            return Ok(Some(Entry { offset, depth, tag }));
+        }
+        Ok(None)
+    }
+
+    /// Reads the attributes of the last entry.
+    pub(crate) fn read(&mut self) -> Result<(), Unread> {
+        let unread = std::mem::take(&mut self.unread);
+        Ok(self.raw.read_attributes(unread, &mut self.attributes)?)
+    }
+
+    /// Returns an attribute of the last entry that was read.
+    pub(crate) fn value(&self, name: DwAt) -> Option<AttributeValue<SectionPart<'d>>> {
+        let mut attributes = self.attributes.iter();
+        let found = attributes.find(|attribute| attribute.name() == name);
+        found.map(Attribute::value)
+    }
+
+    /// Returns where the own code of a function starts, if it has any. The function is the last entry that was read.
+    pub(crate) fn start(&self) -> Result<Option<u64>, Unread> {
+        for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
+            if let Some(value) = self.value(name) {
+                return Ok(self.dwarf.attr_address(self.unit, value)?);
+            }
+        }
+        let Some(ranges) = self.value(dw::DW_AT_ranges) else {
+            return Ok(None);
+        };
+        let Some(mut ranges) = self.dwarf.attr_ranges(self.unit, ranges)? else {
+            return Ok(None);
+        };
+        // Many functions may refer to one list, and any number of its entries may be empty.
+        loop {
+            self.budget.pay(1)?;
+            let Some(raw) = ranges.next_raw()? else {
+                return Ok(None);
+            };
+            if let Some(range) = ranges.convert_raw(raw)? {
+                return Ok(Some(range.begin));
+            }
+        }
+    }
+}

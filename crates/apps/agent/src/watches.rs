@@ -36,7 +36,7 @@ mod stray;
 pub use accounting::born;
 pub use stray::take_stray;
 
-use accounting::{is_new, look, meet};
+use accounting::{is_new, look, meet_self};
 use events::{DISABLED, FLAGS, attr, perf_event_open};
 
 const REGISTERS: usize = 4;
@@ -377,7 +377,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     let is_last = hits.uses_up();
     if hits.is_on() {
         let tid = gettid();
-        meet(&hits, tid);
+        meet_self(&data, &hits, tid);
         match room(&hits) {
             Some(cell) => record(&hits, cell, tid, trapped),
             None => hits.lose(),

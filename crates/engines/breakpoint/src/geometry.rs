@@ -93,9 +93,11 @@ impl Geometry {
     }
 
     /// Returns the geometry for the threads of an x86 process, which reserve for themselves in
-    /// memory shared with tiptoe, with room for 16,384 threads.
+    /// memory shared with tiptoe, with room for 16,384 threads. A thread may lose its CPU while it
+    /// holds a shard, so there are many shards.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
-        Geometry::new(cpus, Registers::Mixed(4), 1 << 17)
+        let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
+        Some(geometry.with_shards(geometry.shards.max(256)))
     }
 
     /// Returns the geometry with at least this many shards (four per CPU by default). One CPU

@@ -3,13 +3,14 @@
 //! not create is found at its first hit.
 //!
 //! A birth must not wait, and a signal handler must not either, because it may have interrupted a reservation. So what
-//! cannot be reserved at once is reserved by the agent's thread at its next look.
+//! cannot be reserved at once is reserved by the agent's thread, which is woken for it.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use tiptoe_breakpoint::{Accounting, Error, Geometry, Kind, Request, Target, Wait};
 use tiptoe_sys::raw::{self, gettid};
+use tiptoe_wire::Data;
 use tiptoe_wire::hits::{AsyncRequest, Hits, Meeting};
 
 use super::events::EXECUTE;
@@ -61,20 +62,32 @@ pub fn born() {
     if let Some(shared) = shared::at_home()
         && let Some(data) = shared.data()
         && let Some(hits) = hits(&data)
-        && let Meeting::Full = meet(&hits, gettid())
+        && let Meeting::Full = meet_self(&data, &hits, gettid())
     {
         hits.refuse();
     }
 }
 
-/// Accounts for a thread's registers, unless that was done before. Returns whether it was not.
+/// Accounts for a thread's registers, unless that was done before. Returns whether it was not. (agent's thread)
 pub fn is_new(hits: &Hits, tid: u32) -> bool {
-    matches!(meet(hits, tid), Meeting::New(()))
+    matches!(meet(hits, tid), Meeting::New(_))
 }
 
-/// Accounts for a thread's registers without waiting, unless that was done before. A refusal needs no undo, because the
-/// kernel has given the thread its registers already.
-pub fn meet(hits: &Hits, tid: u32) -> Meeting<()> {
+/// Accounts for the calling thread's registers, unless that was done before. What cannot be reserved at once, the agent's
+/// thread reserves soon.
+pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
+    let met = meet(hits, tid);
+    if let Meeting::New(false) = met
+        && let Some(owner) = data.owner()
+    {
+        raw::futex::wake(owner, u32::MAX);
+    }
+    met
+}
+
+/// Accounts for a thread's registers without waiting, unless that was done before. A new thread's result is whether all
+/// are reserved. A refusal needs no undo, because the kernel has given the thread its registers already.
+fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
     let all = registers();
     hits.meet(tid).map(|thread| {
         let reserved = account(hits, tid, all, |accounts, request| {
@@ -84,6 +97,7 @@ pub fn meet(hits: &Hits, tid: u32) -> Meeting<()> {
         if reserved != all {
             hits.ask(AsyncRequest::Look);
         }
+        reserved == all
     })
 }
 

@@ -18,10 +18,11 @@ fi
 # Prints `PAGE: LINK` for each link inside the book that leads to no file. Sources alone do not show these, because a page
 # may be included from elsewhere.
 broken_links() {
-    local page link
-    for page in "$book"/*.html; do
+    local page link folder
+    for page in "$book"/*.html "$book"/*/*.html; do
+        folder=$(dirname "$page")
         grep -oE '(href|src)="[^"#]+' "$page" | cut -d'"' -f2 | sort -u | while read -r link; do
-            [[ $link == *:* || -e $book/$link ]] || echo "$(basename "$page"): $link"
+            [[ $link == *:* || -e $folder/$link ]] || echo "${page#"$book"/}: $link"
         done
     done
 }

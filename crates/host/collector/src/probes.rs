@@ -31,7 +31,7 @@ use crate::drive::{
 use crate::module::Cache;
 use crate::request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::start::{attach_all, broken_off, signal_of, start};
+use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
 use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
 
 mod ends;
@@ -147,7 +147,14 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
             options.delay = None;
             attach_all(&request, pids, &plan, &mut cache)?
         }
-        RequestTarget::Command(command) => vec![start(command, &plan, &mut cache)?],
+        RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks) {
+            // Waits of the delay could not be subtracted, so tiptoe attaches after it.
+            Some(delay) => {
+                options.delay = None;
+                start_and_attach(command, delay, &options.stop, &plan, &mut cache)?
+            }
+            None => vec![start(command, &plan, &mut cache)?],
+        },
     };
     let mut at = Targets::traced(traced);
     let mut probes = Probes::new(&request, &plan, cache, &mut at);
@@ -296,6 +303,7 @@ impl Instrument for Probes<'_> {
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = matches!(self.request.target, RequestTarget::Command(_));
+        let is_running = !is_command || self.plan.locks && !is_held;
         // Several processes were attached one after another. Waits for locks and times in scopes
         // cannot be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
@@ -305,7 +313,7 @@ impl Instrument for Probes<'_> {
         self.look_for_names(at);
         // A command may end before the first turn.
         at.traced.iter().for_each(Tracee::look_at_copied);
-        if let Some(first) = first.filter(|_| !is_command)
+        if let Some(first) = first.filter(|_| is_running)
             && (!is_common || self.broken_off.is_some())
         {
             return Ok(first);

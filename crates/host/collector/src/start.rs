@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
@@ -20,7 +20,7 @@ use tiptoe_attach::resident::agent_in;
 use tiptoe_session::ProcessNote;
 use tiptoe_wire::Geometry;
 
-use crate::drive::pause;
+use crate::drive::{Targets, pause};
 use crate::module::{Cache, Module, Object};
 use crate::request::{Error, Request, RequestTarget};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
@@ -42,7 +42,7 @@ pub(crate) fn attach_all(
     cache: &mut Cache,
 ) -> Result<Vec<Tracee>, Error> {
     if let Some(delay) = request.options.delay {
-        pause(delay, &request.options.stop);
+        pause(delay, &request.options.stop, &Targets::default());
     }
     attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
     let tracees = attach_until_stopped(pids, plan, cache);
@@ -97,6 +97,27 @@ fn attach_until_stopped(
         }
     }
     Ok(tracees)
+}
+
+/// Starts a command, and attaches to it after `delay`. Until then it runs as without tiptoe.
+pub(crate) fn start_and_attach(
+    command: &[std::ffi::OsString],
+    delay: Duration,
+    stop: &AtomicBool,
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<Vec<Tracee>, Error> {
+    let mut target = Attached::start_alone(command)?;
+    // From now on a signal must not end tiptoe before the report.
+    Phase::Counting.begin();
+    target.release()?;
+    let waiting = Targets::of(vec![target]);
+    let is_over = pause(delay, stop, &waiting);
+    let tracees = waiting.alone.into_iter().map(|target| match is_over {
+        true => Tracee::attach_late(target, plan, cache),
+        false => Ok(Tracee::ended_in_delay(target)),
+    });
+    tracees.collect()
 }
 
 /// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter. The command is held.

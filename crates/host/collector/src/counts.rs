@@ -111,6 +111,9 @@ pub fn each_slab(
 
 /// Sets the words at these slots to zero in each slab that has other values there.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
+    if slots.is_empty() {
+        return Ok(());
+    }
     let (file, geometry, data) = (link.data_file(), link.geometry(), link.data());
     let mut words = SlabWords::new(file, geometry, 0..geometry.slots);
     for (slab, _) in slabs(file, geometry)? {

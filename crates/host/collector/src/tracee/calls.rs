@@ -19,8 +19,6 @@ pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     Reading {
         count: match (follow, ends) {
             (Follow::Returns, Some(ends)) => ends.returns,
-            // More calls may have ended than began, because the words are read at different times.
-            (_, Some(ends)) => ends.calls(),
             _ => calls,
         },
         ends,

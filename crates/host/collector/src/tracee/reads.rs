@@ -111,7 +111,7 @@ impl Tracee {
         };
         let kinds = self.slot_kinds();
         let by_value = kinds.timed_values.iter();
-        let sets = by_value.flat_map(|slot| (0..SETS).map(|number| set(*slot, number)));
+        let sets = by_value.flat_map(|slot| (0..SETS).map(move |number| set(*slot, number)));
         let first = kinds.timed.iter().copied().chain(sets);
         let longest: Vec<u32> = first.map(|slot| slot + words::LONGEST).collect();
         let cleared = counts::clear(link, &longest);

@@ -189,3 +189,31 @@ fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     program.close();
     assert!(program.finish().1.success());
 }
+
+/// Regression: a command's waits of the delay were counted, with their time.
+#[test]
+fn waits_of_the_delay_were_counted() {
+    for via in ["agent", "kernel"] {
+        if via == "kernel" && !is_root() {
+            return skipped("--via kernel", "needs root");
+        }
+        let way = Probe::lock().with(&["--via", via, "--delay", "1s"]);
+        let (mut ours, _) = way.start(&target("deadlock"), &[]);
+        ours.process.go();
+        assert_eq!(ours.process.line(), "stuck");
+        ours.wait_ready();
+        ours.process.close();
+        let report = ours.finish();
+        let duration = report.value["duration_ns"].as_u64().expect("a duration");
+        for (lock, waits) in [("deadlock:lock_a", 2), ("deadlock:lock_b", 1)] {
+            let row = rows(&report).iter().find(|row| row["lock"] == lock);
+            let row = row.unwrap_or_else(|| panic!("{via} {lock}: {:#}", report.value));
+            let [ended, open] = [&row["total_ns"], &row["unfinished"]["total_ns"]];
+            let traced = [ended, open].map(|ns| ns.as_u64().unwrap_or(0));
+            assert!(
+                traced.iter().sum::<u64>() <= waits * duration,
+                "{via}: {duration}: {row:#}"
+            );
+        }
+    }
+}

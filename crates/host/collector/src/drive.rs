@@ -332,15 +332,18 @@ fn unix_ns(time: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Waits without targets, until `time` has passed or `stop` is set.
-pub(crate) fn pause(time: Duration, stop: &AtomicBool) {
+/// Waits before the attach. Returns false if `stop` is set, or all targets end, before the time is over.
+pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) -> bool {
     let clock = RunClock::start();
-    let targets = Targets::default();
-    let mut wakes = Wakes::of(&targets);
-    while !is_set(stop) && clock.elapsed() < time {
+    let mut wakes = Wakes::of(targets);
+    while !is_set(stop) && !targets.have_ended() {
         let left = time.saturating_sub(clock.elapsed());
-        wakes.wait(&targets, left.min(LOOK));
+        if left.is_zero() {
+            return true;
+        }
+        wakes.wait(targets, left.min(LOOK));
     }
+    false
 }
 
 fn is_set(stop: &AtomicBool) -> bool {

@@ -22,7 +22,9 @@ use tiptoe_attach::Attached;
 use tiptoe_attach::phase::Phase;
 use tiptoe_event::{Reading, Via};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{AddressSpace, CountPart, Locks, Note, ProcessNote, Refusal, Session};
+use tiptoe_session::{
+    AddressSpace, CountPart, Locks, Note, Process, ProcessNote, Refusal, Session,
+};
 
 use crate::drive::{
     self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, TICK, Targets, Turn,
@@ -31,7 +33,7 @@ use crate::drive::{
 use crate::module::Cache;
 use crate::request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::start::{attach_all, broken_off, signal_of, start};
+use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
 use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
 
 mod ends;
@@ -141,16 +143,26 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     };
     let mut cache = Cache::default();
     let mut options = request.options.clone();
+    let mut ended = Vec::new();
     let traced = match &request.target {
         // The delay of running processes is before the attach.
         RequestTarget::Pids(pids) => {
             options.delay = None;
-            attach_all(&request, pids, &plan, &mut cache)?
+            let attached = attach_all(&request, pids, &plan, &mut cache)?;
+            ended = attached.ended;
+            attached.tracees
         }
-        RequestTarget::Command(command) => vec![start(command, &plan, &mut cache)?],
+        RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks) {
+            // Waits of the delay could not be subtracted, so tiptoe attaches after it.
+            Some(delay) => {
+                options.delay = None;
+                start_and_attach(command, delay, &options.stop, &plan, &mut cache)?
+            }
+            None => vec![start(command, &plan, &mut cache)?],
+        },
     };
     let mut at = Targets::traced(traced);
-    let mut probes = Probes::new(&request, &plan, cache, &mut at);
+    let mut probes = Probes::new(&request, &plan, cache, &mut at, ended);
     probes.note_waiting(&at, observer);
     let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
@@ -171,7 +183,7 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         by: None,
         ..Plan::of(request)
     };
-    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
+    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?.tracees;
     Phase::Counting.begin();
     // Relaxed: the flag orders no other data.
     let stop = || request.options.stop.load(Ordering::Relaxed);
@@ -187,8 +199,15 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
 }
 
 impl<'a> Probes<'a> {
-    fn new(request: &'a Request, plan: &'a Plan<'a>, cache: Cache, at: &mut Targets) -> Probes<'a> {
-        let broken_off = broken_off(request, &at.traced);
+    /// Returns the probes in these targets. `ended` processes ended before tiptoe had attached to them.
+    fn new(
+        request: &'a Request,
+        plan: &'a Plan<'a>,
+        cache: Cache,
+        at: &mut Targets,
+        ended: Vec<Process>,
+    ) -> Probes<'a> {
+        let broken_off = broken_off(request, &at.traced, ended.len());
         let mut report = Report::default();
         for tracee in &mut at.traced {
             report.notes.append(&mut tracee.coverage.notes);
@@ -196,6 +215,9 @@ impl<'a> Probes<'a> {
             let refusals = refused.map(|(event, why)| Refusal::new(&event, &why));
             report.refusals.extend(refusals);
         }
+        let ended = ended.into_iter();
+        let ended = ended.map(|process| Note::from(ProcessNote::EndedInAttach { process }));
+        report.notes.extend(ended);
         report.notes.extend(broken_off.clone().map(Note::from));
         Probes {
             request,
@@ -296,16 +318,16 @@ impl Instrument for Probes<'_> {
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = matches!(self.request.target, RequestTarget::Command(_));
-        // Several processes were attached one after another. Waits for locks and times in scopes
-        // cannot be subtracted.
-        let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
+        let is_running = !is_command || self.plan.locks && !is_held;
+        // Several processes were attached one after another. Waits for locks cannot be subtracted.
+        let is_common = at.traced.len() > 1 && !self.plan.locks;
         let first = at.traced.first().map(|tracee| tracee.since);
         // A command may end before the first turn's checks are due.
         at.traced.iter().for_each(Tracee::look_at_copied);
         self.look_for_names(at);
         // A command may end before the first turn.
         at.traced.iter().for_each(Tracee::look_at_copied);
-        if let Some(first) = first.filter(|_| !is_command)
+        if let Some(first) = first.filter(|_| is_running)
             && (!is_common || self.broken_off.is_some())
         {
             return Ok(first);
@@ -316,7 +338,11 @@ impl Instrument for Probes<'_> {
         }
         if !is_held {
             self.counts.first = self.events(at, clock)?;
+            if self.plan.scopes {
+                self.scopes.begin(self.request, at)?;
+            }
             for tracee in &at.traced {
+                tracee.forget_longest_calls()?;
                 drop(tracee.take_calls());
                 tracee.forks.leave_out(&tracee.target);
             }

@@ -5,7 +5,7 @@ use tiptoe_attach::resident::{AgentFile, agent_in};
 use tiptoe_attach::{Attached, loader};
 use tiptoe_event::Via;
 use tiptoe_kernel::Step;
-use tiptoe_session::{KernelNote, Note};
+use tiptoe_session::{KernelNote, Note, ProcessNote};
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
 
@@ -167,19 +167,55 @@ impl Tracee {
     }
 
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = Process::new(pid)?;
-        process_kind::check(process)?;
+        process_kind::check(Process::new(pid)?)?;
         let mut tracee = Tracee::new(Attached::to(pid)?);
+        match tracee.enter(plan, cache)? {
+            None => Ok(tracee),
+            Some((modules, error)) => tracee.leave_to_kernel(plan, &modules, error),
+        }
+    }
+
+    /// Attaches to a command that already runs. If the command ends meanwhile, nothing of it is counted.
+    pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+        let mut tracee = Tracee::new(target);
+        match tracee.enter(plan, cache) {
+            Ok(None) => Ok(tracee),
+            _ if tracee.target.has_ended() => {
+                tracee.coverage.note(ProcessNote::EndedInDelay);
+                Ok(tracee)
+            }
+            Ok(Some((modules, error))) => tracee.leave_to_kernel(plan, &modules, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns a process of which nothing is counted, because it ended in the delay.
+    pub fn ended_in_delay(target: Attached) -> Tracee {
+        let mut tracee = Tracee::new(target);
+        tracee.coverage.note(ProcessNote::EndedInDelay);
+        tracee.target.mark();
+        tracee
+    }
+
+    /// Begins to count in a running process. If its agent fails, the kernel must count: returns the modules and the
+    /// agent's error.
+    fn enter(
+        &mut self,
+        plan: &Plan,
+        cache: &mut Cache,
+    ) -> Result<Option<(Vec<Module>, Error)>, Error> {
+        let process = self.target.process;
+        let pid = process.pid();
         let names = Names::of(process, cache)?;
-        tracee.look_for_early_waits(plan, &names);
+        self.look_for_early_waits(plan, &names);
         let Names { modules, maps, .. } = names;
         broken_off::check()?;
         let resolved = plan.resolve(process, &modules)?;
         broken_off::check()?;
-        let mut agent_refusal = tracee.rules_against_agent(plan, &maps, &modules);
+        let mut agent_refusal = self.rules_against_agent(plan, &maps, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
-            match tracee.bring_in(plan, &resolved, &modules) {
-                Ok(link) => tracee.target.link = Some(link),
+            match self.bring_in(plan, &resolved, &modules) {
+                Ok(link) => self.target.link = Some(link),
                 Err(error) if attach_progress::is_broken_off() => return Err(error),
                 Err(error) if plan.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.to_string()),
@@ -192,16 +228,16 @@ impl Tracee {
                         .with_hint(plan.instead_of_agent()),
                 );
             }
-            tracee.leave_out(plan, Some(pid), reason);
+            self.leave_out(plan, Some(pid), reason);
         }
         broken_off::check()?;
-        match tracee.begin(plan, resolved, &modules) {
+        match self.begin(plan, resolved, &modules) {
             Ok(()) => {
-                tracee.note_broken_off();
-                Ok(tracee)
+                self.note_broken_off();
+                Ok(None)
             }
             Err(error) if attach_progress::is_broken_off() => Err(error),
-            Err(error) => tracee.leave_to_kernel(plan, &modules, error),
+            Err(error) => Ok(Some((modules, error))),
         }
     }
 

@@ -288,3 +288,39 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
         "{row}"
     );
 }
+
+/// Runs a shell's script, which prints `ready` first, and times its calls of `read` after a delay. `step` gets the
+/// running tiptoe before counting begins.
+fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
+    let probe = Probe::new(&["libc.so.6:read"]);
+    let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);
+    let shell = Path::new("/bin/sh");
+    let (mut ours, _) = probe.start(shell, &["-c", &format!("echo ready; {script}")]);
+    step(&mut ours.process);
+    ours.wait_ready();
+    ours.process.go();
+    ours.finish()
+}
+
+/// Regression: the longest call was one that had returned before counting began.
+#[test]
+fn the_longest_call_was_from_before_the_start() {
+    let report = reads_after_delay("read a; echo one; cat; :", |process| {
+        process.go();
+        assert_eq!(process.line(), "one");
+    });
+    let event = report.event("read").expect("the event");
+    let [longest, total] = [&event["histogram"]["max_ns"], &event["total_ns"]].map(|ns| ns.as_u64());
+    assert!(longest <= total, "{event:#}");
+}
+
+/// Regression: a call that was in progress when counting began was timed, but not counted.
+#[test]
+fn a_call_from_before_the_start_is_counted_if_it_is_timed() {
+    let report = reads_after_delay("read a", |_| ());
+    let ends = ["returns", "left", "inside", "only_counted"];
+    let ends = ends.map(|end| report.number("read", end));
+    let count = report.count("read");
+    assert!(count > 0, "{:#}", report.value);
+    assert_eq!(ends.iter().sum::<u64>(), count, "{:#}", report.value);
+}

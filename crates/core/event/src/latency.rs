@@ -23,7 +23,7 @@ impl Latency {
     }
 
     /// Returns what was added since an earlier state of the same event. `max_ns` is no sum, so it
-    /// stays.
+    /// stays: where counting begins, the collector sets it to zero.
     #[must_use]
     pub fn since(self, earlier: Latency) -> Latency {
         Latency {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use tiptoe_attach::link::Link;
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::words;
 
@@ -104,6 +105,25 @@ pub fn each_slab(
     for (slab, owner) in slabs(file, geometry)? {
         words.read(slab)?;
         visit(owner.as_ref(), &words.words);
+    }
+    Ok(())
+}
+
+/// Sets the words at these slots to zero in each slab that has other values there.
+pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let (file, geometry, data) = (link.data_file(), link.geometry(), link.data());
+    let mut words = SlabWords::new(file, geometry, 0..geometry.slots);
+    for (slab, _) in slabs(file, geometry)? {
+        words.read(slab)?;
+        for slot in slots {
+            let is_zero = words.from(*slot).first().is_none_or(|word| *word == 0);
+            if !is_zero && let Some(word) = data.slab_words(slab, *slot, 1) {
+                word.store(0, 0);
+            }
+        }
     }
     Ok(())
 }

@@ -24,9 +24,13 @@ impl Measured {
         }
     }
 
-    /// Subtracts earlier counts.
+    /// Subtracts the counts from before the start. A timed call that was in progress then still counts, because its
+    /// end and its time do.
     pub fn since(&mut self, earlier: &Measured) {
         self.reading = self.reading.since(earlier.reading);
+        if let (Some(_), Some(ends)) = (self.reading.latency, earlier.reading.ends) {
+            self.reading.count = self.reading.count.wrapping_add(ends.inside);
+        }
         if let (Some(times), Some(earlier)) = (&mut self.times, &earlier.times) {
             **times = times.clone().since(earlier);
         }

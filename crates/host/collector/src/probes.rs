@@ -325,6 +325,7 @@ impl Instrument for Probes<'_> {
         if !is_held {
             self.counts.first = self.events(at, clock)?;
             for tracee in &at.traced {
+                tracee.forget_longest_calls()?;
                 drop(tracee.take_calls());
                 tracee.forks.leave_out(&tracee.target);
             }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{OTHER_VALUES, argument_key};
+use tiptoe_wire::calls::words;
+use tiptoe_wire::timed_values::{SETS, set};
 
 use super::{Counter, Source, Tracee, calls};
 use crate::counts::{self, Counts, SlotKinds};
@@ -100,6 +102,20 @@ impl Tracee {
             gates: self.gates.iter().map(|gate| ended(reading(gate))).collect(),
             parts: self.counters.iter().map(parts).collect(),
         })
+    }
+
+    /// Forgets the longest time of each timed function. That of a call that returns just now may be forgotten, too.
+    pub fn forget_longest_calls(&self) -> Result<(), Error> {
+        let Some(link) = &self.target.link else {
+            return Ok(());
+        };
+        let kinds = self.slot_kinds();
+        let by_value = kinds.timed_values.iter();
+        let sets = by_value.flat_map(|slot| (0..SETS).map(move |number| set(*slot, number)));
+        let first = kinds.timed.iter().copied().chain(sets);
+        let longest: Vec<u32> = first.map(|slot| slot + words::LONGEST).collect();
+        let cleared = counts::clear(link, &longest);
+        cleared.map_err(|error| Error::new(format!("cannot read the counts: {error}")))
     }
 
     fn slot_kinds(&self) -> SlotKinds {

@@ -1,6 +1,8 @@
 //! Attaches to running programs: counts must be exact from the moment at which the probe is in place, and nothing may
 //! remain after the detach.
 
+use std::process::Command;
+
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
 /// Attaches to a waiting target, lets it run to its end, and compares every count.
@@ -170,4 +172,26 @@ fn a_signal_while_it_attached_lost_the_report() {
         let is_right = status.success() && output.contains("expect add");
         assert!(is_right, "{status}: {output}");
     }
+}
+
+/// Regression: a process that ended while tiptoe attached to several failed the whole run.
+#[test]
+fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
+    let program = target("hot");
+    let mut first = Process::waiting(&program, &["1", "1000"]);
+    let site = Site::new(first.pid(), &program, "add");
+    // The agent tries for seconds to enter the second process.
+    let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
+    assert_eq!(second.line(), "locked");
+    let attached = Probe::new(&["add"]).attach(&[first.pid(), second.pid()]);
+    site.wait_probed();
+    second.signal(libc::SIGKILL);
+    second.wait();
+    attached.wait_ready();
+    first.go();
+    assert!(first.finish().1.success());
+    let report = attached.finish();
+    assert_eq!(report.count("add"), 1000, "{:#}", report.value);
+    let notes = report.value["typed_notes"].to_string();
+    assert!(notes.contains("ended-in-attach"), "{notes}");
 }

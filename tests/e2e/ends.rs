@@ -310,7 +310,8 @@ fn the_longest_call_was_from_before_the_start() {
         assert_eq!(process.line(), "one");
     });
     let event = report.event("read").expect("the event");
-    let [longest, total] = [&event["histogram"]["max_ns"], &event["total_ns"]].map(|ns| ns.as_u64());
+    let [longest, total] =
+        [&event["histogram"]["max_ns"], &event["total_ns"]].map(|ns| ns.as_u64());
     assert!(longest <= total, "{event:#}");
 }
 

@@ -22,7 +22,9 @@ use tiptoe_attach::Attached;
 use tiptoe_attach::phase::Phase;
 use tiptoe_event::{Reading, Via};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{AddressSpace, CountPart, Locks, Note, ProcessNote, Refusal, Session};
+use tiptoe_session::{
+    AddressSpace, CountPart, Locks, Note, Process, ProcessNote, Refusal, Session,
+};
 
 use crate::drive::{
     self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, TICK, Targets, Turn,
@@ -141,11 +143,14 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     };
     let mut cache = Cache::default();
     let mut options = request.options.clone();
+    let mut ended = Vec::new();
     let traced = match &request.target {
         // The delay of running processes is before the attach.
         RequestTarget::Pids(pids) => {
             options.delay = None;
-            attach_all(&request, pids, &plan, &mut cache)?
+            let attached = attach_all(&request, pids, &plan, &mut cache)?;
+            ended = attached.ended;
+            attached.tracees
         }
         RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks) {
             // Waits of the delay could not be subtracted, so tiptoe attaches after it.
@@ -157,7 +162,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         },
     };
     let mut at = Targets::traced(traced);
-    let mut probes = Probes::new(&request, &plan, cache, &mut at);
+    let mut probes = Probes::new(&request, &plan, cache, &mut at, ended);
     probes.note_waiting(&at, observer);
     let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
@@ -178,7 +183,7 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         by: None,
         ..Plan::of(request)
     };
-    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
+    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?.tracees;
     Phase::Counting.begin();
     // Relaxed: the flag orders no other data.
     let stop = || request.options.stop.load(Ordering::Relaxed);
@@ -194,8 +199,15 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
 }
 
 impl<'a> Probes<'a> {
-    fn new(request: &'a Request, plan: &'a Plan<'a>, cache: Cache, at: &mut Targets) -> Probes<'a> {
-        let broken_off = broken_off(request, &at.traced);
+    /// Returns the probes in these targets. `ended` processes ended before tiptoe had attached to them.
+    fn new(
+        request: &'a Request,
+        plan: &'a Plan<'a>,
+        cache: Cache,
+        at: &mut Targets,
+        ended: Vec<Process>,
+    ) -> Probes<'a> {
+        let broken_off = broken_off(request, &at.traced, ended.len());
         let mut report = Report::default();
         for tracee in &mut at.traced {
             report.notes.append(&mut tracee.coverage.notes);
@@ -203,6 +215,9 @@ impl<'a> Probes<'a> {
             let refusals = refused.map(|(event, why)| Refusal::new(&event, &why));
             report.refusals.extend(refusals);
         }
+        let ended = ended.into_iter();
+        let ended = ended.map(|process| Note::from(ProcessNote::EndedInAttach { process }));
+        report.notes.extend(ended);
         report.notes.extend(broken_off.clone().map(Note::from));
         Probes {
             request,

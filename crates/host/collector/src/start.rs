@@ -11,13 +11,13 @@ use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use tiptoe_attach::Attached;
 use tiptoe_attach::link::Link;
 use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
-use tiptoe_session::ProcessNote;
+use tiptoe_attach::{Attached, end_check};
+use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Geometry;
 
 use crate::drive::{Targets, pause};
@@ -34,20 +34,28 @@ const COMMAND_PROBES: u32 = 1 << 16;
 /// The most functions that share a name: static functions, and overloads.
 const NAMESAKES: u32 = 1 << 10;
 
+/// The running processes of a run, after the attach.
+#[derive(Default)]
+pub(crate) struct AttachedProcesses {
+    pub(crate) tracees: Vec<Tracee>,
+    /// The processes that ended before tiptoe had attached to them.
+    pub(crate) ended: Vec<SessionProcess>,
+}
+
 /// Attaches to running processes after the delay. The user may break it off.
 pub(crate) fn attach_all(
     request: &Request,
     pids: &[u32],
     plan: &Plan,
     cache: &mut Cache,
-) -> Result<Vec<Tracee>, Error> {
+) -> Result<AttachedProcesses, Error> {
     if let Some(delay) = request.options.delay {
         pause(delay, &request.options.stop, &Targets::default());
     }
     attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
-    let tracees = attach_until_stopped(pids, plan, cache);
+    let attached = attach_until_stopped(pids, plan, cache);
     attach_progress::break_off_by(None);
-    tracees
+    attached
 }
 
 /// Returns the signal that interrupted the attach.
@@ -57,46 +65,62 @@ pub(crate) fn signal_of(request: &Request) -> i32 {
 }
 
 /// Returns a note if a signal interrupted attaching to running processes: the processes that are
-/// attached are then reported at once.
-pub(crate) fn broken_off(request: &Request, tracees: &[Tracee]) -> Option<ProcessNote> {
+/// attached are then reported at once. `ended` processes ended before tiptoe had attached to them.
+pub(crate) fn broken_off(
+    request: &Request,
+    tracees: &[Tracee],
+    ended: usize,
+) -> Option<ProcessNote> {
     let RequestTarget::Pids(pids) = &request.target else {
         return None;
     };
-    let is_whole = tracees.len() == pids.len() && !tracees.iter().any(Tracee::is_partial);
+    let tried = tracees.len() + ended;
+    let is_whole = tried == pids.len() && !tracees.iter().any(Tracee::is_partial);
     if is_whole {
         return None;
     }
     Some(ProcessNote::BrokenOff {
         signal: signal_of(request),
         attached: tracees.len() as u64,
-        missing: processes(&pids[tracees.len()..]).collect(),
+        missing: processes(&pids[tried..]).collect(),
     })
 }
 
-/// Attaches to processes until the user stops it.
+/// Attaches to processes until the user stops it. A process that ends meanwhile is left out, unless it is the only one.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
     cache: &mut Cache,
-) -> Result<Vec<Tracee>, Error> {
-    let mut tracees = Vec::new();
-    for pid in pids {
+) -> Result<AttachedProcesses, Error> {
+    let mut attached = AttachedProcesses::default();
+    let mut first_end = None;
+    // The name of an ended process is unknown.
+    let named: Vec<SessionProcess> = processes(pids).collect();
+    let lived: Vec<bool> = pids.iter().map(|pid| !end_check(*pid)()).collect();
+    for ((pid, process), lived) in pids.iter().zip(named).zip(lived) {
         match Tracee::attach(*pid, plan, cache) {
             Ok(tracee) => {
-                tracees.push(tracee);
+                attached.tracees.push(tracee);
                 Phase::Attaching.begin();
             }
-            Err(_) if attach_progress::is_broken_off() => break,
+            Err(_) if attach_progress::is_broken_off() => return Ok(attached),
+            Err(error) if lived && end_check(*pid)() => {
+                attached.ended.push(process);
+                first_end.get_or_insert(error);
+            }
             Err(error) => {
                 // A failed run must leave nothing in any target.
-                for tracee in &tracees {
+                for tracee in &attached.tracees {
                     let _ = Tracee::detach(tracee);
                 }
                 return Err(error);
             }
         }
     }
-    Ok(tracees)
+    match first_end {
+        Some(error) if attached.tracees.is_empty() => Err(error),
+        _ => Ok(attached),
+    }
 }
 
 /// Starts a command, and attaches to it after `delay`. Until then it runs as without tiptoe.

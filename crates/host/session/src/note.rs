@@ -101,6 +101,8 @@ notes! {
         Warning StartedLate;
         /// A signal interrupted tiptoe after it had attached to `attached` processes; the others are not counted.
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
+        /// The process ended before tiptoe had attached to it. The others are counted.
+        Warning EndedInAttach { process: Process };
         /// tiptoe was interrupted before it had armed all functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
         /// The agent could not be asked to leave.

@@ -68,6 +68,10 @@ fn of_process(note: &ProcessNote) -> String {
             };
             format!("attaching was broken off{by}{missing}")
         }
+        ProcessNote::EndedInAttach { process } => format!(
+            "{} ended before tiptoe had attached to it: it is not counted",
+            whose(process)
+        ),
         ProcessNote::FunctionsMissing {
             process,
             missing,

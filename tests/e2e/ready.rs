@@ -118,27 +118,44 @@ fn json_on_stderr_stays_json() {
     Report::parse(&String::from_utf8_lossy(&ran.stderr));
 }
 
-/// Regression: the clock and the counts of several processes began with the first one, however long
-/// the others took.
-#[test]
-fn counting_began_with_the_first_process() {
+/// Counts `add` in two processes. Only the first one calls it, and only before the second one is attached.
+fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
-        return skipped("uprobes", "needs root");
+        skipped("uprobes", "needs root");
+        return None;
     }
     let first = WaitingTarget::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
     // The agent tries for seconds to enter the second process and fails; then the kernel counts there.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
-    let attached = Probe::new(&["add"]).attach(&[first.pid, second.pid()]);
+    let probe = Probe::new(&["add"]).with(options);
+    let attached = probe.attach(&[first.pid, second.pid()]);
     site.wait_probed();
     assert_eq!(first.end().0["add"], 1000);
     attached.wait_ready();
     assert!(second.finish().1.success());
-    let report = attached.finish();
+    Some(attached.finish())
+}
+
+/// Regression: the clock and the counts of several processes began with the first one, however long
+/// the others took.
+#[test]
+fn counting_began_with_the_first_process() {
+    let Some(report) = count_of_the_first(&[]) else {
+        return;
+    };
     assert_eq!(report.count("add"), 0, "{:#}", report.value);
     let event = report.event("add").expect("the event");
     let [enabled, duration] =
         [&event["time_enabled_ns"], &report.value["duration_ns"]].map(|time| time.as_u64());
     assert!(enabled <= duration, "{:#}", report.value);
+}
+
+/// Regression: the same by scope.
+#[test]
+fn counting_by_scope_began_with_the_first_process() {
+    if let Some(report) = count_of_the_first(&["--by", "scope"]) {
+        assert_eq!(report.count("add"), 0, "{:#}", report.value);
+    }
 }

@@ -319,9 +319,8 @@ impl Instrument for Probes<'_> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = matches!(self.request.target, RequestTarget::Command(_));
         let is_running = !is_command || self.plan.locks && !is_held;
-        // Several processes were attached one after another. Waits for locks and times in scopes
-        // cannot be subtracted.
-        let is_common = at.traced.len() > 1 && !self.plan.locks && !self.plan.scopes;
+        // Several processes were attached one after another. Waits for locks cannot be subtracted.
+        let is_common = at.traced.len() > 1 && !self.plan.locks;
         let first = at.traced.first().map(|tracee| tracee.since);
         // A command may end before the first turn's checks are due.
         at.traced.iter().for_each(Tracee::look_at_copied);
@@ -339,6 +338,9 @@ impl Instrument for Probes<'_> {
         }
         if !is_held {
             self.counts.first = self.events(at, clock)?;
+            if self.plan.scopes {
+                self.scopes.begin(self.request, at)?;
+            }
             for tracee in &at.traced {
                 tracee.forget_longest_calls()?;
                 drop(tracee.take_calls());

@@ -20,11 +20,58 @@ struct Sum {
     counts: Vec<u64>,
 }
 
+impl Sum {
+    /// Subtracts the sums from before the start.
+    fn since(&mut self, earlier: &Sum) {
+        let sums = [
+            (&mut self.entries, earlier.entries),
+            (&mut self.wall_ns, earlier.wall_ns),
+            (&mut self.away_ns, earlier.away_ns),
+        ];
+        let counts = self.counts.iter_mut().zip(earlier.counts.iter().copied());
+        for (sum, before) in sums.into_iter().chain(counts) {
+            *sum = sum.saturating_sub(before);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let mut all = [self.entries, self.wall_ns, self.away_ns].into_iter();
+        all.all(|number| number == 0) && self.counts.iter().all(|count| *count == 0)
+    }
+}
+
+/// The sums of all scopes at one moment.
+#[derive(Default)]
+struct Sums {
+    names: BTreeMap<String, Sum>,
+    /// The charged events.
+    events: Vec<String>,
+    /// Whether the events are charged in each process.
+    is_charged: bool,
+    visits: u64,
+}
+
+impl Sums {
+    fn since(&mut self, earlier: &Sums) {
+        self.visits = self.visits.saturating_sub(earlier.visits);
+        for (name, before) in &earlier.names {
+            if let Some(sum) = self.names.get_mut(name) {
+                sum.since(before);
+                if sum.is_empty() {
+                    self.names.remove(name);
+                }
+            }
+        }
+    }
+}
+
 /// The scopes at earlier moments.
 #[derive(Default)]
 pub(super) struct ScopeSection {
     /// How often threads entered and left scopes.
     pub(super) visits: u64,
+    /// When counting began, if the processes were attached before.
+    first: Sums,
     /// When the last interval ended.
     last: Option<Scopes>,
     /// At the end, until the last interval is reported.
@@ -62,6 +109,12 @@ impl ScopeSection {
         self.end.take().or(self.last.take())
     }
 
+    /// Begins to count now. The processes were attached before.
+    pub(super) fn begin(&mut self, request: &Request, at: &Targets) -> Result<(), Error> {
+        self.first = sums(request, at)?;
+        Ok(())
+    }
+
     /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
     pub(super) fn read(
         &mut self,
@@ -69,49 +122,59 @@ impl ScopeSection {
         at: &Targets,
         cpu_ns: u64,
     ) -> Result<Option<Scopes>, Error> {
-        let ns_per_tick = u128::from(clock::ns_per_tick());
-        // Both clocks must be read at one moment, because a sleeping thread's time away is
-        // subtracted from its time in the scope.
-        let (now, now_ns) = (clock::ticks(), monotonic_ns());
-        self.visits = 0;
-        let mut names: BTreeMap<String, Sum> = BTreeMap::new();
-        let (mut events, mut is_charged) = (Vec::new(), true);
-        for tracee in &at.traced {
-            let sums = tracee.scope_sums(now)?;
-            self.visits += sums.visits();
-            if request.scopes.is_none() {
-                continue;
-            }
-            let tree = tracee.scope_names()?;
-            for (number, scope) in sums.iter() {
-                let sum = names.entry(tree.name(number.into())).or_default();
-                sum.entries = sum.entries.saturating_add(scope.entries);
-                let ns = (u128::from(scope.ticks) * ns_per_tick) >> 32;
-                sum.wall_ns = sum.wall_ns.saturating_add(ns as u64);
-            }
-            let Some((charged_events, charged)) = tracee.scopes.charged(now_ns)? else {
-                is_charged = false;
-                continue;
-            };
-            for (number, charged) in (0..).zip(&charged) {
-                let nothing = charged.away_ns == 0 && charged.events.iter().all(|n| *n == 0);
-                if nothing && !names.contains_key(&tree.name(number)) {
-                    continue;
-                }
-                let sum = names.entry(tree.name(number)).or_default();
-                sum.away_ns = sum.away_ns.saturating_add(charged.away_ns);
-                sum.counts.resize(charged_events.len(), 0);
-                let counts = sum.counts.iter_mut().zip(charged.events);
-                counts.for_each(|(sum, count)| *sum = sum.saturating_add(count));
-            }
-            events = charged_events;
-        }
+        let mut now = sums(request, at)?;
+        now.since(&self.first);
+        self.visits = now.visits;
         Ok(request.scopes.as_ref().map(|_| Scopes {
-            events,
-            rows: rows(names, is_charged, cpu_ns),
+            events: now.events,
+            rows: rows(now.names, now.is_charged, cpu_ns),
             intervals: None,
         }))
     }
+}
+
+/// Returns the sums since each process was attached.
+fn sums(request: &Request, at: &Targets) -> Result<Sums, Error> {
+    let ns_per_tick = u128::from(clock::ns_per_tick());
+    // Both clocks must be read at one moment, because a sleeping thread's time away is
+    // subtracted from its time in the scope.
+    let (now, now_ns) = (clock::ticks(), monotonic_ns());
+    let mut all = Sums {
+        is_charged: true,
+        ..Sums::default()
+    };
+    let names = &mut all.names;
+    for tracee in &at.traced {
+        let sums = tracee.scope_sums(now)?;
+        all.visits += sums.visits();
+        if request.scopes.is_none() {
+            continue;
+        }
+        let tree = tracee.scope_names()?;
+        for (number, scope) in sums.iter() {
+            let sum = names.entry(tree.name(number.into())).or_default();
+            sum.entries = sum.entries.saturating_add(scope.entries);
+            let ns = (u128::from(scope.ticks) * ns_per_tick) >> 32;
+            sum.wall_ns = sum.wall_ns.saturating_add(ns as u64);
+        }
+        let Some((charged_events, charged)) = tracee.scopes.charged(now_ns)? else {
+            all.is_charged = false;
+            continue;
+        };
+        for (number, charged) in (0..).zip(&charged) {
+            let nothing = charged.away_ns == 0 && charged.events.iter().all(|n| *n == 0);
+            if nothing && !names.contains_key(&tree.name(number)) {
+                continue;
+            }
+            let sum = names.entry(tree.name(number)).or_default();
+            sum.away_ns = sum.away_ns.saturating_add(charged.away_ns);
+            sum.counts.resize(charged_events.len(), 0);
+            let counts = sum.counts.iter_mut().zip(charged.events);
+            counts.for_each(|(sum, count)| *sum = sum.saturating_add(count));
+        }
+        all.events = charged_events;
+    }
+    Ok(all)
 }
 
 /// Returns what rows have counted since an earlier time. Leaves out those without counts.
@@ -209,6 +272,48 @@ mod tests {
             rows_since(&[row("a", 9, 90, &[9])], &[row("a", 3, 60, &[5])]),
             []
         );
+    }
+
+    #[test]
+    fn what_was_charged_before_the_start_is_subtracted() {
+        let sum = |[entries, wall_ns, away_ns, count]: [u64; 4]| Sum {
+            entries,
+            wall_ns,
+            away_ns,
+            counts: vec![count],
+        };
+        let sums = |sums: &[(&str, [u64; 4])], visits| Sums {
+            names: sums
+                .iter()
+                .map(|(name, of)| ((*name).to_owned(), sum(*of)))
+                .collect(),
+            visits,
+            ..Sums::default()
+        };
+        let first = sums(&[("a", [1, 50, 20, 3]), ("b", [1, 9, 9, 0])], 4);
+        let mut now = sums(
+            &[
+                ("a", [3, 90, 30, 3]),
+                ("b", [1, 9, 9, 0]),
+                ("c", [1, 2, 0, 5]),
+            ],
+            9,
+        );
+        now.since(&first);
+        let found = now.names.iter();
+        let found: Vec<_> = found
+            .map(|(name, sum)| {
+                (
+                    name.as_str(),
+                    sum.entries,
+                    sum.wall_ns,
+                    sum.away_ns,
+                    sum.counts[0],
+                )
+            })
+            .collect();
+        assert_eq!(found, [("a", 2, 40, 10, 0), ("c", 1, 2, 0, 5)]);
+        assert_eq!(now.visits, 5);
     }
 
     #[test]

@@ -20,7 +20,8 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{CountPart, Interval, ProcessNote, Session};
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::request::{Error, Observer, Outcome};
+use crate::error::Error;
+use crate::request::{Observer, Outcome};
 
 mod command;
 mod targets;
@@ -276,7 +277,7 @@ impl Driven<'_> {
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
-                return Err(Error::new("interrupted before the command began"));
+                return Err(Error::Interrupted);
             }
             Phase::Counting.begin();
         }

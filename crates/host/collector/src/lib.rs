@@ -3,6 +3,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`request`] | the request for a run, and its outcome |
+//! | [`error`](mod@error) | all messages: what failed, and the hint |
 //! | [`module`] | the files that a target has mapped, and their functions |
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
@@ -23,6 +24,7 @@
 
 mod counts;
 mod drive;
+mod error;
 mod forks;
 mod locks;
 mod measured;
@@ -45,9 +47,10 @@ pub use tiptoe_attach::phase::{Phase, end_command, has_no_command};
 pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
 pub use drive::RunOptions;
+pub use error::Error;
 pub use locks::{LockBy, LockRequest, WaitSelection, locks};
 pub use probes::{run, toggle};
-pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Progress, Request, RequestTarget};
+pub use request::{Budget, By, ByLock, Observer, Outcome, Progress, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};

@@ -18,7 +18,8 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use crate::drive::{
     Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, run,
 };
-use crate::request::{Error, Observer, Outcome, Progress, RequestTarget, by_thread};
+use crate::error::Error;
+use crate::request::{Observer, Outcome, Progress, RequestTarget};
 use crate::words;
 
 mod wait_rows;
@@ -94,7 +95,7 @@ fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
                 ..Targets::system()
             })
         }
-        Some(RequestTarget::Pids(pids)) => Targets::running(pids).map_err(by_thread),
+        Some(RequestTarget::Pids(pids)) => Targets::running(pids).map_err(Error::AttachByThread),
         Some(RequestTarget::Command(command)) => {
             let started = Attached::start_alone(command)?;
             waits.choose(&[started.process.pid()])?;

@@ -21,7 +21,7 @@ use tiptoe_symbol::{
 };
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use crate::request::Error;
+use crate::error::Error;
 
 mod own_calls;
 mod program_name;
@@ -101,7 +101,10 @@ impl Object {
 
     /// Reads a program's file that no process has mapped yet.
     pub fn of_program(path: &Path) -> Result<Object, Error> {
-        let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
+        let failed = |why: String| Error::UnreadableProgram {
+            path: path.to_owned(),
+            why,
+        };
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
         let source = TargetFiles::new(Process::current(), path);
         // The key is never compared, because no process maps this file.

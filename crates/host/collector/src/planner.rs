@@ -16,6 +16,7 @@ use tiptoe_wire::arena;
 use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
+use crate::error::BROKEN_OFF;
 use crate::module::Module;
 use crate::probe_slots::{ProbeSlots, SlotKey};
 use crate::resolve::Probe;
@@ -35,7 +36,7 @@ pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 pub use lock_sites::{Locks, name_of, owners};
 pub use standard::{Extent, standard_rows};
-pub use unhooked_code::{blocks_signals, replaces_block, why_not};
+pub use unhooked_code::{blocks_signals, replaces_block};
 pub use wrappers::{is_of_libc, wrappers};
 
 /// Where a hook of a system call is.
@@ -97,9 +98,6 @@ pub struct Plan {
     /// For each probe its site, or why it has none.
     pub probes: Vec<Result<PlannedSite, String>>,
 }
-
-/// The reason why a probe is missing if the user broke off the attach.
-pub const BROKEN_OFF: &str = "attaching was broken off";
 
 /// The state of a process that the planner reads.
 pub struct ProcessState<'a> {

@@ -30,8 +30,9 @@ use crate::drive::{
     self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, TICK, Targets, Turn,
     session_target,
 };
+use crate::error::Error;
 use crate::module::Cache;
-use crate::request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};
+use crate::request::{Budget, By, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
 use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
@@ -176,7 +177,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
 /// `times` if the request's `stop` was set.
 pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
-        return Err(Error::new("toggling needs a running process"));
+        return Err(Error::IsCommand);
     };
     let plan = Plan {
         via: Via::Agent,

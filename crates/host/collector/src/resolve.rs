@@ -12,9 +12,9 @@ use tiptoe_session::{FunctionNote, Note};
 use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
 
+use crate::error::{Error, InsteadOfFunction};
 use crate::module::{Module, Object, started_as};
 use crate::planner::{Follow, MOST_BY_VALUE};
-use crate::request::Error;
 pub use deferred_specs::{later, may_come_later};
 pub use followable::{Limit, Limits};
 
@@ -171,7 +171,8 @@ fn resolve_all(
         Some((event, why))
             if resolved.probes.is_empty() && resolved.ifuncs.is_empty() && waiting.is_empty() =>
         {
-            Err(Error::new(format!("cannot probe {event}: {why}")))
+            let (event, why) = (event.clone(), why.clone());
+            Err(Error::NoProbe { event, why })
         }
         _ => Ok(resolved),
     }
@@ -201,7 +202,7 @@ fn find(
                 add(resolved, seen, (spec, follow), (module, modules), functions);
             }
             Err(error) => {
-                failure.get_or_insert_with(|| not_found(spec, module, modules, &error));
+                failure.get_or_insert_with(|| not_found(spec, module, modules, error));
             }
         }
     }
@@ -213,19 +214,18 @@ fn find(
 
 /// Parses a spec, and refuses kinds and options that are not supported.
 pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
-    let spec = Spec::parse(text)
-        .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
+    let spec = Spec::parse(text).map_err(|error| Error::BadSpec {
+        text: text.to_owned(),
+        error,
+    })?;
     if !matches!(spec.kind, Kind::Uprobe | Kind::Uretprobe) {
-        return Err(
-            Error::new(format!("`{}:` events do not exist yet", spec.kind)).with_hint(
-                "this version has `uprobe:BINARY:FUNCTION` and `uretprobe:BINARY:FUNCTION`",
-            ),
-        );
+        return Err(Error::NoSuchKind(spec.kind.to_string()));
     }
     if let Some((option, _)) = spec.options.iter().next() {
-        return Err(Error::new(format!(
-            "unknown option `{option}` of the event `{text}`"
-        )));
+        return Err(Error::NoSuchOption {
+            option: option.to_string(),
+            text: text.to_owned(),
+        });
     }
     Ok(spec)
 }
@@ -280,7 +280,7 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
 type SeenAddresses = BTreeMap<u64, Kind>;
 
 /// Returns why the file of a mapped binary cannot be read; `None` if it can.
-fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
+fn unreadable(binary: Option<&str>, process: Process) -> Option<tiptoe_sys::host::Error> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
     let mut files = maps.iter().filter(|mapping| mapping.perms.exec);
     let found = files.find(|mapping| {
@@ -289,7 +289,7 @@ fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
             None => file == exe,
         })
     })?;
-    Some(process.open_mapped(found).err()?.to_string())
+    process.open_mapped(found).err()
 }
 
 fn add(
@@ -409,15 +409,15 @@ fn not_found(
     spec: &Spec,
     module: &Module,
     modules: &[Module],
-    error: &tiptoe_symbol::Error,
+    error: tiptoe_symbol::Error,
 ) -> Error {
-    let error = Error::new(format!("{}: {error}", module.path.display()));
-    let hint = elsewhere(spec, modules)
+    let instead = elsewhere(spec, modules)
         .or_else(|| inlined::everywhere(spec, module))
         .or_else(|| incomplete(module));
-    match hint {
-        Some(hint) => error.with_hint(hint),
-        None => error,
+    Error::NoFunction {
+        path: module.path.clone(),
+        error,
+        instead: instead.map(Box::new),
     }
 }
 
@@ -436,24 +436,22 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns a hint that names the modules with this function, or with functions that match this glob, because only the
+/// Returns the modules with this function, or with functions that match this glob, because only the
 /// program was searched.
-fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
+fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {
         return None;
     };
     if modules.iter().any(|module| module.name == name) {
-        let all = format!("{name}:*");
-        let all = ShellWord(all.as_bytes());
-        return Some(format!(
-            "`{name}:FUNCTION`, or {all} for all of its functions"
-        ));
+        let all = ShellWord(format!("{name}:*").as_bytes()).to_string();
+        let name = name.to_owned();
+        return Some(InsteadOfFunction::File { name, all });
     }
     let has = |module: &&Module| module.object.image.find(name).is_ok();
     let names = modules.iter().filter(has).map(|module| &module.name);
     let specs: Vec<String> = names.map(|home| spec_word(home, name)).collect();
-    (!specs.is_empty()).then(|| format!("there is {}", specs.join(", ")))
+    (!specs.is_empty()).then_some(InsteadOfFunction::Elsewhere(specs))
 }
 
 /// Returns a spec to be pasted into a shell. It must be quoted, because the program chose its
@@ -463,27 +461,27 @@ fn spec_word(home: &str, name: &str) -> String {
 }
 
 /// Returns a hint that names of the file's functions are missing.
-fn incomplete(module: &Module) -> Option<String> {
-    let (image, path) = (&module.object.image, module.path.display());
+fn incomplete(module: &Module) -> Option<InsteadOfFunction> {
+    let image = &module.object.image;
     if image.is_cut() {
-        let what = "or its debug file is too large to be read whole: functions may be missing";
-        return Some(format!("{path} {what}"));
+        return Some(InsteadOfFunction::CutFile);
     }
     let missing = image.missing_symbols(&module.path)?;
-    let (nameless, functions) = (missing.nameless, missing.functions);
-    let what = format!("{path} is stripped: no names for {nameless} of its {functions} functions");
-    Some(format!("{what}; {}", missing.remedy))
+    Some(InsteadOfFunction::Stripped {
+        nameless: missing.nameless,
+        functions: missing.functions,
+        remedy: missing.remedy,
+    })
 }
 
 pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {
     if let Some(why) = unreadable(binary, process) {
-        return Error::new(format!("cannot read {why}"));
+        return Error::UnreadableBinary(why);
     }
-    let binary = binary.unwrap_or("the program");
-    let error = Error::new(format!(
-        "process {} has no binary `{binary}` mapped",
-        process.pid()
-    ));
-    let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
-    error.with_hint(format!("it has: {}", names.join(", ")))
+    Error::NoBinary {
+        pid: process.pid(),
+        binary: binary.unwrap_or("the program").to_owned(),
+        mapped: modules.iter().map(|module| module.name.clone()).collect(),
+        is_new: false,
+    }
 }

@@ -21,8 +21,9 @@ use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Geometry;
 
 use crate::drive::{Targets, pause};
+use crate::error::Error;
 use crate::module::{Cache, Module, Object};
-use crate::request::{Error, Request, RequestTarget};
+use crate::request::{Request, RequestTarget};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 use crate::ulocks::Names;
 use crate::words::processes;
@@ -177,11 +178,11 @@ pub(crate) fn start(
     let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
     let against = against.or_else(room);
     if let (Via::Agent, Some(reason)) = (plan.via, &against) {
-        return Err(Error::new(format!(
-            "the agent cannot enter {}: {reason}",
-            path.display()
-        ))
-        .with_hint(plan.instead_of_agent()));
+        return Err(Error::AgentKeptOut {
+            target: path.display().to_string(),
+            why: reason.clone(),
+            substitute: plan.agent_substitute(),
+        });
     }
     let is_by_kernel = plan.via == Via::Kernel;
     if !is_by_kernel && against.is_none() {
@@ -234,10 +235,10 @@ fn start_with_agent(
     // An agent that cannot serve holds the program until the link is dropped.
     match wait_for_agent(&target) {
         Ok(()) => Tracee::adopt(target, plan, cache),
-        Err(why) => without_agent(target, &why, plan).map_err(|error| {
-            let word = command[0].display();
-            Error::new(format!("the agent did not enter `{word}`: {why}; {error}"))
-                .with_hint("`--via kernel` needs no agent")
+        Err(why) => without_agent(target, &why, plan).map_err(|error| Error::AgentNotLoaded {
+            word: command[0].display().to_string(),
+            why,
+            error: Box::new(error),
         }),
     }
 }
@@ -248,7 +249,7 @@ fn wait_for_agent(target: &Attached) -> Result<(), String> {
     let deadline = Instant::now() + REACH;
     while link.wait_for_hello(Duration::from_millis(5)).is_none() {
         if let Some(why) = link.refusal() {
-            return Err(format!("the agent could not begin: {why}"));
+            return Err(Error::AgentRefused(why).to_string());
         }
         if link.has_lost_target() {
             return Err("it ended before that".to_owned());
@@ -275,7 +276,7 @@ fn is_past_preloading(process: Process) -> bool {
 /// serve.
 fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
     if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
-        return Err(Error::new("nothing was counted"));
+        return Err(Error::NothingCounted);
     }
     let modules = Names::of(target.process, &mut Cache::default())?.modules;
     let link = target.link.as_ref();

@@ -16,7 +16,8 @@ use crate::drive::{
     Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive,
     wait_for_end,
 };
-use crate::request::{Error, Observer, Outcome};
+use crate::error::Error;
+use crate::request::{Observer, Outcome};
 
 mod cgroups;
 mod choice;

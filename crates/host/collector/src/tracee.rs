@@ -10,9 +10,9 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
 
 use crate::drive::RunClock;
+use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Follow};
-use crate::request::Error;
 use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
 use budget::CallBudget;
@@ -117,11 +117,13 @@ impl Coverage {
         self.refused.extend(refused);
     }
 
-    /// Returns an error that also says why the agent did not enter, if it should have. `and` joins
-    /// both.
-    fn or_agent(&self, and: &str, error: Error) -> Error {
-        match &self.left_out {
-            Some(why) => error.after(&format!("the agent cannot enter: {why}; {and}")),
+    /// Returns an error that also says why the agent did not enter, if it should have.
+    fn or_agent(&self, error: Error) -> Error {
+        match self.left_out.clone() {
+            Some(why) => Error::WithoutAgent {
+                why,
+                error: Box::new(error),
+            },
             None => error,
         }
     }
@@ -223,10 +225,11 @@ impl Tracee {
         }
         if let Some(reason) = &agent_refusal {
             if plan.via == Via::Agent {
-                return Err(
-                    Error::new(format!("the agent cannot enter process {pid}: {reason}"))
-                        .with_hint(plan.instead_of_agent()),
-                );
+                return Err(Error::AgentKeptOut {
+                    target: format!("process {pid}"),
+                    why: reason.clone(),
+                    substitute: plan.agent_substitute(),
+                });
             }
             self.leave_out(plan, Some(pid), reason);
         }
@@ -252,8 +255,8 @@ impl Tracee {
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
         }
         let modules = cache.modules(process, &maps)?;
-        if let Some(reason) = planner::replaces_block(&modules) {
-            return tracee.leave_to_kernel(plan, &modules, Error::new(reason));
+        if let Some(name) = planner::replaces_block(&modules) {
+            return tracee.leave_to_kernel(plan, &modules, Error::ReplacesBlock(name));
         }
         let resolved = plan.resolve_or_wait(process, &modules)?;
         let mut waiting = plan.specs.to_vec();

@@ -14,8 +14,9 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
 use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, run};
+use crate::error::Error;
 use crate::module::Cache;
-use crate::request::{Budget, Error, Observer, Outcome, Progress, RequestTarget};
+use crate::request::{Budget, Observer, Outcome, Progress, RequestTarget};
 use crate::words;
 
 mod access_rows;

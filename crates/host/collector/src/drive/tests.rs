@@ -41,7 +41,7 @@ impl Instrument for Turns {
         }
         self.polls += 1;
         if self.fails {
-            return Err(Error::new("a turn failed"));
+            return Err(Error::NothingCounted);
         }
         if let Some(stop) = self.stops.take() {
             stop.store(true, Ordering::Relaxed);

@@ -13,18 +13,11 @@ pub fn blocks_signals(modules: &[Module]) -> Option<String> {
     ))
 }
 
-/// Returns why the agent must not enter, if code may give its thread another thread-local block
-/// without passing a hook. Trampolines find a thread's counters by that block, so they would write
+/// Returns the first function that may give its thread another thread-local block without passing a hook. The agent
+/// must not enter such a program. Trampolines find a thread's counters by that block, so they would write
 /// to memory of the program.
 pub fn replaces_block(modules: &[Module]) -> Option<String> {
-    find(modules, |calls| calls.replaces_block.as_deref()).map(|name| why_not(&name))
-}
-
-/// Returns why the agent must not be in a program whose code gives a thread another block.
-pub fn why_not(name: &str) -> String {
-    format!(
-        "{name} may give a thread other thread-local storage, in which the agent must not write"
-    )
+    find(modules, |calls| calls.replaces_block.as_deref())
 }
 
 fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<String> {

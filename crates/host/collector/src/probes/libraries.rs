@@ -4,7 +4,8 @@ use tiptoe_session::{FunctionNote, Note};
 
 use super::Probes;
 use crate::drive::Targets;
-use crate::request::{Error, Observer};
+use crate::error::Error;
+use crate::request::Observer;
 use crate::tracee::Tracee;
 
 /// Notes the specs that never matched; fails if nothing at all matched.
@@ -13,10 +14,8 @@ pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), 
     let mut specs = at.traced.iter().flat_map(Tracee::waiting).cloned();
     let mut traced = at.traced.iter();
     if !is_unread && traced.all(|tracee| tracee.counters.is_empty()) {
-        return specs.next().map_or(Ok(()), |spec| {
-            let what = format!("`{spec}` matched nothing that was loaded");
-            Err(Error::new(what))
-        });
+        let none = specs.next().map(Error::NothingLoaded);
+        return none.map_or(Ok(()), Err);
     }
     notes.extend(specs.map(|spec| FunctionNote::NothingMatched { spec, is_unread }.into()));
     Ok(())

@@ -8,8 +8,9 @@ use tiptoe_session::{Basis, Cost, LockNote, Locks, Programs, Session};
 
 use super::Probes;
 use crate::drive::{RunClock, Targets};
+use crate::error::Error;
 use crate::module::Module;
-use crate::request::{ByLock, Error};
+use crate::request::ByLock;
 use crate::ulocks::{self, WaitTotals};
 
 impl Probes<'_> {

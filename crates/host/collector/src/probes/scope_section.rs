@@ -8,7 +8,8 @@ use tiptoe_sys::raw::monotonic_ns;
 
 use super::Probes;
 use crate::drive::{Span, Targets, Turn};
-use crate::request::{Error, Request};
+use crate::error::Error;
+use crate::request::Request;
 use crate::scopes::OUTSIDE;
 
 /// The sums of a scope's name.

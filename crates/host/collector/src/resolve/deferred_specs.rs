@@ -4,9 +4,9 @@ use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
 use super::{Resolution, SeenAddresses, find, followable, matches, other_readings, parse};
+use crate::error::Error;
 use crate::module::Module;
 use crate::planner::Follow;
-use crate::request::Error;
 
 /// Returns whether any spec may match a library that is loaded later. If tiptoe `started` the
 /// command, its present libraries are never closed and loaded again.

@@ -3,9 +3,9 @@
 use tiptoe_sys::host::procfs::Process;
 
 use super::{Resolution, resolve_all};
+use crate::error::Error;
 use crate::module::Module;
 use crate::planner::Follow;
-use crate::request::Error;
 
 /// Returns the resolved probes and the gate. The gate's function cannot be counted, because one
 /// patch does one thing.
@@ -15,13 +15,7 @@ pub fn below(
     process: Process,
     modules: &[Module],
 ) -> Result<Resolution, Error> {
-    let failure = |error: Error| {
-        let of_gate = Error::new(format!("--under: {error}"));
-        match error.hint() {
-            Some(hint) => of_gate.with_hint(hint),
-            None => of_gate,
-        }
-    };
+    let failure = |error| Error::Under(Box::new(error));
     let specs = [function.to_owned()];
     let gates = resolve_all(&specs, |_| Follow::Gate, process, modules, false).map_err(failure)?;
     let opens = |address: u64| gates.probes.iter().any(|gate| gate.address() == address);
@@ -34,7 +28,8 @@ pub fn below(
         probes.is_empty() && resolved.ifuncs.is_empty(),
         same.first(),
     ) {
-        return Err(Error::new(format!("cannot probe {}: {why}", probe.event)));
+        let event = probe.event.clone();
+        return Err(Error::NoProbe { event, why });
     }
     let same = same.into_iter().map(|probe| (probe.event, why.clone()));
     resolved.refused.extend(same);

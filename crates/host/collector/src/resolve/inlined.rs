@@ -5,6 +5,7 @@ use tiptoe_session::{EventNote, Note};
 use tiptoe_symbol::{Function, InlinedPlaces};
 
 use super::spec_word;
+use crate::error::InsteadOfFunction;
 use crate::module::Module;
 
 /// Returns a remark that some calls were inlined and are not counted, or may be, if the function was requested by its
@@ -21,8 +22,8 @@ pub(super) fn note(spec: &Spec, module: &Module, function: &Function) -> Option<
     Some(EventNote::Inlined { places, within }.into())
 }
 
-/// Returns a hint for a function without code of its own: its calls are inlined into these functions.
-pub(super) fn everywhere(spec: &Spec, module: &Module) -> Option<String> {
+/// Returns the functions that contain the calls of a function without code of its own.
+pub(super) fn everywhere(spec: &Spec, module: &Module) -> Option<InsteadOfFunction> {
     let FunctionSpec::Name(name) = spec.function else {
         return None;
     };
@@ -31,11 +32,9 @@ pub(super) fn everywhere(spec: &Spec, module: &Module) -> Option<String> {
         true => format!("`{name}`"),
         false => spec_word(&module.name, name),
     };
-    let within: Vec<String> = names(module, &found).iter().map(word).collect();
-    let what = format!("the compiler inlined all calls of `{name}`");
-    Some(match within[..] {
-        [] => what,
-        _ => format!("{what}, into {}", within.join(", ")),
+    Some(InsteadOfFunction::Inlined {
+        name: name.to_owned(),
+        within: names(module, &found).iter().map(word).collect(),
     })
 }
 

@@ -13,7 +13,7 @@ use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
 use super::count_sums::{CountSource, EventSum, Key, Sums};
-use crate::request::Error;
+use crate::error::Error;
 
 /// The most removed cgroups to keep, unless half of the spare room is less. If there are more, all
 /// are forgotten, and their counts are added to their nearest existing ancestors.
@@ -105,8 +105,8 @@ impl ByCgroup {
     }
 
     /// Returns the events if none of them is available.
-    pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
-        let names = self.columns.iter().map(|one| one.event.as_str());
+    pub(super) fn counts_nothing(&self) -> Option<Vec<String>> {
+        let names = self.columns.iter().map(|one| one.event.clone());
         let mut columns = self.columns.iter();
         let is_nothing = columns.all(|one| matches!(one.source, ColumnSource::Nothing));
         is_nothing.then(|| names.collect())

@@ -7,7 +7,7 @@ use tiptoe_kernel::cgroups::Tree;
 use tiptoe_session::StatNote;
 use tiptoe_symbol::glob;
 
-use crate::request::Error;
+use crate::error::Error;
 
 /// The names and patterns, and the cgroups that matched so far.
 #[derive(Clone, Debug)]
@@ -24,8 +24,7 @@ impl Choice {
     /// cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
-            let what = "--for-each-cgroup: a name is missing between two commas";
-            return Err(Error::new(what).with_hint("'/' is the root, '*' matches all"));
+            return Err(Error::NamelessCgroup);
         }
         let mut choice = Choice {
             used: vec![false; patterns.len()],
@@ -91,13 +90,10 @@ impl Choice {
             return Ok(());
         };
         let near = nearest_of(missing, paths.iter().copied());
-        let near: Vec<&str> = near.into_iter().flatten().collect();
-        let hint = match near.is_empty() {
-            true => "patterns such as 'system.slice/*' also count cgroups that are created later"
-                .to_owned(),
-            false => format!("near: {}", near.join(", ")),
-        };
-        Err(Error::new(format!("no cgroup '{missing}'")).with_hint(hint))
+        Err(Error::NoSuchCgroup {
+            name: missing.clone(),
+            near: near.into_iter().flatten().map(str::to_owned).collect(),
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use tiptoe_session::{Count, CountState, Stat, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
 use super::cpu_use::CpuUse;
-use crate::request::Error;
+use crate::error::Error;
 
 /// Events that count while they are enabled.
 pub(super) trait CountSource {

@@ -14,7 +14,7 @@ use tiptoe_sys::host::perf::Counts;
 use super::cgroups::plain_number;
 use super::choice::{Choice, name};
 use super::count_sums::{CountSource, EventSum, Key, Sums};
-use crate::request::Error;
+use crate::error::Error;
 
 /// An event set for the system, and one for each cgroup. The kernel enables and disables the latter
 /// at each switch between cgroups.

@@ -11,7 +11,7 @@ use super::cgroups::ByCgroup;
 use super::choice::Choice;
 use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
-use crate::request::Error;
+use crate::error::Error;
 
 /// Opens the events, which do not count yet. Adds notes for the user.
 pub(super) fn open(
@@ -33,20 +33,16 @@ fn of_cgroups(
     notes: &mut Vec<Note>,
 ) -> Result<Box<dyn CountSource>, Error> {
     let found = Cgroups::detect()?;
-    let root = found.v2.as_deref().ok_or_else(|| {
-            let what = match found.v1.is_empty() {
-                true => "no cgroups are mounted here",
-                false => "there are only cgroups of version 1 here, and --for-each-cgroup counts those of version 2",
-            };
-            Error::new(what).with_hint("`mount -t cgroup2 none /mnt`, on a kernel that has them")
-        })?;
+    let root = found.v2.as_deref().ok_or_else(|| Error::NoCgroups {
+        has_v1: !found.v1.is_empty(),
+    })?;
     let tree = Tree::walk(root);
     let choice = Choice::of(patterns, root, &tree)?;
     let groups = &request.groups;
     let denied = match ByCgroup::open(groups, &choice, &tree, root, request.per_cpu) {
         Ok(by_cgroup) => {
             return match by_cgroup.counts_nothing() {
-                Some(names) => Err(nothing_counts(&names)),
+                Some(names) => Err(Error::NothingCounts(names)),
                 None => Ok(Box::new(by_cgroup)),
             };
         }
@@ -86,13 +82,6 @@ fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     if events.any(|(_, support)| support != Support::None) {
         return Ok(());
     }
-    let names = set.events().map(|(resolved, _)| resolved.name.as_str());
-    Err(nothing_counts(&names.collect::<Vec<_>>()))
-}
-
-/// Returns the error of events that are all unavailable.
-fn nothing_counts(names: &[&str]) -> Error {
-    let what = format!("nothing can be counted here: no {}", names.join(", no "));
-    Error::new(what)
-        .with_hint("a virtual machine often has no counters; task-clock and page-faults need none")
+    let names = set.events().map(|(resolved, _)| resolved.name.clone());
+    Err(Error::NothingCounts(names.collect()))
 }

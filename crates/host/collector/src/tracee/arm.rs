@@ -18,9 +18,9 @@ use super::guards::{self, TrapFreeProcess, install};
 use super::kernel::Candidate;
 use super::loaded_libraries::{PlanState, library};
 use super::{Plan, Tracee, broken_off, described_code};
+use crate::error::Error;
 use crate::module::Module;
 use crate::planner::{self, Follow, PlannedSite, ProcessState};
-use crate::request::Error;
 use crate::resolve::{self, Limit, Limits, Probe};
 
 /// The thunks made for each followed function: one for each caller, on average.
@@ -74,10 +74,10 @@ impl Tracee {
     ) -> Result<Vec<Candidate>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
             let pid = self.target.process.pid();
-            Error::new(match link.has_lost_target() {
-                true => format!("process {pid} ended, or ran another program"),
-                false => format!("the agent in process {pid} did not start in time"),
-            })
+            match link.has_lost_target() {
+                true => Error::TargetLost(pid),
+                false => Error::AgentLate(pid),
+            }
         })?;
         link.is_in(self.target.process, self.presence.program);
         // A list that is read while threads start and end may lack some.
@@ -161,7 +161,7 @@ impl Tracee {
     /// Returns the state from which this plan and those of later libraries continue.
     fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
-        let too_far = |_| Error::new("the agent's TLS is too far");
+        let too_far = |_| Error::TlsTooFar;
         let agent_sites = self.known_sites(plan)?;
         Ok(PlanState {
             recall: thread(tls::RECALL).map_err(too_far)?,
@@ -209,9 +209,7 @@ impl Tracee {
     ) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
         if self.presence.thread.is_none() {
-            return Err(Error::new(
-                "the agent's thread was not found among the program's",
-            ));
+            return Err(Error::NoAgentThread);
         }
         Ok(Masks {
             pid: self.target.process.pid(),
@@ -244,8 +242,8 @@ impl Tracee {
         let refusals: Vec<(String, String)> = refusals.collect();
         match refusals.first() {
             Some((event, why)) if self.gates.is_empty() => {
-                let what = format!("--under: calls of {event} cannot be followed: {why}");
-                Err(Error::new(what))
+                let (event, why) = (event.clone(), why.clone());
+                Err(Error::NoGate { event, why })
             }
             _ => {
                 self.coverage.refuse(refusals);

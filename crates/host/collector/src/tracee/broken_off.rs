@@ -6,13 +6,12 @@ use tiptoe_sys::host::attach_progress;
 
 use super::Tracee;
 use crate::drive::session_target;
-use crate::planner::BROKEN_OFF;
-use crate::request::Error;
+use crate::error::Error;
 
 /// Fails if the user has broken the attach off.
 pub(super) fn check() -> Result<(), Error> {
     match attach_progress::is_broken_off() {
-        true => Err(Error::new(BROKEN_OFF)),
+        true => Err(Error::BrokenOff),
         false => Ok(()),
     }
 }

@@ -18,9 +18,9 @@ use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
 use crate::drive::RunClock;
+use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
-use crate::request::Error;
 use crate::ulocks::{self, ByLock, EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
 
 /// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
@@ -124,11 +124,7 @@ impl Tracee {
             .hold
             .map(|name| ulocks::address_of(name, modules, maps));
         let pid = self.target.process.pid();
-        lock.transpose().map_err(|why| {
-            let hint = "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or an address, as `tiptoe \
-                        lock` prints it";
-            Error::new(format!("--hold in process {pid}: {why}")).with_hint(hint)
-        })
+        lock.transpose().map_err(|why| Error::BadHold { pid, why })
     }
 
     /// Arms the sites of futex calls, and leaves the others to the kernel.
@@ -272,7 +268,10 @@ impl Tracee {
             }
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),
         };
-        let failed = |error: std::io::Error| Error::new(format!("cannot read the waits: {error}"));
+        let failed = |error| Error::UnreadableSlabs {
+            what: "waits",
+            error,
+        };
         counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
         Ok(Some((noted, names)))
     }

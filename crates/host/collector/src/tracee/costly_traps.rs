@@ -11,8 +11,8 @@ use tiptoe_price::TrapAlternatives;
 
 use super::kernel::{Candidate, against, step_at};
 use super::{Plan, Tracee};
+use crate::error::Error;
 use crate::planner::{self, Follow, PlannedSite};
-use crate::request::Error;
 use crate::resolve::Probe;
 
 impl Tracee {

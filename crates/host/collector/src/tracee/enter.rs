@@ -14,9 +14,9 @@ use tiptoe_wire::{Geometry, Plan as PlanSegment, Site};
 
 use super::arm::GREETING;
 use super::{Plan, Tracee};
+use crate::error::Error;
 use crate::module::Module;
 use crate::planner;
-use crate::request::Error;
 use crate::resolve::{self, Resolution};
 
 /// The longest search for a thread to borrow.
@@ -93,9 +93,9 @@ impl Tracee {
             return Some(MUSL.to_owned());
         }
         if plan.via != Via::Kernel
-            && let Some(reason) = planner::replaces_block(modules)
+            && let Some(name) = planner::replaces_block(modules)
         {
-            return Some(reason);
+            return Some(Error::ReplacesBlock(name).to_string());
         }
         if plan.force {
             return None;
@@ -174,7 +174,7 @@ impl Tracee {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
                 }
-                Err(error) => return Err(Error::new(error.to_string())),
+                Err(error) => return Err(error.into()),
             };
             match injected.entry_result {
                 0 => {}
@@ -184,19 +184,17 @@ impl Tracee {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
                 }
-                -16 | -114 => {
-                    return Err(Error::new(format!("another tiptoe traces process {pid}")));
-                }
+                -16 | -114 => return Err(Error::OtherTiptoe(pid)),
                 code => {
                     let why = std::io::Error::from_raw_os_error(-code as i32);
-                    return Err(Error::new(format!("the agent could not begin: {why}")));
+                    return Err(Error::AgentRefused(why));
                 }
             }
-            let link = link.ok_or_else(|| Error::new("no segments were offered"))?;
+            let link = link.ok_or(Error::NoSegments)?;
             // The kernel may refuse the agent's thread calls that the borrowed thread did not make.
             link.wait_for_hello(GREETING);
             return match link.refusal() {
-                Some(why) => Err(Error::new(format!("the agent could not begin: {why}"))),
+                Some(why) => Err(Error::AgentRefused(why)),
                 None => Ok(link),
             };
         }

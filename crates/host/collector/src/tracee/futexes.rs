@@ -15,9 +15,9 @@ use tiptoe_sys::host::procfs::Process;
 use super::contended_locks::LockWatch;
 use super::{Plan, Tracee};
 use crate::drive::{RunClock, session_target};
+use crate::error::Error;
 use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
-use crate::request::Error;
 use crate::ulocks::WaitRecords;
 use crate::words;
 
@@ -148,20 +148,13 @@ impl Tracee {
 
     pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
         if is_32_bit(modules) {
-            let comm = &self.target.comm;
-            let what = format!(
-                "{comm} is a 32-bit program: neither the agent nor the kernel's futex tracepoints report its \
-                 locks"
-            );
-            return Err(Error::new(what).with_hint("`--kernel` watches the kernel's own locks"));
+            return Err(Error::LocksOf32Bit(self.target.comm.clone()));
         }
         if plan.hold.is_some() {
-            let what =
-                "only the agent measures how long a lock is held, and it is not in the program";
-            return Err(Error::new(what).with_hint("leave out `--hold`"));
+            return Err(Error::HoldWithoutAgent);
         }
         let watched = self.watch_calls(plan, modules, None);
-        watched.map_err(|error| self.coverage.or_agent("and: ", error))
+        watched.map_err(|error| self.coverage.or_agent(error))
     }
 
     /// Makes the kernel report the futex calls that do not return to `patched` addresses.

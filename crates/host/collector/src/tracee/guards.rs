@@ -9,8 +9,8 @@ use tiptoe_attach::inject::{HookedCall, MaskFailure, Masks};
 use tiptoe_attach::link::Link;
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::planner::{HookLocation, Plan, PlannedSite, why_not};
-use crate::request::Error;
+use crate::error::Error;
+use crate::planner::{HookLocation, Plan, PlannedSite};
 
 /// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub(super) fn put_on(
     lost: &[u64],
 ) -> Result<Vec<u64>, Error> {
     if let Some(name) = &plan.unhooked {
-        return Err(Error::new(why_not(name)));
+        return Err(Error::ReplacesBlock(name.clone()));
     }
     let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
     let is_needed = |hook: &&PlannedSite| hook.location != HookLocation::Elsewhere;
@@ -71,9 +71,7 @@ pub(super) fn put_on(
         .filter(is_needed)
         .any(|hook| !hook.has_room(lost))
     {
-        return Err(Error::new(
-            "it mapped the memory that was planned for the agent's hooks",
-        ));
+        return Err(Error::NoRoomForHooks);
     }
     let guards = guards.filter(|hook| hook.has_room(lost));
     let (words, others): (Vec<&PlannedSite>, Vec<&PlannedSite>) =
@@ -98,22 +96,17 @@ pub(super) fn put_on(
         .iter()
         .filter(|hook| hook.location == HookLocation::Storage);
     match storage.find(|hook| !armed.contains(&hook.site.address)) {
-        Some(hook) => Err(Error::new(why_not(&format!(
-            "code at {:#x}",
-            hook.site.address
-        )))),
+        Some(hook) => {
+            let code = format!("code at {:#x}", hook.site.address);
+            Err(Error::ReplacesBlock(code))
+        }
         None => Ok(armed),
     }
 }
 
 fn cannot_stop(why: MaskFailure) -> Error {
-    Error::new(match why {
-        MaskFailure::NotStopped => {
-            "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die \
-             at a trap byte"
-        }
-        MaskFailure::ForeignBlock => {
-            "a thread runs on thread-local storage that is not its C library's"
-        }
-    })
+    match why {
+        MaskFailure::NotStopped => Error::NotStopped,
+        MaskFailure::ForeignBlock => Error::ForeignBlock,
+    }
 }

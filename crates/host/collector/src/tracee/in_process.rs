@@ -16,9 +16,9 @@ use super::loaded_libraries::PlanState;
 use super::meter::Meters;
 use super::records::{Rings, UnreadFunction};
 use super::wait_sampling::Thinning;
+use crate::error::Error;
 use crate::module::{FileKey, Module};
 use crate::planner;
-use crate::request::Error;
 
 /// What the agent counts.
 #[derive(Default)]
@@ -104,9 +104,9 @@ impl AgentPresence {
     pub(super) fn check_confined(&self, process: Process) -> Result<(), Error> {
         let status = |tid| process.thread_status(tid).ok();
         match self.thread.and_then(status) {
-            Some(status) if status.cap_eff != 0 || !status.no_new_privs => Err(Error::new(
-                "the agent's thread could not give up its rights",
-            )),
+            Some(status) if status.cap_eff != 0 || !status.no_new_privs => {
+                Err(Error::AgentHasRights)
+            }
             _ => Ok(()),
         }
     }

@@ -7,9 +7,9 @@ use tiptoe_sys::host::attach_progress;
 use super::guards::install;
 use super::records::UnreadFunction;
 use super::{Counter, Source, Tracee};
-use crate::planner::{BROKEN_OFF, Follow, PlannedSite};
+use crate::error::{BROKEN_OFF, Error};
+use crate::planner::{Follow, PlannedSite};
 use crate::probe_slots::SlotKey;
-use crate::request::Error;
 use crate::resolve::Probe;
 
 /// The most sites to arm between two looks whether the user breaks the attach off.

@@ -13,9 +13,9 @@ use tiptoe_wire::State;
 use super::throttle::{Throttle, Uprobes};
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
 use crate::drive::session_target;
+use crate::error::{AgentOption, BROKEN_OFF, Error, RETURN_PROBES};
 use crate::module::{FileKey, Module};
-use crate::planner::{BROKEN_OFF, Follow, PlannedSite};
-use crate::request::Error;
+use crate::planner::{Follow, PlannedSite};
 use crate::resolve::Probe;
 
 /// A probe for the kernel.
@@ -70,13 +70,11 @@ impl Tracee {
                 .refuse(refuse_all(&probes, "the agent cannot patch it"));
             return Ok(Vec::new());
         }
-        if let Some((why, option)) = plan.against_kernel() {
+        if let Some(option) = plan.against_kernel() {
             if self.target.link.is_none() {
-                let error = self.coverage.or_agent("and ", Error::new(why));
-                let hint = format!("leave out `{option}`, or use `--via agent`");
-                return Err(error.with_hint(hint));
+                return Err(self.coverage.or_agent(Error::AgentOnly(option)));
             }
-            self.coverage.refuse(refuse_all(&probes, why));
+            self.coverage.refuse(refuse_all(&probes, option.why()));
             return Ok(Vec::new());
         }
         let probes = self.entries_only(probes)?;
@@ -111,7 +109,7 @@ impl Tracee {
                     .refuse(refuse_all(&probes, "the agent cannot patch it"));
                 return Ok(Vec::new());
             }
-            Err(error) => return Err(self.coverage.or_agent("and: ", error.into())),
+            Err(error) => return Err(self.coverage.or_agent(error.into())),
         };
         let traps = self.read_from(&set, probes);
         if let CountedThreads::Threads(threads) = set.who() {
@@ -199,15 +197,13 @@ impl Tracee {
     /// Returns the probes of entries. Probes of returns are refused, because an exception that
     /// unwinds past the kernel's return probe ends the program.
     fn entries_only(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
-        const WHY: &str = "the kernel's return probes end programs that throw past them";
         let (entries, returns): (Vec<_>, Vec<_>) = probes
             .into_iter()
             .partition(|candidate| candidate.probe.follow != Follow::Returns);
         if self.target.link.is_none() && !returns.is_empty() {
-            let hint = "use `--via agent`, or count entries (`uprobe:`) alone";
-            return Err(Error::new(format!("{WHY}: they are not used")).with_hint(hint));
+            return Err(Error::ReturnProbes);
         }
-        self.coverage.refuse(refuse_all(&returns, WHY));
+        self.coverage.refuse(refuse_all(&returns, RETURN_PROBES));
         Ok(entries)
     }
 
@@ -239,7 +235,8 @@ impl Tracee {
     ) -> Result<Vec<Candidate>, Error> {
         match bad.first() {
             Some((event, why)) if good.is_empty() && self.target.link.is_none() => {
-                Err(Error::new(format!("cannot probe {event}: {why}")))
+                let (event, why) = (event.clone(), why.clone());
+                Err(Error::NoProbe { event, why })
             }
             _ => {
                 self.coverage.refuse(bad);
@@ -273,11 +270,7 @@ impl Tracee {
     fn note_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
         match plan.by {
             None => {}
-            Some(_) if plan.via == Via::Kernel => {
-                let what =
-                    "the kernel's uprobes count for the whole process: `--by` cannot split them";
-                return Err(Error::new(what).with_hint("leave out `--by`, or use `--via agent`"));
-            }
+            Some(_) if plan.via == Via::Kernel => return Err(Error::AgentOnly(AgentOption::By)),
             Some(_) => self.coverage.note(KernelNote::Unsplit),
         }
         Ok(())
@@ -294,9 +287,8 @@ fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> 
         let at = match files.iter().position(|(key, _)| *key == object.key) {
             Some(at) => at,
             None => {
-                let file = object.file.try_clone();
-                let failed = |error| Error::new(format!("cannot hold a file open: {error}"));
-                files.push((object.key, file.map_err(failed)?));
+                let file = object.file.try_clone().map_err(Error::FileNotHeld)?;
+                files.push((object.key, file));
                 files.len() - 1
             }
         };

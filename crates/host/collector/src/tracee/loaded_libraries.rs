@@ -17,10 +17,10 @@ use tiptoe_wire::{Library, Site, State};
 
 use super::guards::install;
 use super::{Plan, Tracee, described_code};
+use crate::error::Error;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
-use crate::request::Error;
 use crate::resolve::{self, Probe};
 
 /// The state from which the next plan continues.

@@ -10,8 +10,8 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use super::Tracee;
 use super::kernel::Candidate;
+use crate::error::Error;
 use crate::module::key_of;
-use crate::request::Error;
 use crate::resolve::Probe;
 
 /// The length of a hook's jump.

@@ -10,9 +10,10 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, futex, scopes};
 
 use super::budget;
+use crate::error::{AgentOption, AgentSubstitute, Error};
 use crate::module::Module;
 use crate::planner::Follow;
-use crate::request::{By, ByLock, Error, Request, RequestTarget};
+use crate::request::{By, ByLock, Request, RequestTarget};
 use crate::resolve::{self, Resolution};
 
 #[derive(Default)]
@@ -111,28 +112,15 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns why the kernel cannot count for this request, and the option to leave out; `None` if
-    /// it can.
-    pub fn against_kernel(&self) -> Option<(&'static str, &'static str)> {
+    /// Returns the option because of which the kernel cannot count for this request; `None` if it can.
+    pub fn against_kernel(&self) -> Option<AgentOption> {
         let options = [
-            (
-                self.record,
-                ("the kernel's uprobes cannot record calls", "--record"),
-            ),
-            (
-                self.hits.filter.is_some(),
-                ("the kernel's uprobes cannot filter by argument", "--filter"),
-            ),
-            (
-                self.hits.under,
-                (
-                    "the kernel's uprobes cannot distinguish hits below a function from others",
-                    "--under",
-                ),
-            ),
+            (self.record, AgentOption::Record),
+            (self.hits.filter.is_some(), AgentOption::Filter),
+            (self.hits.under, AgentOption::Under),
         ];
         let given = options.into_iter().find(|(given, _)| *given);
-        given.map(|(_, why)| why)
+        given.map(|(_, option)| option)
     }
 
     /// Returns what a trap and the kernel's uprobes cost; `None` if they cannot be measured. The first call of a boot
@@ -151,12 +139,12 @@ impl<'a> Plan<'a> {
         )
     }
 
-    /// Returns what to do if the agent cannot enter.
-    pub fn instead_of_agent(&self) -> &'static str {
+    /// Returns what the kernel observes if the agent cannot enter.
+    pub fn agent_substitute(&self) -> AgentSubstitute {
         match (self.locks, self.breakpoints) {
-            (true, _) => "`--via kernel` watches its futex calls, and makes each more expensive",
-            (_, true) => "`--via kernel` and `--via kernel-task` watch from outside, as root",
-            _ => "`--via kernel` counts the same functions",
+            (true, _) => AgentSubstitute::Locks,
+            (_, true) => AgentSubstitute::Variables,
+            _ => AgentSubstitute::Functions,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use tiptoe_sys::host::procfs::Process;
 
-use crate::request::Error;
+use crate::error::Error;
 
 /// Fails if this id is not that of a running program; the error says what it is.
 pub(super) fn check(process: Process) -> Result<(), Error> {
@@ -10,26 +10,20 @@ pub(super) fn check(process: Process) -> Result<(), Error> {
     let status = process.status()?;
     let comm = process.comm().unwrap_or_default();
     if pid == std::process::id() {
-        return Err(Error::new(format!("process {pid} is this tiptoe itself"))
-            .with_hint("-p takes the process to trace, `-- CMD` starts one"));
+        return Err(Error::IsTiptoe(pid));
     }
     if status.tgid != pid {
-        let whole = status.tgid;
-        return Err(
-            Error::new(format!("{pid} is a thread of process {whole} ({comm})"))
-                .with_hint(format!("-p {whole} traces it with all its threads")),
-        );
+        return Err(Error::IsThread {
+            tid: pid,
+            pid: status.tgid,
+            comm,
+        });
     }
     if process.is_kernel_thread()? {
-        return Err(
-            Error::new(format!("process {pid} ({comm}) is a thread of the kernel"))
-                .with_hint("tiptoe traces functions of programs"),
-        );
+        return Err(Error::IsKernelThread { pid, comm });
     }
     match matches!(status.state, 'Z' | 'X') && status.threads <= 1 {
-        true => Err(Error::new(format!(
-            "process {pid} ({comm}) has ended: it is a zombie, which its parent has not waited for"
-        ))),
+        true => Err(Error::IsZombie { pid, comm }),
         false => Ok(()),
     }
 }

@@ -10,9 +10,10 @@ use tiptoe_wire::timed_values::{SETS, set};
 use super::{Counter, Source, Tracee, calls};
 use crate::counts::{self, Counts, SlotKinds};
 use crate::drive::RunClock;
+use crate::error::Error;
 use crate::measured::Measured;
 use crate::planner::Follow;
-use crate::request::{By, Error};
+use crate::request::By;
 use crate::scopes::{NO_ROOM, Tree};
 use crate::values::{TimedValues, Values};
 
@@ -29,7 +30,6 @@ impl Tracee {
     /// Reads all counters first and then the records, so that no counted record is missed. The clock
     /// is the run's.
     pub fn read(&self, by: Option<By>, clock: RunClock) -> Result<Reads, Error> {
-        let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.target.link {
             Some(link) => {
                 let kinds = self.slot_kinds();
@@ -43,10 +43,7 @@ impl Tracee {
             _ => None,
         };
         let kernel = match &self.uprobes {
-            Some(uprobes) => uprobes
-                .set
-                .read()
-                .map_err(|error| Error::new(error.to_string()))?,
+            Some(uprobes) => uprobes.set.read()?,
             None => Vec::new(),
         };
         self.read_all_records(clock);
@@ -115,7 +112,7 @@ impl Tracee {
         let first = kinds.timed.iter().copied().chain(sets);
         let longest: Vec<u32> = first.map(|slot| slot + words::LONGEST).collect();
         let cleared = counts::clear(link, &longest);
-        cleared.map_err(|error| Error::new(format!("cannot read the counts: {error}")))
+        cleared.map_err(failed)
     }
 
     fn slot_kinds(&self) -> SlotKinds {
@@ -225,5 +222,12 @@ fn times(counter: &Counter, values: &[u64]) -> Option<Box<Histogram>> {
     match counter.source {
         Source::Agent { slot, follow, .. } => calls::histogram(values, slot, follow),
         Source::Kernel(_) => None,
+    }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::UnreadableSlabs {
+        what: "counts",
+        error,
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_attach::link::Link;
-use tiptoe_event::{Counter, CounterKind, counter_groups};
+use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 use tiptoe_kernel::scopes::{MOST_EVENTS, NodeSums, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
 use tiptoe_port::{Kind, Port};
@@ -16,8 +16,8 @@ use tiptoe_wire::scopes::{SINCE, WIDTH};
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
 use crate::drive::session_target;
+use crate::error::Error;
 use crate::module::Module;
-use crate::request::Error;
 use crate::scopes::{Sums, Tree};
 
 /// The most bytes of one file's ports to read.
@@ -30,9 +30,6 @@ pub type ChargedEvents = (Vec<String>, Vec<NodeSums>);
 const TASK_CLOCK: u64 = 1;
 /// How many times events are opened, if threads start in between.
 const TRIES: usize = 20;
-
-/// Advice for a process without scopes.
-const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
 /// What is read of a process's scopes.
 #[derive(Default)]
@@ -68,9 +65,7 @@ impl Tracee {
             && ports(self.target.process, modules, Kind::Scopes).is_empty()
         {
             let (pid, comm) = self.target.counted();
-            let why =
-                format!("process {pid} ({comm}) enters no scopes: no library in it reports any");
-            return Err(Error::new(why).with_hint(HOW));
+            return Err(Error::NoScopes { pid, comm });
         }
         Ok(())
     }
@@ -241,32 +236,30 @@ fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
 
 /// Returns the events of these names except clocks, because times are reported anyway.
 fn counters(lists: &[String]) -> Result<Vec<Counter<'_>>, Error> {
+    let bad = |error: CounterError<'_>| Error::BadCounter(error.to_string());
     let mut all = Vec::new();
     for group in lists.iter().flat_map(|list| counter_groups(list)) {
-        let group = group.map_err(|error| Error::new(error.to_string()))?;
+        let group = group.map_err(bad)?;
         for counter in group.events() {
-            let counter = counter.map_err(|error| Error::new(error.to_string()))?;
+            let counter = counter.map_err(bad)?;
             match counter.kind {
                 CounterKind::Software(clock) if clock <= TASK_CLOCK => {}
                 _ if !can_charge(&counter) => {
-                    let why = format!(
-                        "{} cannot be charged to scopes: the CPU counts it",
-                        counter.text
-                    );
-                    let hint = "events of the kernel's own (page-faults, cs, migrations) and tracepoints can";
-                    return Err(Error::new(why).with_hint(hint));
+                    return Err(Error::CpuCounter(counter.text.to_owned()));
                 }
                 _ => all.push(counter),
             }
         }
     }
     if all.len() > MOST_EVENTS {
-        let why = format!("{} events to charge to scopes", all.len());
-        return Err(Error::new(why).with_hint(format!("{MOST_EVENTS} at most")));
+        return Err(Error::ManyScopeEvents(all.len()));
     }
     Ok(all)
 }
 
 fn failed(error: std::io::Error) -> Error {
-    Error::new(format!("cannot read the scopes: {error}"))
+    Error::UnreadableSlabs {
+        what: "scopes",
+        error,
+    }
 }

@@ -9,7 +9,7 @@ use tiptoe_wire::hits::{AsyncRequest, Hits, WORDS};
 use tiptoe_wire::{Request, WatchTarget};
 
 use super::Tracee;
-use crate::request::Error;
+use crate::error::Error;
 
 /// The result of opening breakpoints for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +22,11 @@ pub struct ArmedThreads {
 
 impl Tracee {
     fn watching(&self) -> Result<&Link, Error> {
-        let gone = || Error::new("the agent is not in the process any more");
         self.target
             .link
             .as_ref()
             .filter(|_| self.presence.left.get().is_none())
-            .ok_or_else(gone)
+            .ok_or(Error::AgentLeft)
     }
 
     pub fn hits(&self) -> Option<Hits<'_>> {
@@ -82,33 +81,15 @@ fn opened(link: &Link) -> ArmedThreads {
 
 /// Explains why the kernel refused a breakpoint to a thread.
 fn refused(errno: i32, tid: u32, watched: &[WatchTarget]) -> Error {
-    const OLD: &str = "breakpoints that raise signals need Linux 5.13 or later";
-    let why = io::Error::from_raw_os_error(errno);
     match errno {
         libc::ENOSPC => crate::watch::explain(KernelError::NoSlot {
             on: CountedOn::Thread(tid),
         }),
-        libc::EACCES | libc::EPERM => {
-            let what = "the process may not have breakpoints of its own";
-            Error::new(what).with_hint(
-                "`sysctl kernel.perf_event_paranoid=2` as root allows it, or run tiptoe as root",
-            )
-        }
-        libc::EMFILE | libc::ENFILE => {
-            let what = format!(
-                "the process may not open as many files as its threads need breakpoints: {} for each",
-                watched.len()
-            );
-            Error::new(what)
-                .with_hint("watch fewer variables, or raise its limit (`prlimit --nofile`)")
-        }
-        libc::EAGAIN => {
-            let what = "the program starts threads faster than breakpoints can be opened for them";
-            Error::new(what)
-                .with_hint("run tiptoe as root: the kernel can follow them, `--via kernel`")
-        }
-        libc::EINVAL => Error::new("the kernel refused the breakpoints").with_hint(OLD),
+        libc::EACCES | libc::EPERM => Error::BreakpointsDenied,
+        libc::EMFILE | libc::ENFILE => Error::BreakpointFiles(watched.len()),
+        libc::EAGAIN => Error::ThreadsTooFast,
+        libc::EINVAL => Error::BreakpointsRefused,
         libc::ENODEV | libc::ENOENT | libc::EOPNOTSUPP => KernelError::NoBreakpoints.into(),
-        _ => Error::new(format!("the agent could not set breakpoints: {why}")),
+        _ => Error::NoBreakpoints(io::Error::from_raw_os_error(errno)),
     }
 }

@@ -11,9 +11,9 @@ use tiptoe_wire::Site;
 use tiptoe_wire::futex::{OPERATION_SHIFT, REPORTED, REPORTED_MODE_SHIFT};
 
 use super::LockKind;
+use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::is_of_libc;
-use crate::request::Error;
 
 /// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;

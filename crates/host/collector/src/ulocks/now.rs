@@ -19,9 +19,9 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
 
 use super::{LockKind, Names, Stacks, ThreadIds, refused};
+use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
-use crate::request::Error;
 
 const FUTEX: u64 = 202;
 /// The most functions between a wait and the user's code.
@@ -76,11 +76,6 @@ pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32>
     })
 }
 
-fn denied(pid: u32, error: &std::io::Error) -> Error {
-    Error::new(format!("process {pid} may not be read: {error}"))
-        .with_hint("run as root or as its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
-}
-
 /// Reads a process without stopping it.
 pub(super) struct WaitReader<'n> {
     process: Process,
@@ -107,7 +102,7 @@ impl FutexSleeper {
         match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
             Ok(text) => Ok(FutexSleeper::parse(&text)),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                Err(denied(pid, &error))
+                Err(Error::UnreadableWaits { pid, error })
             }
             Err(_) => Ok(None),
         }
@@ -147,7 +142,7 @@ impl<'n> WaitReader<'n> {
         Ok(WaitReader {
             process,
             names,
-            memory: memory.map_err(|error| denied(pid, &error))?,
+            memory: memory.map_err(|error| Error::UnreadableWaits { pid, error })?,
             ids: ThreadIds::of(process),
             agent: agent_code(&names.maps),
         })

@@ -15,10 +15,10 @@ use tiptoe_sys::host::procfs::Mapping;
 
 use super::variables::WatchedVariable;
 use crate::drive::RunClock;
+use crate::error::Error;
 use crate::module::{Cache, Module};
-use crate::request::{Error, RequestTarget, by_thread};
+use crate::request::RequestTarget;
 use crate::ulocks::Names;
-use crate::words::few_processes;
 
 /// The shortest time between two reads of the maps, however much unknown code hits.
 const SELDOM: Duration = Duration::from_millis(5);
@@ -46,7 +46,7 @@ pub(super) struct Target {
 /// Attaches to a process, or starts one and holds it right after exec: its program is then mapped, and no code has run.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
-        RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(by_thread),
+        RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
         RequestTarget::Command(command) => {
             let mut started = Attached::start_alone(command)?;
             started.hold_at_exec()?;
@@ -60,10 +60,8 @@ impl Target {
     pub(super) fn of(attached: &Attached, mut cache: Cache) -> Result<Target, Error> {
         let process = attached.process;
         let pid = process.pid();
-        let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| {
-            let what = format!("cannot read the memory of process {pid}: {error}");
-            Error::new(what).with_hint("run as root, or as the process's user")
-        })?;
+        let memory = File::open(format!("/proc/{pid}/mem"))
+            .map_err(|error| Error::UnreadableMemory { pid, error })?;
         Ok(Target {
             process,
             command: command_line(process),
@@ -188,10 +186,7 @@ impl Target {
 pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
     match pids {
         [pid] => Ok(*pid),
-        _ => {
-            let what = "addresses differ between processes, so only one process can be watched";
-            Err(Error::new(what).with_hint(format!("-p PID: {}", few_processes(pids))))
-        }
+        _ => Err(Error::ManyProcesses(pids.to_vec())),
     }
 }
 

@@ -12,7 +12,7 @@ use tiptoe_session::{EndCause, Placement, Reservations};
 use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::drive::Targets;
-use crate::request::Error;
+use crate::error::Error;
 
 /// One form of breakpoints. `at` is the process, `target` its memory.
 pub(super) trait Breakpoints {

@@ -9,10 +9,8 @@
 
 use tiptoe_kernel::watchpoints::{Condition, MOST_CONDITIONS, Operand, Operator};
 
-use crate::request::Error;
+use crate::error::{Error, WhenFault};
 
-/// The hint of an error.
-const GRAMMAR: &str = "such as 'new == 0', 'new < old' or 'old != 0 && new & 0x8000'";
 /// Two-character operators must be first, because `<` is a part of `<=`.
 const OPERATORS: [(&str, Operator); 7] = [
     ("==", Operator::Equal),
@@ -28,27 +26,25 @@ pub(super) fn parse(text: &str) -> Result<Vec<Condition>, Error> {
     let conditions = text.split("&&").map(|part| compare(part.trim()));
     let conditions: Vec<Condition> = conditions.collect::<Result<_, _>>()?;
     if conditions.len() > MOST_CONDITIONS {
-        let what = format!("--when takes {MOST_CONDITIONS} comparisons at most");
-        return Err(Error::new(what).with_hint("leave some out"));
+        return Err(Error::ManyConditions);
     }
     Ok(conditions)
 }
 
 fn compare(part: &str) -> Result<Condition, Error> {
-    let wrong = |why: &str| Error::new(format!("--when '{part}': {why}")).with_hint(GRAMMAR);
+    let wrong = |fault| Error::BadCondition {
+        part: part.to_owned(),
+        fault,
+    };
     let found = OPERATORS.iter().find_map(|(word, operator)| {
         let (left, right) = part.split_once(word)?;
         Some((left.trim(), *operator, right.trim()))
     });
-    let (left, operator, right) = found.ok_or_else(|| wrong("it has no comparison"))?;
-    let of = |word: &str| {
-        value(word).ok_or_else(|| wrong(&format!("`{word}` is not old, new or a number")))
-    };
+    let (left, operator, right) = found.ok_or_else(|| wrong(WhenFault::NoOperator))?;
+    let of = |word: &str| value(word).ok_or_else(|| wrong(WhenFault::BadOperand(word.to_owned())));
     let (left, right) = (of(left)?, of(right)?);
     match (left, right) {
-        (Operand::Constant(_), Operand::Constant(_)) => {
-            Err(wrong("two numbers are always the same"))
-        }
+        (Operand::Constant(_), Operand::Constant(_)) => Err(wrong(WhenFault::Constant)),
         (Operand::Constant(_), _) => Ok(Condition {
             left: right,
             operator: turned(operator),

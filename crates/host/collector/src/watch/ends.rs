@@ -12,7 +12,7 @@ use super::Run;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::drive::{Turn, session_target};
-use crate::request::Error;
+use crate::error::Error;
 
 /// The address of a page that no program may map: breakpoints without a variable are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;

@@ -14,7 +14,7 @@ use super::begin::Target;
 use super::breakpoints::Breakpoints;
 use super::holders;
 use super::kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
-use crate::request::Error;
+use crate::error::Error;
 
 /// Why the kernel's breakpoints cannot be used.
 pub(super) struct BreakpointRefusal {

@@ -9,8 +9,8 @@ use tiptoe_symbol::variable::Access;
 use super::begin::Target;
 use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
+use crate::error::Error;
 use crate::module::Module;
-use crate::request::Error;
 
 /// The bytes of an address in an instruction, and of the immediate value that may follow it.
 const ADDRESS: usize = 4;

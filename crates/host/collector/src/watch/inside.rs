@@ -25,8 +25,9 @@ use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
 use super::{WatchRequest, holders};
 use crate::drive::{RunClock, TICK, Targets};
+use crate::error::Error;
 use crate::module::Cache;
-use crate::request::{Error, RequestTarget};
+use crate::request::RequestTarget;
 use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
@@ -361,7 +362,7 @@ fn slots(at: &Targets, cpus: u32) -> Result<SharedSlots<'_>, Error> {
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
 
 fn no_hits() -> Error {
-    Error::new("the agent shares no memory for hits")
+    Error::NoHits
 }
 
 /// Returns a watchpoint in the agent's form.

@@ -17,7 +17,7 @@ use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
 use crate::drive::TICK;
 use crate::drive::Targets;
-use crate::request::Error;
+use crate::error::Error;
 
 /// The turns between two that learn, if nothing new was hit.
 const SELDOM: u32 = 10;

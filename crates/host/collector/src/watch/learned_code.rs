@@ -13,8 +13,8 @@ use tiptoe_kernel::watchpoints::WatchHits;
 use tiptoe_patch::store_before;
 
 use super::begin::Target;
+use crate::error::Error;
 use crate::module::Module;
-use crate::request::Error;
 
 /// The most stores, and the most rules: the BPF maps have no room for more.
 const MOST: usize = 12_000;

@@ -9,7 +9,7 @@ use super::Run;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::drive::{RunClock, Targets, Turn};
-use crate::request::Error;
+use crate::error::Error;
 
 /// The looks in a row that must find no memory before the pointers are reported as lost.
 const MOST_LOST: u32 = 3;

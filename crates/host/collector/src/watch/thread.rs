@@ -8,9 +8,8 @@ use tiptoe_attach::inject::thread_pointer;
 use tiptoe_sys::host::Process;
 
 use super::begin::Target;
+use crate::error::Error;
 use crate::module::Module;
-use crate::request::Error;
-use crate::words::few;
 
 /// A thread, and its thread pointer.
 #[derive(Clone, Debug)]
@@ -53,28 +52,24 @@ impl OfThread {
         };
         let found: Vec<&(u32, String)> = all.iter().filter(is_meant).collect();
         let [(tid, name)] = found[..] else {
-            let what = match found.len() {
-                0 => format!("the process has no thread `{}`", wanted.escape_debug()),
-                many => format!("{many} threads are called `{}`", wanted.escape_debug()),
-            };
+            let count = found.len();
             let some = if found.is_empty() {
                 all.iter().collect()
             } else {
                 found
             };
-            let some: Vec<String> = some
-                .iter()
-                .map(|(tid, name)| format!("{tid} {name}"))
-                .collect();
-            return Err(Error::new(what).with_hint(format!("--thread TID: {}", few(&some))));
+            let some = some.iter().map(|(tid, name)| format!("{tid} {name}"));
+            return Err(Error::NotOneThread {
+                wanted: wanted.to_owned(),
+                count,
+                threads: some.collect(),
+            });
         };
         let owner = Owner::of(process, *tid)?;
         let pointer = thread_pointer(process.pid(), *tid).filter(|pointer| *pointer != 0);
-        let pointer = pointer.ok_or_else(|| {
-            let what = format!("cannot find the variables of thread {tid} ({name})");
-            Error::new(what).with_hint(
-                "a debugger may trace it, or it has not begun: `-p PID` watches a running program",
-            )
+        let pointer = pointer.ok_or_else(|| Error::NoThreadPointer {
+            tid: *tid,
+            comm: name.clone(),
         })?;
         Ok(OfThread {
             owner,

@@ -10,7 +10,7 @@ use super::begin::Target;
 use super::breakpoints::Breakpoints;
 use super::variables::WatchedVariable;
 use crate::drive::Targets;
-use crate::request::Error;
+use crate::error::Error;
 
 /// The shortest turn: in shorter ones most of the time would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -52,12 +52,10 @@ impl Turns {
         all_slots: bool,
     ) -> Result<Turns, Error> {
         if each.is_some_and(|each| each < SHORTEST) {
-            let what = "--rotate: turns are 10 ms or longer";
-            return Err(Error::new(what).with_hint("50ms to 200ms are usual"));
+            return Err(Error::ShortTurns);
         }
         if variables.len() > MOST_VARIABLES {
-            let what = format!("{MOST_VARIABLES} variables can be watched at a time");
-            return Err(Error::new(what).with_hint("leave some out"));
+            return Err(Error::ManyVariables);
         }
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = variables.iter().map(WatchedVariable::is_pinned).collect();
@@ -66,11 +64,7 @@ impl Turns {
             Some(_) => (room, monotonic_ns() as usize),
             None => (variables.len(), 0),
         };
-        let rotation = Rotation::new(&pinned, slots, first);
-        let rotation = rotation.map_err(|error| {
-            let what = format!("no debug register is left for all that are pinned: {error}");
-            Error::new(what).with_hint("leave /pinned/ out, and they take turns")
-        })?;
+        let rotation = Rotation::new(&pinned, slots, first).map_err(Error::ManyPinned)?;
         Ok(Turns {
             each: each.filter(|_| rotation.takes_turns()),
             rotation,

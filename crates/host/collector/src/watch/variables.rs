@@ -13,15 +13,9 @@ use super::ends::{NOWHERE, VariableLifetime};
 use super::freed;
 use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
-use crate::request::Error;
+use crate::error::Error;
 use crate::resolve;
-use crate::words::few;
 
-/// The grammar of a variable.
-const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
-/// What helps if a variable does not exist before the command begins.
-const NOT_BEGUN: &str =
-    "before a command begins, its libraries are not loaded: `-p PID` watches a running program";
 /// The suffix of a variable that keeps its debug register while others take turns.
 const PINNED: &str = "/pinned/";
 
@@ -56,8 +50,8 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestedVariable>, Erro
     let variable = |text: &String| {
         let pinned = text.strip_suffix(PINNED);
         let watch = Watch::parse(pinned.unwrap_or(text)).map_err(|error| {
-            let what = format!("'{}': {error}", text.escape_debug());
-            Error::new(what).with_hint(GRAMMAR)
+            let text = text.clone();
+            Error::BadVariable { text, error }
         })?;
         Ok(RequestedVariable {
             watch,
@@ -83,23 +77,15 @@ impl Target {
             .map(|(index, variable)| self.find_one(index, variable, thread.as_ref()))
             .collect::<Result<_, _>>()?;
         if thread.is_some() && places.iter().all(|place| place.of_thread.is_none()) {
-            let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
-            let names = few(&names);
-            let what = format!("--thread is for a variable that each thread has, unlike {names}");
-            let hint = "leave out --thread; --by thread splits the rows by thread";
-            return Err(Error::new(what).with_hint(hint));
+            let names = places.iter().map(|place| place.name.clone());
+            return Err(Error::SharedByThreads(names.collect()));
         }
         for (index, place) in places.iter().enumerate() {
             // The kernel identifies hits by address.
             let mut others = places[..index].iter();
             if let Some(same) = others.find(|other| other.is_where(place)) {
-                let what = format!(
-                    "`{}` and `{}` are at the same address",
-                    same.name, place.name
-                );
-                return Err(
-                    Error::new(what).with_hint("watch it once, with the longer length, or rw")
-                );
+                let (one, other) = (same.name.clone(), place.name.clone());
+                return Err(Error::SameAddress { one, other });
             }
         }
         Ok(places)
@@ -118,30 +104,23 @@ impl Target {
         let chosen = modules.find(|module| resolve::matches(binary, self.process, module));
         let module = match chosen {
             Some(module) => module,
-            None if plain => {
-                let what = "the process has no program mapped";
-                return Err(Error::new(what));
-            }
+            None if plain => return Err(Error::NoProgram),
             None => {
-                let error = resolve::no_binary(binary, self.process, &self.names.modules);
-                return Err(match (self.is_new, error.hint()) {
-                    (true, Some(has)) => error.with_hint(format!("{has}; {NOT_BEGUN}")),
-                    _ => error,
-                });
+                let mut error = resolve::no_binary(binary, self.process, &self.names.modules);
+                if let Error::NoBinary { is_new, .. } = &mut error {
+                    *is_new = self.is_new;
+                }
+                return Err(error);
             }
         };
-        let refused = |error: VariableError| Error::new(error.to_string());
-        let plan = module
-            .object
-            .variables(|variables| variables.plan(watch))
-            .map_err(refused)?;
+        let plan = module.object.variables(|variables| variables.plan(watch))?;
         let thread = thread.filter(|_| matches!(plan.start, Start::ThreadLocal(_)));
         let thread_block = thread.map(|thread| thread.block(module, self));
         let here = LoadedFile {
             bias: module.bias,
-            thread_block: thread_block.transpose().map_err(refused)?,
+            thread_block: thread_block.transpose()?,
         };
-        let len = plan.length(watch.length).map_err(refused)?;
+        let len = plan.length(watch.length)?;
         let mut way = PointerPath::new(&plan, here);
         let nowhere = NOWHERE + (index as u64 + 1) * 8;
         let address = match (self.locate(&plan, &here, len), &mut way) {
@@ -192,12 +171,7 @@ impl Target {
                 VariableError::Unmapped { .. } => self.is_new,
                 _ => false,
             },
-            error: match error {
-                VariableError::WhichThread { .. } => {
-                    Error::new(error.to_string()).with_hint("--thread TID or NAME")
-                }
-                error => Error::new(error.to_string()),
-            },
+            error: error.into(),
         };
         let address = plan.locate(here, &mut |at, bytes| self.read(at, bytes));
         let address = address.map_err(refused)?;
@@ -210,15 +184,11 @@ impl Target {
         if is_mapped {
             return Ok(address);
         }
-        let what = format!(
-            "`{}` would be at {address:#x}, where no memory is mapped",
-            plan.expression
-        );
-        let hint = match self.is_new {
-            true => NOT_BEGUN.to_owned(),
-            false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
+        let error = Error::Unmapped {
+            expression: plan.expression.clone(),
+            address,
+            pid: (!self.is_new).then(|| self.process.pid()),
         };
-        let error = Error::new(what).with_hint(hint);
         Err(LocateFailure { error, is_unset })
     }
 }
@@ -319,13 +289,7 @@ impl WatchedVariable {
     /// Fails if conditions cannot compare the values.
     pub(super) fn comparable(&self) -> Result<(), Error> {
         match self.value.kind {
-            ValueKind::Float => {
-                let what = format!(
-                    "--when compares whole numbers, and `{}` is a floating-point number",
-                    self.name
-                );
-                Err(Error::new(what).with_hint("leave --when out: the report shows the values"))
-            }
+            ValueKind::Float => Err(Error::WhenFloat(self.name.clone())),
             _ => Ok(()),
         }
     }
@@ -335,8 +299,10 @@ impl WatchedVariable {
         if !self.is_code() {
             return Ok(());
         }
-        let what = format!("{option} compares values, and `{}:x` is code", self.name);
-        Err(Error::new(what).with_hint(format!("leave out {option}: `:x` counts each execution")))
+        Err(Error::ValuesOfCode {
+            option: option.to_owned(),
+            name: self.name.clone(),
+        })
     }
 
     /// Returns the values that follow from the registers after an access.

@@ -1,0 +1,297 @@
+//! All messages of this crate. Other modules make only variants of [`Error`].
+#![expect(missing_docs, reason = "the message of a variant says what it means")]
+
+use std::io;
+use std::path::PathBuf;
+
+use tiptoe_attach::AttachError;
+use tiptoe_attach::inject::InjectError;
+use tiptoe_event::SpecError;
+use tiptoe_kernel::watchpoints::{MOST_CONDITIONS, MOST_VARIABLES};
+use tiptoe_schedule::TooManyPinned;
+use tiptoe_symbol::variable::{VariableError, WatchError};
+
+use crate::words::few;
+pub use hint::{AgentSubstitute, InsteadOfFunction};
+
+mod hint;
+
+/// The reason of an error, and of probes that are missing, if the user broke off the attach.
+pub const BROKEN_OFF: &str = "attaching was broken off";
+/// The reason of an error, and of probes of returns that are missing.
+pub const RETURN_PROBES: &str = "the kernel's return probes end programs that throw past them";
+
+/// Why a run failed. A failed run must have left nothing in the target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // Other crates' errors, with their hints.
+    #[error(transparent)]
+    Kernel(#[from] tiptoe_kernel::Error),
+    #[error(transparent)]
+    System(#[from] tiptoe_sys::host::Error),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// As [`Error::Attach`], for a request that may split rows by thread.
+    #[error(transparent)]
+    AttachByThread(AttachError),
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+
+    // The target.
+    #[error("process {0} is this tiptoe itself")]
+    IsTiptoe(u32),
+    #[error("{tid} is a thread of process {pid} ({comm})")]
+    IsThread { tid: u32, pid: u32, comm: String },
+    #[error("process {pid} ({comm}) is a thread of the kernel")]
+    IsKernelThread { pid: u32, comm: String },
+    #[error(
+        "process {pid} ({comm}) has ended: it is a zombie, which its parent has not waited for"
+    )]
+    IsZombie { pid: u32, comm: String },
+    #[error("toggling needs a running process")]
+    IsCommand,
+    #[error("interrupted before the command began")]
+    Interrupted,
+    #[error("cannot hold a file open: {0}")]
+    FileNotHeld(io::Error),
+
+    // Specs.
+    #[error("cannot read the event `{text}`: {error}")]
+    BadSpec { text: String, error: SpecError },
+    #[error("`{0}:` events do not exist yet")]
+    NoSuchKind(String),
+    #[error("unknown option `{option}` of the event `{text}`")]
+    NoSuchOption { option: String, text: String },
+    #[error("cannot read {}: {why}", path.display())]
+    UnreadableProgram { path: PathBuf, why: String },
+    #[error("cannot read {0}")]
+    UnreadableBinary(tiptoe_sys::host::Error),
+    #[error("process {pid} has no binary `{binary}` mapped")]
+    NoBinary {
+        pid: u32,
+        binary: String,
+        mapped: Vec<String>,
+        /// Whether the target is a command that has not begun, although `-p PID` would do.
+        is_new: bool,
+    },
+    #[error("{}: {error}", path.display())]
+    NoFunction {
+        path: PathBuf,
+        error: tiptoe_symbol::Error,
+        instead: Option<Box<InsteadOfFunction>>,
+    },
+    #[error("`{0}` matched nothing that was loaded")]
+    NothingLoaded(String),
+    #[error("cannot probe {event}: {why}")]
+    NoProbe { event: String, why: String },
+    #[error("--under: {0}")]
+    Under(Box<Error>),
+    #[error("--under: calls of {event} cannot be followed: {why}")]
+    NoGate { event: String, why: String },
+
+    // The agent.
+    #[error("the agent cannot enter {target}: {why}")]
+    AgentKeptOut {
+        target: String,
+        why: String,
+        substitute: AgentSubstitute,
+    },
+    #[error("the agent cannot enter: {why}; {}{error}", match **error {
+        Error::AgentOnly(_) => "and ",
+        _ => "and: ",
+    })]
+    WithoutAgent { why: String, error: Box<Error> },
+    #[error("the agent did not enter `{word}`: {why}; {error}")]
+    AgentNotLoaded {
+        word: String,
+        why: String,
+        error: Box<Error>,
+    },
+    #[error("nothing was counted")]
+    NothingCounted,
+    #[error("another tiptoe traces process {0}")]
+    OtherTiptoe(u32),
+    #[error("no segments were offered")]
+    NoSegments,
+    #[error("the agent could not begin: {0}")]
+    AgentRefused(io::Error),
+    #[error("process {0} ended, or ran another program")]
+    TargetLost(u32),
+    #[error("the agent in process {0} did not start in time")]
+    AgentLate(u32),
+    #[error("the agent is not in the process any more")]
+    AgentLeft,
+    #[error("the agent's thread was not found among the program's")]
+    NoAgentThread,
+    #[error("the agent's thread could not give up its rights")]
+    AgentHasRights,
+    #[error("the agent's TLS is too far")]
+    TlsTooFar,
+    #[error("it mapped the memory that was planned for the agent's hooks")]
+    NoRoomForHooks,
+    #[error("{0} may give a thread other thread-local storage, in which the agent must not write")]
+    ReplacesBlock(String),
+    #[error("a thread runs on thread-local storage that is not its C library's")]
+    ForeignBlock,
+    #[error(
+        "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die at a trap byte"
+    )]
+    NotStopped,
+    #[error("{BROKEN_OFF}")]
+    BrokenOff,
+    /// Memory that the agent writes cannot be read: the counts, waits or scopes.
+    #[error("cannot read the {what}: {error}")]
+    UnreadableSlabs {
+        what: &'static str,
+        error: io::Error,
+    },
+
+    // The kernel in place of the agent.
+    #[error("{}", .0.why())]
+    AgentOnly(AgentOption),
+    #[error("{RETURN_PROBES}: they are not used")]
+    ReturnProbes,
+
+    // Locks.
+    #[error(
+        "{0} is a 32-bit program: neither the agent nor the kernel's futex tracepoints report its locks"
+    )]
+    LocksOf32Bit(String),
+    #[error("only the agent measures how long a lock is held, and it is not in the program")]
+    HoldWithoutAgent,
+    #[error("--hold in process {pid}: {why}")]
+    BadHold { pid: u32, why: String },
+    #[error("process {pid} may not be read: {error}")]
+    UnreadableWaits { pid: u32, error: io::Error },
+
+    // Scopes.
+    #[error("process {pid} ({comm}) enters no scopes: no library in it reports any")]
+    NoScopes { pid: u32, comm: String },
+    /// The error of a list of counters, which borrows the list.
+    #[error("{0}")]
+    BadCounter(String),
+    #[error("{0} cannot be charged to scopes: the CPU counts it")]
+    CpuCounter(String),
+    #[error("{0} events to charge to scopes")]
+    ManyScopeEvents(usize),
+
+    // Watched variables.
+    #[error("addresses differ between processes, so only one process can be watched")]
+    ManyProcesses(Vec<u32>),
+    #[error("cannot read the memory of process {pid}: {error}")]
+    UnreadableMemory { pid: u32, error: io::Error },
+    #[error("the process has no program mapped")]
+    NoProgram,
+    #[error("'{}': {error}", text.escape_debug())]
+    BadVariable { text: String, error: WatchError },
+    #[error("{0}")]
+    Variable(#[from] VariableError),
+    #[error("`{expression}` would be at {address:#x}, where no memory is mapped")]
+    Unmapped {
+        expression: String,
+        address: u64,
+        /// The process; `None` for a command that has not begun.
+        pid: Option<u32>,
+    },
+    #[error("`{one}` and `{other}` are at the same address")]
+    SameAddress { one: String, other: String },
+    #[error("{MOST_VARIABLES} variables can be watched at a time")]
+    ManyVariables,
+    #[error("no debug register is left for all that are pinned: {0}")]
+    ManyPinned(TooManyPinned),
+    #[error("--rotate: turns are 10 ms or longer")]
+    ShortTurns,
+    #[error("--thread is for a variable that each thread has, unlike {}", few(.0))]
+    SharedByThreads(Vec<String>),
+    #[error("{}", match count {
+        0 => format!("the process has no thread `{}`", wanted.escape_debug()),
+        _ => format!("{count} threads are called `{}`", wanted.escape_debug()),
+    })]
+    NotOneThread {
+        wanted: String,
+        count: usize,
+        /// The threads to choose from, by id and name.
+        threads: Vec<String>,
+    },
+    #[error("cannot find the variables of thread {tid} ({comm})")]
+    NoThreadPointer { tid: u32, comm: String },
+    #[error("--when takes {MOST_CONDITIONS} comparisons at most")]
+    ManyConditions,
+    #[error("--when '{part}': {fault}")]
+    BadCondition { part: String, fault: WhenFault },
+    #[error("--when compares whole numbers, and `{0}` is a floating-point number")]
+    WhenFloat(String),
+    #[error("{option} compares values, and `{name}:x` is code")]
+    ValuesOfCode { option: String, name: String },
+
+    // Breakpoints.
+    #[error("{error}")]
+    NoSlot {
+        error: tiptoe_kernel::Error,
+        /// The debuggers that may hold the debug registers.
+        debuggers: Vec<String>,
+        perf_events: Vec<String>,
+    },
+    #[error("the agent shares no memory for hits")]
+    NoHits,
+    #[error("the process may not have breakpoints of its own")]
+    BreakpointsDenied,
+    #[error("the process may not open as many files as its threads need breakpoints: {0} for each")]
+    BreakpointFiles(usize),
+    #[error("the program starts threads faster than breakpoints can be opened for them")]
+    ThreadsTooFast,
+    #[error("the kernel refused the breakpoints")]
+    BreakpointsRefused,
+    #[error("the agent could not set breakpoints: {0}")]
+    NoBreakpoints(io::Error),
+
+    // Events by perf's names.
+    #[error("{}", match has_v1 {
+        false => "no cgroups are mounted here",
+        true => "there are only cgroups of version 1 here, and --for-each-cgroup counts those of version 2",
+    })]
+    NoCgroups { has_v1: bool },
+    #[error("--for-each-cgroup: a name is missing between two commas")]
+    NamelessCgroup,
+    #[error("no cgroup '{name}'")]
+    NoSuchCgroup { name: String, near: Vec<String> },
+    #[error("nothing can be counted here: no {}", .0.join(", no "))]
+    NothingCounts(Vec<String>),
+}
+
+/// An option that only the agent serves.
+#[derive(Clone, Copy, Debug)]
+pub enum AgentOption {
+    Record,
+    Filter,
+    Under,
+    By,
+}
+
+impl AgentOption {
+    /// Returns why the kernel does not serve it.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Record => "the kernel's uprobes cannot record calls",
+            Self::Filter => "the kernel's uprobes cannot filter by argument",
+            Self::Under => {
+                "the kernel's uprobes cannot distinguish hits below a function from others"
+            }
+            Self::By => {
+                "the kernel's uprobes count for the whole process: `--by` cannot split them"
+            }
+        }
+    }
+}
+
+/// What is wrong with a comparison of `--when`.
+#[derive(Debug, thiserror::Error)]
+pub enum WhenFault {
+    #[error("it has no comparison")]
+    NoOperator,
+    #[error("`{0}` is not old, new or a number")]
+    BadOperand(String),
+    #[error("two numbers are always the same")]
+    Constant,
+}

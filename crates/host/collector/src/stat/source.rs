@@ -33,7 +33,7 @@ fn of_cgroups(
     notes: &mut Vec<Note>,
 ) -> Result<Box<dyn CountSource>, Error> {
     let found = Cgroups::detect()?;
-    let root = found.v2.as_deref().ok_or_else(|| Error::NoCgroups {
+    let root = found.v2.as_deref().ok_or(Error::NoCgroups {
         has_v1: !found.v1.is_empty(),
     })?;
     let tree = Tree::walk(root);

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::tiptoe::AttachedTiptoe;
-use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
+use tiptoe_tests::{Probe, Process, Report, Run, is_root, scaled, skipped, target};
 
 use crate::watch::{check_hot, find_row, heard, hits, is_whole, rows, said, turn, watch};
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
@@ -228,6 +228,42 @@ fn the_process_that_holds_the_registers_is_named() {
         .len()
             == 1
     );
+}
+
+/// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among all
+/// processes with perf events. A killed tiptoe must hold nothing.
+#[test]
+fn the_watch_of_another_tiptoe_is_named() {
+    let Some(_turn) = turn() else { return };
+    if !is_root() {
+        return skipped("two tiptoes", "without root they may have no folder to share");
+    }
+    for (via, other) in [
+        ("kernel", "kernel"),
+        ("kernel-task", "kernel-task"),
+        ("kernel-task", "agent"),
+    ] {
+        let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+        let pid = [program.pid()];
+        let first = watch(&["total", "owner", "mode", "--via", other]).attach(&pid);
+        first.wait_ready();
+        let second = watch(&["stats.hits", "stats.state", "--via", via]);
+        let refused = second.attach_and_wait(&pid);
+        assert_eq!(refused.status, 2, "{via}: {}", refused.stderr);
+        let holder = format!("'watched:owner' of tiptoe (pid {})", first.process.pid());
+        assert!(refused.stderr.contains(&holder), "{via}: {}", refused.stderr);
+        if other == "agent" {
+            first.interrupt();
+        } else {
+            first.process.signal(libc::SIGKILL);
+            drop(first);
+        }
+        let after = second.attach(&pid);
+        after.wait_ready();
+        program.go();
+        assert!(program.finish().1.success());
+        after.finish();
+    }
 }
 
 /// Watches one thread's instance of a thread-local variable, until that thread ends.

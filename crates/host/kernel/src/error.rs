@@ -88,6 +88,9 @@ pub enum Error {
     /// tiptoe itself holds all debug registers that it may use; the text names holders.
     #[error("{0}")]
     Slots(String),
+    /// Other tiptoes of this user hold debug registers; the text names them.
+    #[error("{0}")]
+    HeldByOthers(String),
     /// This user may not watch all threads of the machine.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
@@ -165,6 +168,7 @@ impl Error {
                  `--all-slots` also uses the register that is left to debuggers"
                     .into(),
             ),
+            Self::HeldByOthers(_) => Some("watch fewer variables, or end that watch first".into()),
             Self::NoRoom => Some("request fewer functions".into()),
             Self::Counter { hint, .. } => Some(hint.clone()),
             Self::System(error) => error.hint(),

@@ -30,6 +30,7 @@ use crate::cpus::online_cpus;
 use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 
 mod births;
+mod bookings;
 mod hit;
 mod model;
 mod old_values;
@@ -45,7 +46,7 @@ mod watch_program;
 mod wide;
 
 pub use hit::signal_cost;
-pub use shared::SharedSlots;
+pub use shared::{Booking, SharedSlots};
 pub use slots::{Futex, REGISTERS};
 pub use tasks::AttachSummary;
 
@@ -162,7 +163,8 @@ impl Watchpoints {
         };
         let cpus = online_cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
-        let slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
+        let mut slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
+        slots.book(wanted.of_process(), serving)?;
         let served = serving.iter().map(|index| {
             let at = watchpoints[*index].at;
             (Watch::new(*index, &at), at)

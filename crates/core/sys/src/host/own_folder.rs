@@ -19,7 +19,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -90,6 +90,23 @@ impl OwnFolder {
         }
     }
 
+    /// Returns the names of its files, in no order. Names that are not UTF-8 are left out.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        // The descriptor gives no right to read the folder.
+        let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = fs::openat(&self.0, ".", readable, Mode::empty())?;
+        let names = fs::Dir::read_from(folder)?.filter_map(|entry| {
+            let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
+            (!matches!(&*name, "." | "..")).then_some(name)
+        });
+        Ok(names.collect())
+    }
+
+    /// Removes a file.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.0, name, fs::AtFlags::empty())?)
+    }
+
     /// Writes or replaces a file. A crash soon after may lose it.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DestinationError> {
         let folder = self.0.try_clone()?;
@@ -97,6 +114,15 @@ impl OwnFolder {
         whole.file().write_all(bytes)?;
         Ok(whole.rename()?)
     }
+}
+
+/// Returns the path of this user's folder for data that is lost at a reboot.
+pub fn runtime_folder() -> Option<PathBuf> {
+    let base = match process::geteuid().is_root() {
+        true => PathBuf::from("/run"),
+        false => std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)?,
+    };
+    base.is_absolute().then(|| base.join("tiptoe"))
 }
 
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {

@@ -99,7 +99,9 @@ pub(super) fn open(
 fn may_be_had_otherwise(error: &KernelError) -> bool {
     matches!(
         error,
-        KernelError::NoSlot { .. } | KernelError::BreakpointDenied
+        KernelError::NoSlot { .. }
+            | KernelError::HeldByOthers(_)
+            | KernelError::BreakpointDenied
     )
 }
 

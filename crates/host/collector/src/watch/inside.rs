@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, AttachSummary, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
+    Access, AttachSummary, Booking, Hits, SharedSlots, WatchWanted, Watchpoint, Window, signal_cost,
 };
 use tiptoe_session::{EndCause, Reservations};
 use tiptoe_sys::host::perf;
@@ -57,6 +57,7 @@ pub(super) struct InProcessWatch {
     /// The epoch in which values were last read.
     read_in: Option<Epoch>,
     has_left: bool,
+    _booking: Option<Booking>,
 }
 
 /// Brings the agent into the process, or starts the command with it.
@@ -109,6 +110,7 @@ impl InProcessWatch {
             rested: 0,
             read_in: None,
             has_left: false,
+            _booking: None,
         };
         if let Err(error) = inside.observe(at, wanted.all_slots) {
             inside.leave(at);
@@ -120,7 +122,8 @@ impl InProcessWatch {
 
     fn observe(&mut self, at: &Targets, all_slots: bool) -> Result<(), Error> {
         let slots = slots(at, self.cpus)?;
-        slots.begin(all_slots, &self.points, &self.serving)?;
+        let pid = tracee(at)?.target.process.pid();
+        self._booking = slots.begin(pid, all_slots, &self.points, &self.serving)?;
         let hits = hits(at).ok_or_else(no_hits)?;
         hits.allow(self.allowance.unwrap_or(0));
         let served = self.serving.iter().map(|index| &self.points[*index]);

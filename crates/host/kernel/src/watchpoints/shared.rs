@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Side, Stats};
 
 use super::Watchpoint;
+pub use super::bookings::Booking;
 use super::slots::{DEBUGGERS, Futex, REGISTERS, Slots, Watch};
 use crate::Error;
 use crate::cpus::online_cpus;
@@ -29,28 +30,30 @@ impl<'a> SharedSlots<'a> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Checks that each thread can have these watches; the error names holders in the way. Reserves the register
-    /// left to debuggers, unless `takes_all`.
+    /// Checks that each thread of a process can have these watches; the error names holders in the way. Reserves the
+    /// register left to debuggers, unless `takes_all`. Other tiptoes see the watches until the result is dropped.
     pub fn begin(
         &self,
+        pid: u32,
         takes_all: bool,
         points: &[Watchpoint],
         serving: &[usize],
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Booking>, Error> {
         let names = points
             .iter()
             .map(|point| (point.name.clone(), point.is_pinned));
-        let slots = Slots::new(1, 1, names, takes_all)?;
+        let mut slots = Slots::new(1, 1, names, takes_all)?;
         let served: Vec<Watch> = serving
             .iter()
             .map(|index| Watch::new(*index, &points[*index].at))
             .collect();
         slots.reserve_for(0, &served)?;
+        slots.book(Some(pid), serving)?;
         if !takes_all && let Some(accounting) = self.accounting() {
             let left = accounting.reserve_wide(Kind::Data, 1, DEBUGGERS);
             left.map_err(|error| Error::Slots(error.to_string()))?;
         }
-        Ok(())
+        Ok(slots.into_booking())
     }
 
     fn accounting(&self) -> Option<Accounting<'a, Futex>> {

@@ -14,6 +14,7 @@ use tiptoe_breakpoint::{
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 use tiptoe_sys::raw;
 
+use super::bookings::{self, Booking};
 use crate::Error;
 
 /// A processor's debug registers. Watches leave one to debuggers unless all are requested.
@@ -52,6 +53,7 @@ pub(super) struct Slots {
     pinned: Vec<bool>,
     /// Whether no register is left to debuggers.
     takes_all: bool,
+    booking: Option<Booking>,
 }
 
 /// A watch, by its index among the names.
@@ -111,12 +113,29 @@ impl Slots {
             names,
             pinned,
             takes_all,
+            booking: None,
         };
         if !takes_all {
             let left = slots.accounting()?.reserve_wide(Kind::Data, 1, DEBUGGERS);
             left.map_err(|error| slots.explain(&error))?;
         }
         Ok(slots)
+    }
+
+    /// Makes the watches that get registers known to this user's other tiptoes: on all CPUs, or on a process's threads.
+    /// Fails if those leave too few registers; the error names them.
+    pub(super) fn book(&mut self, of_process: Option<u32>, serving: &[usize]) -> Result<(), Error> {
+        let takes_turns = serving.len() < self.names.len();
+        let name = |index: &usize| match (&self.names[*index], self.pinned[*index]) {
+            (name, false) if takes_turns => format!("{name} and others by turns"),
+            (name, _) => name.clone(),
+        };
+        self.booking = bookings::book(of_process, serving.iter().map(name).collect())?;
+        Ok(())
+    }
+
+    pub(super) fn into_booking(self) -> Option<Booking> {
+        self.booking
     }
 
     /// Makes an empty accounting for the same CPUs and watches, and for `threads`.

@@ -35,16 +35,23 @@ impl Watchpoints {
     fn at_threads(&mut self) -> Result<Tasks, Error> {
         let threads = self.process.threads()?.len() as u32;
         self.slots = self.slots.empty_for(threads)?;
+        self.slots.book(Some(self.process.pid()), &self.indices())?;
         let opener = opener(&self.bpf, self.sees_kernel)?;
         Tasks::attach(self.process, opener, &self.slots, self.watches())
     }
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
         self.slots = self.slots.empty_for(0)?;
+        // If another tiptoe has booked registers in between, the kernel decides.
+        let _ = self.slots.book(None, &self.indices());
         let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.watches())?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;
         wide.start(self.allowance.is_some())?;
         Ok(wide)
+    }
+
+    fn indices(&self) -> Vec<usize> {
+        self.serving.iter().map(|(index, _)| *index).collect()
     }
 
     fn watches(&self) -> Vec<(Watch, Breakpoint)> {

@@ -1,8 +1,13 @@
 //! Evaluates conditions as `bpf/store.h` must, in tiptoe.
 
-use super::{Condition, Operand, Operator, WatchWanted};
+use super::{Condition, Form, Operand, Operator, WatchWanted};
 
 impl WatchWanted {
+    /// Returns the process whose threads get events; `None` if CPUs get them.
+    pub(super) fn of_process(&self) -> Option<u32> {
+        (self.form == Form::Tasks).then_some(self.pid)
+    }
+
     /// Returns whether an access to a variable of `len` bytes counts. An unknown old value meets any condition.
     pub fn wants(&self, old: Option<u64>, new: u64, len: u8, is_signed: bool) -> bool {
         let wide = |value| widen(value, len, is_signed);
@@ -53,7 +58,6 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watchpoints::Form;
 
     fn wanted(only_changed: bool, conditions: &[(Operand, Operator, Operand)]) -> WatchWanted {
         let conditions = conditions.iter();

@@ -1,0 +1,278 @@
+//! The debug registers that a user's tiptoes hold, so that a refusal can name the watch in the way and its process.
+//!
+//! Each tiptoe that watches has a file in a folder that only this user may enter. It has no memory that a watched program
+//! could reach. Rules:
+//!
+//! 1. A tiptoe writes its file before it reads the others, so of two that start together at least one sees the other.
+//! 2. A file counts only while the process that wrote it lives, by its id and start, and only in its pid namespace. A
+//!    killed tiptoe needs no cleaning up: the next one removes its file.
+//! 3. The accounting says only what cannot work. What other programs hold, and what a tiptoe without such a folder
+//!    holds, only the kernel knows.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use tiptoe_breakpoint::{
+    Accounting, Error as AccountingError, Geometry, Holder, Kind, Registers, Request, Target,
+};
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::own_folder::{OwnFolder, runtime_folder};
+
+use super::slots::{Futex, REGISTERS};
+use crate::Error;
+
+/// The longest file.
+const MOST_BYTES: usize = 4096;
+/// The longest name that is kept of a watch, in characters.
+const MOST_NAME: usize = 200;
+/// The most other tiptoes to look at.
+const MOST_OTHERS: usize = 64;
+
+/// A tiptoe's entry, until dropped.
+#[derive(Debug)]
+pub struct Booking {
+    folder: OwnFolder,
+    name: String,
+}
+
+impl Drop for Booking {
+    fn drop(&mut self) {
+        // If it fails, the next tiptoe removes the file.
+        let _ = self.folder.remove(&self.name);
+    }
+}
+
+/// The registers of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    /// The tiptoe's process.
+    pid: u32,
+    /// The watched process; `None` for events of CPUs.
+    watched: Option<u32>,
+    /// The variable in each register.
+    names: Vec<String>,
+}
+
+/// Books registers for these variables: of all CPUs, or of a process's threads. Fails if other tiptoes of this user leave
+/// too few; the error names them. Returns `None` if there is no place for the entry.
+pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
+    // It must be lost at a reboot, because processes are known by their start after boot.
+    let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
+    match folder {
+        Some(folder) => book_in(folder, watched, names),
+        None => Ok(None),
+    }
+}
+
+fn book_in(
+    folder: OwnFolder,
+    watched: Option<u32>,
+    names: Vec<String>,
+) -> Result<Option<Booking>, Error> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let own = Process::current();
+    let entry = Entry {
+        pid: own.pid(),
+        watched,
+        names,
+    };
+    // Relaxed: the numbers must only differ.
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let (Ok(started), Some(mine)) = (own.start_time(), prefix()) else {
+        return Ok(None);
+    };
+    let name = format!("{mine}{}.{number}", own.pid());
+    let text = entry.encode(started.as_nanos());
+    if folder.write(&name, text.as_bytes()).is_err() {
+        return Ok(None);
+    }
+    let booking = Booking { folder, name };
+    let others = booking.others(&mine, own.pid());
+    check(&entry, &others).map_err(Error::HeldByOthers)?;
+    Ok(Some(booking))
+}
+
+/// Returns the beginning of the names of files in this pid namespace.
+fn prefix() -> Option<String> {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let text = namespace.to_str()?;
+    let number = text.strip_prefix("pid:[")?.strip_suffix(']')?;
+    Some(format!("watch.{number}."))
+}
+
+impl Booking {
+    /// Returns the entries of other living tiptoes, and removes those of ended ones.
+    fn others(&self, mine: &str, own: u32) -> Vec<Entry> {
+        let names = self.folder.names().unwrap_or_default().into_iter();
+        let names = names.filter_map(|name| {
+            let pid: u32 = name.strip_prefix(mine)?.split('.').next()?.parse().ok()?;
+            (pid != own).then_some((pid, name))
+        });
+        let entry = |(pid, name): (u32, String)| {
+            let text = self.folder.read(&name, MOST_BYTES).ok()?;
+            let (started, entry) = Entry::decode(pid, &text)?;
+            let lives = Process::new(pid)
+                .and_then(Process::start_time)
+                .is_ok_and(|start| start.as_nanos() == started);
+            if !lives {
+                let _ = self.folder.remove(&name); // another tiptoe may have removed it
+            }
+            lives.then_some(entry)
+        };
+        names.filter_map(entry).take(MOST_OTHERS).collect()
+    }
+}
+
+impl Entry {
+    fn target(&self) -> Target {
+        match self.watched {
+            // All threads of a process hold the same registers. So one task stands for them.
+            Some(pid) => Target::Task {
+                task: pid.into(),
+                cpu: None,
+            },
+            // Events of CPUs are on all of them. So one CPU stands for them.
+            None => Target::Cpu(0),
+        }
+    }
+
+    /// Returns a line each: the start of its process, the watched process (0 for none), and the names.
+    fn encode(&self, started: u128) -> String {
+        let mut text = format!("{started}\n{}\n", self.watched.unwrap_or(0));
+        for name in &self.names {
+            let plain = name.chars().filter(|c| !c.is_control()).take(MOST_NAME);
+            text.extend(plain.chain(['\n']));
+        }
+        text
+    }
+
+    fn decode(pid: u32, text: &[u8]) -> Option<(u128, Entry)> {
+        let mut lines = std::str::from_utf8(text).ok()?.lines();
+        let started = lines.next()?.parse().ok()?;
+        let watched: u32 = lines.next()?.parse().ok()?;
+        let names = lines.take(REGISTERS as usize).map(str::to_owned);
+        let entry = Entry {
+            pid,
+            watched: (watched != 0).then_some(watched),
+            names: names.collect(),
+        };
+        Some((started, entry))
+    }
+}
+
+/// Checks that the registers of an entry are free beside those of others. Fails with a text that names the holders.
+fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
+    let reservations = (others.len() as u32 + 1) * REGISTERS;
+    let geometry = Geometry::new(1, Registers::Mixed(REGISTERS), 2 * reservations);
+    let words = geometry.map_or(0, |geometry| geometry.words());
+    let words: Vec<AtomicU64> = std::iter::repeat_with(AtomicU64::default)
+        .take(words)
+        .collect();
+    let accounting = geometry.and_then(|geometry| Accounting::new(geometry, &words, &Futex));
+    let Some(accounting) = accounting else {
+        return Ok(()); // impossible: the numbers are sane
+    };
+    let entries = || others.iter().chain([own]);
+    let holders = entries().flat_map(|entry| entry.names.iter().map(move |name| (entry, name)));
+    let holders: Vec<(&Entry, &String)> = holders.collect();
+    for (id, (entry, _)) in (0..).zip(&holders) {
+        let reserved = accounting.reserve(&Request::new(entry.target(), Kind::Data, id));
+        // What others hold needs no check: the kernel granted it.
+        if let Err(AccountingError::NoSlot(conflict)) = reserved
+            && std::ptr::eq(*entry, own)
+        {
+            let name = |holder: &Holder, f: &mut fmt::Formatter| match holders.get(holder.id as usize)
+            {
+                Some((entry, name)) if std::ptr::eq(*entry, own) => write!(f, "'{name}' of this watch"),
+                Some((entry, name)) => write!(f, "'{name}' of tiptoe (pid {})", entry.pid),
+                None => f.write_str("another watch"),
+            };
+            return Err(conflict.describe(name).to_string());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(pid: u32, watched: Option<u32>, names: &[&str]) -> Entry {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Entry {
+            pid,
+            watched,
+            names,
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        for watched in [None, Some(42)] {
+            let one = entry(7, watched, &["prog:stats.hits", "a b"]);
+            let text = one.encode(1_000);
+            assert_eq!(Entry::decode(7, text.as_bytes()), Some((1_000, one)));
+        }
+        let broken = entry(7, None, &["two\nlines"]).encode(1);
+        let (_, read) = Entry::decode(7, broken.as_bytes()).expect("an entry");
+        assert_eq!(read.names, ["twolines"]);
+        for text in ["", "x\n0\n", "1\n-1\n", "1"] {
+            assert_eq!(Entry::decode(7, text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn other_watches_in_the_way_are_named_with_their_processes() {
+        let others = [
+            entry(7, None, &["a", "b"]),
+            entry(8, Some(42), &["c"]),
+            entry(9, Some(43), &["d", "e"]),
+        ];
+        let check = |watched, names: &[&str]| check(&entry(1, watched, names), &others);
+        assert_eq!(check(Some(42), &["x"]), Ok(()));
+        assert_eq!(check(Some(44), &["x", "y"]), Ok(()));
+        assert_eq!(
+            check(Some(42), &["x", "y"]),
+            Err(
+                "no debug register left on cpu 0 for thread 42: held by 'c' of tiptoe (pid 8), 'x' of this watch, \
+                 'a' of tiptoe (pid 7), 'b' of tiptoe (pid 7)"
+                    .to_owned()
+            )
+        );
+        // A CPU's request fits only beside the process with most registers.
+        assert_eq!(
+            check(None, &["x"]),
+            Err(
+                "no debug register left on cpu 0: held by 'd' of tiptoe (pid 9) of thread 43, 'e' of tiptoe (pid 9) of \
+                 thread 43, 'a' of tiptoe (pid 7), 'b' of tiptoe (pid 7)"
+                    .to_owned()
+            )
+        );
+    }
+
+    /// An entry of a killed tiptoe must hold nothing, also if its process id is in use again.
+    #[test]
+    fn an_entry_ends_with_its_process() {
+        let path = std::env::temp_dir().join(format!("tiptoe-bookings-{}", std::process::id()));
+        let folder = || OwnFolder::make(&path).expect("a folder of our own");
+        let names = || vec!["x".to_owned()];
+        let parent = std::os::unix::process::parent_id();
+        let started = Process::new(parent).and_then(Process::start_time);
+        let started = started.expect("it waits for us").as_nanos();
+        let four = entry(parent, None, &["a", "b", "c", "d"]);
+        let write = |started| {
+            let name = format!("{}{parent}.0", prefix().expect("procfs"));
+            folder().write(&name, four.encode(started).as_bytes()).expect("room");
+        };
+        write(started);
+        let refused = book_in(folder(), None, names()).expect_err("it has all");
+        assert!(refused.to_string().contains(&format!("'a' of tiptoe (pid {parent})")), "{refused}");
+        assert_eq!(folder().names().expect("ours").len(), 1, "a refused watch has no entry");
+        write(started + 1);
+        let booking = book_in(folder(), None, names()).expect("nothing is held");
+        assert_eq!(folder().names().expect("ours").len(), 1, "the old entry was removed");
+        drop(booking);
+        assert_eq!(folder().names().expect("ours").len(), 0);
+        std::fs::remove_dir(&path).expect("empty");
+    }
+}

@@ -236,7 +236,10 @@ fn the_process_that_holds_the_registers_is_named() {
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };
     if !is_root() {
-        return skipped("two tiptoes", "without root they may have no folder to share");
+        return skipped(
+            "two tiptoes",
+            "without root they may have no folder to share",
+        );
     }
     for (via, other) in [
         ("kernel", "kernel"),
@@ -251,7 +254,11 @@ fn the_watch_of_another_tiptoe_is_named() {
         let refused = second.attach_and_wait(&pid);
         assert_eq!(refused.status, 2, "{via}: {}", refused.stderr);
         let holder = format!("'watched:owner' of tiptoe (pid {})", first.process.pid());
-        assert!(refused.stderr.contains(&holder), "{via}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(&holder),
+            "{via}: {}",
+            refused.stderr
+        );
         if other == "agent" {
             first.interrupt();
         } else {

@@ -99,9 +99,7 @@ pub(super) fn open(
 fn may_be_had_otherwise(error: &KernelError) -> bool {
     matches!(
         error,
-        KernelError::NoSlot { .. }
-            | KernelError::HeldByOthers(_)
-            | KernelError::BreakpointDenied
+        KernelError::NoSlot { .. } | KernelError::HeldByOthers(_) | KernelError::BreakpointDenied
     )
 }
 

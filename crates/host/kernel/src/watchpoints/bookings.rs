@@ -78,7 +78,7 @@ fn book_in(
     };
     // Relaxed: the numbers must only differ.
     let number = NUMBER.fetch_add(1, Relaxed);
-    let (Ok(started), Some(mine)) = (own.start_time(), prefix()) else {
+    let (Ok(started), Some(mine)) = (own.thread_start_time(own.pid()), prefix()) else {
         return Ok(None);
     };
     let name = format!("{mine}{}.{number}", own.pid());
@@ -112,7 +112,7 @@ impl Booking {
             let text = self.folder.read(&name, MOST_BYTES).ok()?;
             let (started, entry) = Entry::decode(pid, &text)?;
             let lives = Process::new(pid)
-                .and_then(Process::start_time)
+                .and_then(|process| process.thread_start_time(pid))
                 .is_ok_and(|start| start.as_nanos() == started);
             if !lives {
                 let _ = self.folder.remove(&name); // another tiptoe may have removed it
@@ -181,12 +181,14 @@ fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
         if let Err(AccountingError::NoSlot(conflict)) = reserved
             && std::ptr::eq(*entry, own)
         {
-            let name = |holder: &Holder, f: &mut fmt::Formatter| match holders.get(holder.id as usize)
-            {
-                Some((entry, name)) if std::ptr::eq(*entry, own) => write!(f, "'{name}' of this watch"),
-                Some((entry, name)) => write!(f, "'{name}' of tiptoe (pid {})", entry.pid),
-                None => f.write_str("another watch"),
-            };
+            let name =
+                |holder: &Holder, f: &mut fmt::Formatter| match holders.get(holder.id as usize) {
+                    Some((entry, name)) if std::ptr::eq(*entry, own) => {
+                        write!(f, "'{name}' of this watch")
+                    }
+                    Some((entry, name)) => write!(f, "'{name}' of tiptoe (pid {})", entry.pid),
+                    None => f.write_str("another watch"),
+                };
             return Err(conflict.describe(name).to_string());
         }
     }
@@ -257,20 +259,35 @@ mod tests {
         let folder = || OwnFolder::make(&path).expect("a folder of our own");
         let names = || vec!["x".to_owned()];
         let parent = std::os::unix::process::parent_id();
-        let started = Process::new(parent).and_then(Process::start_time);
+        let started = Process::new(parent).and_then(|process| process.thread_start_time(parent));
         let started = started.expect("it waits for us").as_nanos();
         let four = entry(parent, None, &["a", "b", "c", "d"]);
         let write = |started| {
             let name = format!("{}{parent}.0", prefix().expect("procfs"));
-            folder().write(&name, four.encode(started).as_bytes()).expect("room");
+            folder()
+                .write(&name, four.encode(started).as_bytes())
+                .expect("room");
         };
         write(started);
         let refused = book_in(folder(), None, names()).expect_err("it has all");
-        assert!(refused.to_string().contains(&format!("'a' of tiptoe (pid {parent})")), "{refused}");
-        assert_eq!(folder().names().expect("ours").len(), 1, "a refused watch has no entry");
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("'a' of tiptoe (pid {parent})")),
+            "{refused}"
+        );
+        assert_eq!(
+            folder().names().expect("ours").len(),
+            1,
+            "a refused watch has no entry"
+        );
         write(started + 1);
         let booking = book_in(folder(), None, names()).expect("nothing is held");
-        assert_eq!(folder().names().expect("ours").len(), 1, "the old entry was removed");
+        assert_eq!(
+            folder().names().expect("ours").len(),
+            1,
+            "the old entry was removed"
+        );
         drop(booking);
         assert_eq!(folder().names().expect("ours").len(), 0);
         std::fs::remove_dir(&path).expect("empty");

@@ -149,7 +149,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Regression: root, who holds the capability, was told to become root or to get the capability.
+    /// Regression: the hint for root, with the capability held, was to become root or to get the capability.
     #[test]
     fn a_capability_that_is_held_is_not_hinted_at() {
         let held = CapSet(1 << (Cap::SysPtrace as u32));

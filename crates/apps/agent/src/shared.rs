@@ -26,7 +26,7 @@ mod room;
 use room::PageAllocator;
 
 /// The most sites in a process during its life.
-pub const MAX_SITES: usize = 1 << 18;
+const MAX_SITES: usize = 1 << 18;
 /// The most threads that have a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);

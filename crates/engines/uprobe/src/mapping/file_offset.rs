@@ -23,19 +23,6 @@ impl FileOffset {
         Some(FileOffset((file as u64) << OFFSET_BITS | offset))
     }
 
-    /// Returns the place as a word, 0 only if file and offset are.
-    pub const fn word(self) -> u64 {
-        self.0
-    }
-
-    /// Decodes [`FileOffset::word`], unless it is 0.
-    pub const fn from_word(word: u64) -> Option<FileOffset> {
-        match word {
-            0 => None,
-            word => Some(FileOffset(word)),
-        }
-    }
-
     /// Returns the file's number.
     pub const fn file(self) -> u32 {
         (self.0 >> OFFSET_BITS) as u32

@@ -326,8 +326,6 @@ impl Instrument for Probes<'_> {
         // A command may end before the first turn's checks are due.
         at.traced.iter().for_each(Tracee::look_at_copied);
         self.look_for_names(at);
-        // A command may end before the first turn.
-        at.traced.iter().for_each(Tracee::look_at_copied);
         if let Some(first) = first.filter(|_| is_running)
             && (!is_common || self.broken_off.is_some())
         {

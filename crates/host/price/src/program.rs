@@ -14,7 +14,7 @@ use tiptoe_patch::{
 };
 
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::PROLOGUE;
+use tiptoe_wire::arena::prologue;
 
 use super::code::{Code, Draft};
 use super::functions::{LOOPS, Surrounding, function, run};
@@ -232,7 +232,7 @@ impl Patcher {
         }
         for arena in planner.new_arenas() {
             self.draft.open(arena.base..arena.base + arena.len)?;
-            self.draft.write(arena.base + PROLOGUE, &arena.prologue);
+            self.draft.write(prologue(arena.base), &arena.prologue);
             self.taken.push(whole(arena.base));
         }
         self.draft.write(patch.trampoline, &patch.code);

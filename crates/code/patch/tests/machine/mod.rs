@@ -14,7 +14,7 @@ use assembly::{
 };
 use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape};
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::PROLOGUE;
+use tiptoe_wire::arena::prologue;
 
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
@@ -212,7 +212,7 @@ impl Machine {
     pub fn apply(&mut self, patch: &Patch) {
         for arena in self.planner.new_arenas() {
             map(arena.base, arena.len);
-            write(arena.base + PROLOGUE, &arena.prologue);
+            write(prologue(arena.base), &arena.prologue);
         }
         for arena in &self.planner.caller_arenas()[self.callers..] {
             map(arena.base, tiptoe_patch::ARENA_LEN);

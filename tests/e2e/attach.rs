@@ -2,7 +2,10 @@
 //! remain after the detach.
 
 use std::process::Command;
+use std::time::Duration;
 
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::waiting::last_child;
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
 /// Attaches to a waiting target, lets it run to its end, and compares every count.
@@ -194,4 +197,31 @@ fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     assert_eq!(report.count("add"), 1000, "{:#}", report.value);
     let notes = report.value["typed_notes"].to_string();
     assert!(notes.contains("ended-in-attach"), "{notes}");
+}
+
+/// Regression: a command that ended while tiptoe attached to it had no report, and its status was lost.
+#[test]
+fn a_command_that_was_killed_during_the_attach_had_no_report() {
+    let mut tiptoe = command();
+    tiptoe.args([
+        "probe",
+        "--latency",
+        "python3:*",
+        "--json",
+        "-o",
+        "/dev/stdout",
+    ]);
+    let tiptoe = Process::start(tiptoe.args(["--", "python3", "-c", "pass"]));
+    // Its functions are resolved and patched after this, which takes longer than the kill.
+    wait_until("the agent in the command", Duration::from_secs(20), || {
+        let child = last_child(tiptoe.pid());
+        let maps = std::fs::read_to_string(format!("/proc/{child}/maps"));
+        let is_in = child != tiptoe.pid() && maps.is_ok_and(|maps| maps.contains("memfd:"));
+        // SAFETY: the call has no memory effects.
+        is_in && unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) } == 0
+    });
+    let (report, status) = tiptoe.finish();
+    assert_eq!(status.code(), Some(128 + libc::SIGKILL), "{report}");
+    let notes = Report::parse(&report).value["typed_notes"].to_string();
+    assert!(notes.contains("ended"), "{notes}");
 }

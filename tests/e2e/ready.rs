@@ -2,9 +2,12 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use tiptoe_tests::process::output;
+use tiptoe_tests::memory::patched_bytes;
+use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::target::folder;
+use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Ready, Report, WaitingTarget, command, is_root, skipped, target,
 };
@@ -118,6 +121,37 @@ fn json_on_stderr_stays_json() {
     Report::parse(&String::from_utf8_lossy(&ran.stderr));
 }
 
+/// Regression: the waits of the first process were recorded while the second was attached.
+#[test]
+fn waits_were_recorded_from_the_first_process_on() {
+    if !is_root() {
+        return skipped("the kernel's tracepoints", "needs root");
+    }
+    let mut first = WaitingTarget::through(&["env"], &target("contended"), &["mutex", "1000"]);
+    let (second, attached) = attach_slowly(&first, Probe::lock());
+    wait_until("the hooks", Duration::from_secs(20), || {
+        patched_bytes(first.pid) > 0
+    });
+    first.process.go();
+    assert!(first.process.line().starts_with("done"));
+    attached.wait_ready();
+    for process in [first.process, second] {
+        assert!(process.finish().1.success());
+    }
+    let report = attached.finish();
+    let locks = report.value["locks"].to_string();
+    assert!(!locks.contains("hot_mutex"), "{:#}", report.value);
+}
+
+/// Attaches to a process, and to another one that the agent tries for seconds to enter. It fails; then the kernel
+/// counts there.
+fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTiptoe) {
+    let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
+    assert_eq!(second.line(), "locked");
+    let attached = probe.attach(&[first.pid, second.pid()]);
+    (second, attached)
+}
+
 /// Counts `add` in two processes. Only the first one calls it, and only before the second one is attached.
 fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
@@ -126,11 +160,7 @@ fn count_of_the_first(options: &[&str]) -> Option<Report> {
     }
     let first = WaitingTarget::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
-    // The agent tries for seconds to enter the second process and fails; then the kernel counts there.
-    let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
-    assert_eq!(second.line(), "locked");
-    let probe = Probe::new(&["add"]).with(options);
-    let attached = probe.attach(&[first.pid, second.pid()]);
+    let (second, attached) = attach_slowly(&first, Probe::new(&["add"]).with(options));
     site.wait_probed();
     assert_eq!(first.end().0["add"], 1000);
     attached.wait_ready();

@@ -9,7 +9,7 @@ use tiptoe_session::{KernelNote, Note, ProcessNote};
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
 
-use crate::drive::RunClock;
+use crate::drive::{RunClock, session_target};
 use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Follow};
@@ -180,13 +180,26 @@ impl Tracee {
     /// Attaches to a command that already runs. If the command ends meanwhile, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
-        match tracee.enter(plan, cache) {
-            Ok(None) => Ok(tracee),
-            _ if tracee.target.has_ended() => {
-                tracee.coverage.note(ProcessNote::EndedInDelay);
-                Ok(tracee)
+        let entered = tracee.enter(plan, cache);
+        tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
+    }
+
+    /// Returns a command's process after tiptoe entered it, or tried to. If the command has ended, nothing of it is
+    /// counted, and `ended` says so.
+    fn unless_ended(
+        mut self,
+        entered: Result<Option<(Vec<Module>, Error)>, Error>,
+        plan: &Plan,
+        ended: ProcessNote,
+    ) -> Result<Tracee, Error> {
+        match entered {
+            Ok(None) => Ok(self),
+            _ if self.target.has_ended() => {
+                self.coverage.note(ended);
+                self.target.mark();
+                Ok(self)
             }
-            Ok(Some((modules, error))) => tracee.leave_to_kernel(plan, &modules, error),
+            Ok(Some((modules, error))) => self.leave_to_kernel(plan, &modules, error),
             Err(error) => Err(error),
         }
     }
@@ -208,9 +221,7 @@ impl Tracee {
     ) -> Result<Option<(Vec<Module>, Error)>, Error> {
         let process = self.target.process;
         let pid = process.pid();
-        let names = Names::of(process, cache)?;
-        self.look_for_early_waits(plan, &names);
-        let Names { modules, maps, .. } = names;
+        let Names { modules, maps, .. } = Names::of(process, cache)?;
         broken_off::check()?;
         let resolved = plan.resolve(process, &modules)?;
         broken_off::check()?;
@@ -247,8 +258,19 @@ impl Tracee {
     /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If the agent fails, the kernel
     /// counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = target.process;
         let mut tracee = Tracee::new(target);
+        let process = session_target(&tracee.target);
+        let taken = tracee.take_over(plan, cache);
+        tracee.unless_ended(taken, plan, ProcessNote::EndedInAttach { process })
+    }
+
+    /// Begins to count in a command that waits in the agent's constructor. Returns as [`Tracee::enter`] does.
+    fn take_over(
+        &mut self,
+        plan: &Plan,
+        cache: &mut Cache,
+    ) -> Result<Option<(Vec<Module>, Error)>, Error> {
+        let process = self.target.process;
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
             // On failure the agent keeps the name under which it was loaded.
@@ -256,24 +278,24 @@ impl Tracee {
         }
         let modules = cache.modules(process, &maps)?;
         if let Some(name) = planner::replaces_block(&modules) {
-            return tracee.leave_to_kernel(plan, &modules, Error::ReplacesBlock(name));
+            return Ok(Some((modules, Error::ReplacesBlock(name))));
         }
         let resolved = plan.resolve_or_wait(process, &modules)?;
         let mut waiting = plan.specs.to_vec();
         waiting.retain(|spec| !resolved.met.contains(spec));
-        if let Err(error) = tracee.begin(plan, resolved, &modules) {
-            return tracee.leave_to_kernel(plan, &modules, error);
+        if let Err(error) = self.begin(plan, resolved, &modules) {
+            return Ok(Some((modules, error)));
         }
-        if !tracee.agent.later.watching {
+        if !self.agent.later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
-        tracee.agent.later.waiting = waiting;
+        self.agent.later.waiting = waiting;
         if plan.locks {
             // The command may have ended before tiptoe runs again. Then nothing could name its
             // locks.
-            tracee.look_for_names(cache)?;
+            self.look_for_names(cache)?;
         }
-        Ok(tracee)
+        Ok(None)
     }
 
     /// Counts through the kernel, either on request or because the agent cannot enter, for the

@@ -89,9 +89,9 @@ pub mod intercepted {
 /// thread-local block that has none of our words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry's result for a call that the trampoline follows by itself, through its first
-/// return address. The next number stands for the next return address. Otherwise the address of a
-/// return thunk, or 0 if the call is not followed.
+/// The slow entry's result for a call that the trampoline follows by itself, through its first return address; for its
+/// second return address the result is one more. Otherwise the result is the address of a return thunk, or 0 if the
+/// call is not followed.
 pub const BY_ITSELF: u64 = 1;
 /// Upper bound of slots of probes that follow calls; the flags below need the higher bits.
 pub const MAX_SLOT: u32 = 1 << 26;

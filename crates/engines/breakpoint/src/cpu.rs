@@ -37,7 +37,7 @@ impl<'a> Cpu<'a> {
         self.words.store(0, u64::from(wide.saturating_add(weight)));
     }
 
-    /// Returns whether the holder has so many slots.
+    /// Returns whether the holder has at least `weight` slots.
     pub(crate) fn has(&self, holder: u64, weight: u32) -> bool {
         self.holders().filter(|&id| id == holder).count() >= weight as usize
     }

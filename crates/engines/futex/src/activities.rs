@@ -13,7 +13,7 @@ use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Two positions that are farther apart than this are on different stacks.
+/// Two positions at a greater distance than this are assumed to be on different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.

@@ -126,12 +126,12 @@ impl Booking {
 impl Entry {
     fn target(&self) -> Target {
         match self.watched {
-            // All threads of a process hold the same registers. So one task stands for them.
+            // All threads of a process hold the same registers, so one of its tasks represents them all.
             Some(pid) => Target::Task {
                 task: pid.into(),
                 cpu: None,
             },
-            // Events of CPUs are on all of them. So one CPU stands for them.
+            // Events of CPUs are on every CPU, so one CPU represents them all.
             None => Target::Cpu(0),
         }
     }

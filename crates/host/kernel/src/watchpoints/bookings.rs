@@ -56,7 +56,7 @@ struct Entry {
 /// Books registers for these variables: of all CPUs, or of a process's threads. Fails if other tiptoes of this user leave
 /// too few; the error names them. Returns `None` if there is no place for the entry.
 pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
-    // It must be lost at a reboot, because processes are known by their start after boot.
+    // The folder must not outlive a reboot, because a process is identified by its start time since boot.
     let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
     match folder {
         Some(folder) => book_in(folder, watched, names),

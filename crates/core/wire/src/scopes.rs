@@ -100,7 +100,7 @@ pub mod key {
 /// A thread's totals for one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeTotals {
-    /// How often it was entered.
+    /// How often the thread entered the node.
     pub entries: u64,
     /// The ticks that the thread was in the node, without those in nodes below it.
     pub ticks: u64,
@@ -124,7 +124,7 @@ pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
 pub struct Node {
     /// The node's parent, a smaller number than its own, or [`OTHERS`].
     pub parent: u32,
-    /// The node's name, cut to its room, and the length.
+    /// The node's name, cut to [`record::NAME_BYTES`], and the length of the cut name.
     pub name: ([u8; record::NAME_BYTES], usize),
     /// Whether the name was cut.
     pub is_cut: bool,

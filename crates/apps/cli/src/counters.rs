@@ -1,7 +1,6 @@
 //! Parses `stat`'s lists of events.
 
-use tiptoe_event::counter::CounterFault;
-use tiptoe_event::{Counter, CounterError, counter_groups};
+use tiptoe_event::{Counter, counter_groups};
 
 use crate::failure::Failure;
 
@@ -19,29 +18,12 @@ pub fn groups(lists: &[String]) -> Result<Vec<CounterGroup<'_>>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     groups
         .map(|group| {
-            let group = group.map_err(failed)?;
-            let events = group.events().collect::<Result<_, _>>().map_err(failed)?;
+            let group = group?;
+            let events = group.events().collect::<Result<_, _>>()?;
             let is_pinned = group.is_pinned();
             Ok(CounterGroup { is_pinned, events })
         })
         .collect()
-}
-
-/// Returns the failure for an error in a list. Its hint is the names nearest to an unknown name, or an example of a
-/// list.
-fn failed(error: CounterError<'_>) -> Failure {
-    let near: Vec<&str> = error.nearest().into_iter().flatten().collect();
-    let hint = match (error.fault, near.is_empty()) {
-        (CounterFault::Unknown, true) => {
-            "events are named as in `perf list`: cycles, page-faults, rNNN, sched:sched_switch"
-                .to_owned()
-        }
-        (_, true) => {
-            "such as cycles,{instructions,branches}:u,page-faults,cache-misses:D".to_owned()
-        }
-        (_, false) => format!("near: {}", near.join(", ")),
-    };
-    Failure::new(error.to_string()).hint(hint)
 }
 
 #[cfg(test)]
@@ -56,8 +38,9 @@ mod tests {
             ("{cycles", "such as cycles,{instructions"),
             ("nothing-of-the-kind", "as in `perf list`"),
         ] {
-            let failure = format!("{:?}", groups(&[list.to_owned()]).expect_err(list));
-            assert!(failure.contains(said), "{list}: {failure}");
+            let failure = groups(&[list.to_owned()]).expect_err(list);
+            let lines = format!("{failure}\n{}", failure.hint().unwrap());
+            assert!(lines.contains(said), "{list}: {lines}");
         }
     }
 

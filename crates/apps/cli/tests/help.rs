@@ -16,7 +16,7 @@ const COMMANDS: [&str; 8] = [
     "", "probe", "lock", "watch", "stat", "doctor", "bug", "generate",
 ];
 
-/// Help had lines of 100 columns.
+/// Regression: help had lines of 100 columns.
 #[test]
 fn no_line_of_help_is_longer_than_80_columns() {
     for command in COMMANDS {
@@ -36,7 +36,7 @@ fn block<'a>(help: &'a str, heading: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.is_empty()).collect()
 }
 
-/// `-h` printed everything, over three screens.
+/// Regression: `-h` printed everything, over three screens.
 #[test]
 fn short_help_has_a_line_for_each_option_and_three_examples() {
     for command in COMMANDS {
@@ -92,8 +92,8 @@ fn help_has_no_option_that_is_not_implemented() {
     }
 }
 
-/// Texts of options that several commands have did not fit some of them: `watch` takes one process, and `lock` counts
-/// nothing.
+/// Regression: texts of options that several commands have did not fit some of them: `watch` takes one process, and
+/// `lock` counts nothing.
 #[test]
 fn the_text_of_each_option_fits_its_command() {
     for (command, option, text) in [
@@ -115,7 +115,7 @@ fn the_text_of_each_option_fits_its_command() {
     }
 }
 
-/// Words of `--by` were in neither help.
+/// Regression: words of `--by` were in neither help.
 #[test]
 fn long_help_explains_each_word_of_an_option() {
     for (command, words) in [

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | nothing, or moves and the like | the flags, the red zone |
 //! | these, and then only compares | the same: compares are executed again after the hit (see `twice`) |
-//! | another that sets status flags or the direction flag | neither |
+//! | another instruction that sets status flags or the direction flag | neither |
 //! | a store through the stack pointer, or a copy of it | neither |
 //!
 //! Trampolines preserve everything else: the x87 stack and its condition codes, vector registers, MXCSR.
@@ -158,8 +158,8 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Returns the offset after the marks at the beginning. A mark is not skipped if a loop goes back to its end, because a
-/// jump there is not a call.
+/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
+/// loop jumps back to its end, because such a jump is not a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -182,7 +182,7 @@ fn mark(code: &[u8]) -> Option<usize> {
 }
 
 /// Returns whether the code reads flags that it has not set. If so, other code jumps to it with flags set: it is no
-/// function's entry, whatever the symbol says. A system call only passes flags on.
+/// function's entry, whatever the symbol says. `syscall` does not count as a reader, because it only saves the flags.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);

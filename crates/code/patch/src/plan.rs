@@ -42,7 +42,7 @@ pub struct UnwindBytes {
     pub bytes: Vec<u8>,
 }
 
-/// A patch without a trampoline's address yet.
+/// A patch whose trampoline has no address yet.
 struct Draft<'a> {
     shape: &'a Shape,
     window: &'a Window,
@@ -96,8 +96,8 @@ pub struct Patch {
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
-    /// The address of the return addresses that the trampoline keeps,
-    /// [`tiptoe_wire::arena::CALLER_BYTES`], or 0.
+    /// The address of the [`tiptoe_wire::arena::CALLER_BYTES`] bytes in which the trampoline keeps
+    /// return addresses; 0 if it keeps none.
     pub callers: u64,
     /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
     /// counted.
@@ -108,8 +108,8 @@ pub struct Patch {
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site with only its first byte restored. SIGTRAP is
-    /// always needed.
+    /// Whether a head raises SIGILL, or the site would after another tool has restored only its first
+    /// byte. SIGTRAP is always needed.
     pub needs_sigill: bool,
 }
 
@@ -127,7 +127,7 @@ impl Patch {
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// For each patch its first byte, and the end.
+    /// The planned patches: from the address of the first byte to the address after the last.
     claims: BTreeMap<u64, u64>,
 }
 
@@ -177,7 +177,7 @@ impl Planner {
     }
 
     /// Returns the address ranges to map for the arenas that [`Planner::new_arenas`] returns next.
-    /// An arena that is in none is mapped already.
+    /// An arena outside these ranges is already mapped.
     pub fn new_ranges(&self) -> Vec<Range<u64>> {
         self.arenas.fresh_ranges()
     }
@@ -224,8 +224,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns five bytes of unclaimed padding within a short jump's reach, from the end, so that
-    /// the function before it can use the beginning.
+    /// Returns the last five bytes of the padding that are unclaimed and within a short jump's reach.
+    /// Earlier bytes are left for the function before the padding, which reaches only those.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

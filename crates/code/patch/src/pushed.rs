@@ -34,7 +34,8 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     !known_calls(function, &Survey::new(function), loaded).is_empty()
 }
 
-/// Finds where `nr` is pushed before a call. The caller must check that the callee is a maker.
+/// Finds the pushes of system call number `nr` before a call. The caller must check with [`makes_pushed`] that the
+/// callee makes the system call.
 pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
@@ -84,8 +85,8 @@ fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> 
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets after a return to `offset`, while control surely reaches them with the
-/// result unread in %rax.
+/// Returns the offsets of the instructions that surely run after a return to `offset`, up to the first that may use the
+/// result in %rax.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();

@@ -190,8 +190,8 @@ pub fn may_replace_block(function: &FunctionCode) -> bool {
     makes_any && numbers.any(|i| sites.iter().all(|site| site.address != i.ip()))
 }
 
-/// Returns a call's possible numbers, by the register copied to %eax before it, which the whole function sets to
-/// constants; `None` if unknown.
+/// Returns the possible numbers of a call whose number is copied to %eax from another register: the constants to which
+/// the function sets that register. `None` if there may be other numbers.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
     let before = code.get(..call)?.iter().rev();
@@ -384,8 +384,8 @@ mod tests {
         check(&[0x0f, 0x05, 0xc3], true);
     }
 
-    /// A register that has other values elsewhere made the number unknown, as in liburing. MariaDB's waits were then
-    /// counted without their times.
+    /// Regression: a register that has other values elsewhere made the number unknown, as in liburing. MariaDB's waits
+    /// were then counted without their times.
     #[test]
     fn a_constant_that_leads_straight_to_a_call_was_unknown() {
         // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx

@@ -76,7 +76,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns how far an instruction has moved the stack pointer at the next.
+/// Returns how much greater the stack pointer is after an instruction than before it. A call counts with its callee.
 fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
         (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,

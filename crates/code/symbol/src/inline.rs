@@ -1,8 +1,8 @@
 //! Finds the inlined functions and the source line of an instruction, from debug information.
 //!
-//! addr2line reads it, and the bytes are hostile. So each read is paid for by a [`ReadBudget`], and what addr2line
-//! would do without a read is checked before: it looks at all attributes of an entry, of which many may have no bytes,
-//! and calls itself for each function within an inlined one.
+//! addr2line reads the debug information, whose bytes are hostile. So each read is paid for by a [`ReadBudget`]. Work
+//! that addr2line does without a read is bounded beforehand: it looks at all attributes of an entry, even if they have no
+//! bytes, and it calls itself for each function within an inlined one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -97,7 +97,8 @@ impl Origins<'_> {
     /// Returns an instruction's origin by link-time address, empty if unknown. Fails if it takes too many reads to find
     /// out, here or in an earlier lookup.
     pub fn of(&self, address: u64) -> Result<Origin, BudgetExceeded> {
-        // addr2line keeps what it has read of a unit, also if it could not read all.
+        // The budget stays exceeded, because addr2line keeps the part of a unit that it has read. A later lookup would
+        // be answered from that part.
         if self.is_exceeded.get() {
             return Err(BudgetExceeded);
         }

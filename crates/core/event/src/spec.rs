@@ -54,7 +54,7 @@ impl Kind {
         Kind::Klock,
     ];
 
-    /// Returns the word before the first `:`.
+    /// Returns the kind's word in a spec, before the first `:`.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Uprobe => "uprobe",
@@ -71,7 +71,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Returns whether `[BINARY:]FUNCTION[+OFF]` follows.
+    /// Returns whether `[BINARY:]FUNCTION[+OFFSET]` follows the kind.
     pub const fn is_probe(self) -> bool {
         matches!(self, Kind::Uprobe | Kind::Uretprobe)
     }
@@ -153,8 +153,8 @@ impl<'a> Spec<'a> {
         spec_parse::parse(text)
     }
 
-    /// Returns all ways to read a spec: as [`parse`](Spec::parse) does, with each single colon as
-    /// the one after the binary, then without a binary.
+    /// Returns all ways to read a spec: first as [`parse`](Spec::parse) does, then with each other
+    /// single colon as the end of the binary, then without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         spec_parse::readings(text)
     }

@@ -186,7 +186,7 @@ impl StartedCommand {
 }
 
 /// Forks a process for `command`, whose file is `program`. The process waits for [`StartedCommand::proceed`] before it
-/// calls exec. `passed` is what brings the agent into it.
+/// calls exec. `passed` brings the agent into the process.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],

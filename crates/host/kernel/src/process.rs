@@ -1,8 +1,8 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
 //! One link arms a list of places in a file, all or none. If the kernel refuses the list, its
-//! halves are tried, until the refused places are alone. Arming and disarming takes milliseconds,
-//! so lists are short, and one bad place delays few others.
+//! halves are tried, until each refused place is alone. Arming and disarming takes milliseconds, so
+//! lists are short: a refused place delays only the others of its list.
 //!
 //! A list is disarmed as a whole. To disarm one place, its list is closed and the others linked
 //! again, in about 15 ms. Up to [`ALONE`] places have a link each, so that closing one disarms no

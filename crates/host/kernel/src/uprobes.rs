@@ -326,7 +326,7 @@ pub(crate) mod errno {
 mod tests {
     use super::*;
 
-    /// After any failure probes were opened for threads, and missed those that started later.
+    /// Regression: after any failure probes were opened for threads, and missed those that started later.
     #[test]
     fn a_failure_was_taken_for_an_old_kernel() {
         for number in [1, 13, 22, 38, 95] {

@@ -45,12 +45,12 @@ const LOAD: &str = "load the BPF programs that time waits";
 /// The room for chosen processes.
 const PROCESSES: u32 = 1024;
 
-/// The waits to count.
+/// What to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitSelection {
-    /// For any lock that was not free.
+    /// Waits for any lock that was not free.
     Contended,
-    /// For mmap_lock that was not free.
+    /// Waits for an mmap_lock that was not free.
     ContendedMmap,
     /// Every acquisition of mmap_lock, free or not.
     EveryMmap,

@@ -334,8 +334,8 @@ impl Watchpoints {
     /// Begins the next window; returns the last one's result.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.served();
-        // The flag must be read and cleared before `rests` is read. The next call then sees a stop
-        // in between in both.
+        // The flag must be cleared before `window` reads `rests`, because the program counts a stop in
+        // `rests` and then sets the flag. So the next call sees both of a stop that `window` misses.
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();

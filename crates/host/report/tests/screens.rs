@@ -345,7 +345,7 @@ fn screens_of_100_columns_look_as_kept() {
     }
 }
 
-/// Notes, callers and costs were longer than the terminal's lines, which then broke inside words.
+/// Regression: notes, callers and costs were longer than the terminal's lines, which then broke inside words.
 #[test]
 fn no_line_is_longer_than_the_terminal_is_wide() {
     for (name, session) in screens() {
@@ -355,7 +355,7 @@ fn no_line_is_longer_than_the_terminal_is_wide() {
     }
 }
 
-/// The rows with the most waiting time, which are first, were not on the screen any more.
+/// Regression: the rows with the most waiting time, which are first, were not on the screen any more.
 #[test]
 fn rows_did_not_fit_the_terminal() {
     let mut session = locks();

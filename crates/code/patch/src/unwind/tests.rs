@@ -286,6 +286,6 @@ fn a_record_accounts_for_all_that_it_has_pushed() {
             stands(name)
         );
     }
-    // Recorded, then without credit, then lost.
+    // The three counts: of a recorded hit, of a hit without credit, of a hit for which the ring has no room.
     assert_eq!(stands("inc"), [(0, 32), (0, 8), (0, 32)]);
 }

@@ -13,18 +13,18 @@ pub(super) enum Location {
     ThreadLocal(u64),
     /// In another file, or in this one's symbol table alone.
     Declared,
-    /// In a register, on a stack, or in both in turn.
+    /// In a register or on a stack, at different places at different times.
     Local,
     /// Always in a register.
     Register,
-    /// Nowhere; its value, if constant.
+    /// Not in memory; has the value if that is constant.
     Nowhere(Option<i64>),
-    /// In an unsupported way.
+    /// At a place that cannot be found; has the reason.
     Other(&'static str),
 }
 
 impl Location {
-    /// Returns whether it has one address, or one in each thread's block.
+    /// Returns whether the variable has one address, or one in each thread's block.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }

@@ -1,7 +1,7 @@
 //! Searches a unit for a variable by reading all its entries in order.
 //!
-//! Most entries do not match, so little is done with each: attributes are read up to the name,
-//! which is compared by its offset in `.debug_str`, where all offsets with the wanted text were
+//! Most entries do not match, so little is done with each: attributes are read up to the name. The
+//! name is compared by its offset in `.debug_str`, because all offsets of the wanted text there are
 //! found before.
 
 use gimli::constants as dw;
@@ -70,7 +70,7 @@ impl<'s> EntryQuery<'s> {
     }
 }
 
-/// Returns the offsets of strings that equal this text or end with it.
+/// Returns the offsets of this text at the ends of strings.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
     let mut ends = Ends::of(text);
     strings.each_part(|part| ends.pass(part));
@@ -153,7 +153,7 @@ impl<'u> Cursor<'u, '_> {
         None
     }
 
-    /// Returns the ancestors' offsets without the root, unless too many.
+    /// Returns the offsets of the entry's ancestors, without the root; `None` if there are too many.
     fn above(&self, offset: usize) -> Option<&[usize]> {
         let (&last, above) = self.path.split_last()?;
         (last == offset).then_some(above)
@@ -232,7 +232,7 @@ impl<'d> Units<'d> {
         Some(true)
     }
 
-    /// Returns an entry's ancestors' offsets, by reading its unit up to it.
+    /// Returns the offsets of an entry's ancestors, by reading its unit up to the entry.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
             return Ok(Vec::new());

@@ -107,7 +107,7 @@ pub enum WatchFault {
     Unexpected,
 }
 
-/// A text with a fault, and where.
+/// The fault of a text, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[error("{fault} (at character {})", at + 1)]
 pub struct WatchError {

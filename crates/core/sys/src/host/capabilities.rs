@@ -44,7 +44,7 @@ pub enum BpfKind {
     Tracepoint,
     /// Programs at raw tracepoints, which get the tracepoint's arguments unformatted.
     RawTracepoint,
-    /// Programs at perf events, such as breakpoints.
+    /// Programs that run when a perf event, such as a breakpoint, is hit.
     PerfEvent,
 }
 

@@ -1,8 +1,9 @@
-//! Keeps the signals of traps unblocked while trap bytes exist, and records which of them each thread
-//! believes to block.
+//! Keeps the signals of traps unblocked while trap bytes exist, and records for each thread which of
+//! them the program has blocked there.
 //!
-//! A trap that arrives while its signal is blocked kills the process. So the signals that a thread
-//! believes to block are recorded in a word of the thread, which the agent's hooks maintain.
+//! A trap that arrives while its signal is blocked kills the process. So the thread *believes* to
+//! block these signals: they are unblocked, and recorded in a word of the thread, which the agent's
+//! hooks maintain.
 //! [`Masks::free_all`] unblocks the signals before the first trap byte. It stops all threads, and the
 //! hooks of system calls that change masks must be in place:
 //!

@@ -108,7 +108,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
 }
 
 impl StoppedThreads {
-    /// Stops the threads that run. Returns whether none is left; `None` if one cannot be stopped.
+    /// Stops the threads that run. Returns whether no thread runs any more; `None` if a thread cannot be stopped.
     fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
         let tids = process::threads(masks.pid).ok()?;
         let new = tids

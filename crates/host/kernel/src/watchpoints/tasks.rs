@@ -232,8 +232,8 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes spoilt openings, and opens events for threads without. Returns whether nothing was to
-    /// do, and no clone or thread is undecided.
+    /// Closes openings that raced with a birth, and opens events for threads without events. Returns
+    /// whether nothing was to do, and it is certain that no clone or thread was missed.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;

@@ -241,13 +241,13 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
 /// Formats a number with its spread. The number of decimals depends on the spread; without one, the number has three
 /// digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
-    let size = spread
-        .filter(|spread| *spread > 0.0)
-        .unwrap_or(value.abs() / 10.0);
-    let places = match size {
-        size if size >= 3.0 => 0,
-        size if size >= 0.3 => 1,
-        _ => 2,
+    let places = match spread.filter(|spread| *spread > 0.0) {
+        Some(3.0..) => 0,
+        Some(0.3..) => 1,
+        Some(_) => 2,
+        None if value.abs() >= 100.0 => 0,
+        None if value.abs() >= 10.0 => 1,
+        None => 2,
     };
     let value = format!("{sign}{}", thousands(&format!("{value:.places$}")));
     match spread {

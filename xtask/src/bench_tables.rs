@@ -17,7 +17,8 @@
 //! A cell is the row of the bench that meets the conditions of `where`, of the table's row and of its column. With
 //! `less` the cell is the difference to another row of the bench, which meets the same conditions except that the
 //! fields in `less` have the values given there. With `over` it is the ratio to that other row. If there is no such
-//! row, the cell is empty; two such rows are an error. The table ends before the line `<!-- end -->`.
+//! row, the cell is empty; two such rows are an error. The table ends before the line `<!-- end -->`. If the run does
+//! not have the bench, a sentence says so in place of the table.
 
 use std::fmt::Write as _;
 
@@ -29,6 +30,8 @@ use crate::read;
 pub const PAGE: &str = "docs/src/costs.md";
 const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
+/// What is in place of a table if the run does not have the bench.
+const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
 /// Conditions that a row of a bench must meet: fields and their values.
 type Conditions = Vec<(String, String)>;
@@ -88,11 +91,13 @@ fn table_of(head: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> 
         return Err("no run is named".to_owned());
     };
     let run: Value = serde_json::from_str(&run(machine)).map_err(|why| why.to_string())?;
-    let bench = &run["benches"][bench.join(" ")];
+    let selection = Selection::parse(selection)?;
+    let Some(bench) = run["benches"].get(bench.join(" ")) else {
+        return Ok(NOT_RECORDED.to_owned());
+    };
     let rows = bench["table"]["rows"]
         .as_array()
-        .ok_or("the run has no such bench")?;
-    let selection = Selection::parse(selection)?;
+        .ok_or("the bench has no rows")?;
     let table = selection.table(rows)?;
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     Ok(format!(
@@ -100,7 +105,7 @@ fn table_of(head: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> 
         word(&bench["command"]),
         word(&run["cpu"]),
         run["cpus"],
-        word(&run["date"]),
+        word(bench.get("date").unwrap_or(&run["date"])),
     ))
 }
 
@@ -236,13 +241,13 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
 /// Formats a number with its spread. The number of decimals depends on the spread; without one, the number has three
 /// digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
-    let size = spread
-        .filter(|spread| *spread > 0.0)
-        .unwrap_or(value.abs() / 10.0);
-    let places = match size {
-        size if size >= 3.0 => 0,
-        size if size >= 0.3 => 1,
-        _ => 2,
+    let places = match spread.filter(|spread| *spread > 0.0) {
+        Some(3.0..) => 0,
+        Some(0.3..) => 1,
+        Some(_) => 2,
+        None if value.abs() >= 100.0 => 0,
+        None if value.abs() >= 10.0 => 1,
+        None => 2,
     };
     let value = format!("{sign}{}", thousands(&format!("{value:.places$}")));
     match spread {
@@ -292,6 +297,14 @@ mod tests {
             | a wake | 6.65 ± 0.14 | |\n\n`tiptoe-dev bench lock`, a CPU, 2 CPUs, 2026-11-26\n\n<!-- end -->\nIts end.\n";
         assert!(page.ends_with(expected), "{page}");
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
+    }
+
+    #[test]
+    fn a_bench_that_was_not_recorded_has_no_numbers() {
+        let page = format!("<!-- costs here attach\n{ROWS}\n-->\nold\n<!-- end -->\n");
+        let page = filled(&page, &|_| RUN.to_owned()).expect("a page");
+        assert!(page.ends_with("-->\n\nNot recorded on this machine.\n\n<!-- end -->\n"));
+        assert!(fill("column nothing").is_err());
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Help must fit the narrowest usual terminal even if the width is unknown, as in a pipe or a file.
 
+mod kept;
+
 use std::process::Command;
+
+use kept::check_screen;
 
 /// The columns of the narrowest usual terminal.
 const WIDTH: usize = 80;
@@ -49,7 +53,12 @@ fn short_help_has_a_line_for_each_option_and_three_examples() {
             assert!(is_option, "{command:?}: `{line}` continues a line:\n{help}");
         }
         assert_eq!(block(&help, "Examples:").len(), 3, "{help}");
-        check_screen(command, &help);
+        let name = if command.is_empty() {
+            "tiptoe"
+        } else {
+            command
+        };
+        check_screen(&format!("help/{name}.txt"), &help);
     }
 }
 
@@ -138,21 +147,4 @@ fn long_help_explains_each_word_of_an_option() {
             );
         }
     }
-}
-
-/// Fails unless `help` is the text of `help/COMMAND.txt`. `TIPTOE_WRITE_SCREENS=1` writes the file.
-fn check_screen(command: &str, help: &str) {
-    let name = if command.is_empty() {
-        "tiptoe"
-    } else {
-        command
-    };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help");
-    let path = format!("{folder}/{name}.txt");
-    if std::env::var_os("TIPTOE_WRITE_SCREENS").is_some() {
-        std::fs::create_dir_all(folder).expect("the folder is writable");
-        std::fs::write(&path, help).expect("the folder is writable");
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(help, kept, "{path}:\n{help}");
 }

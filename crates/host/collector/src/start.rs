@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::attach_progress;
+use tiptoe_sys::host::capabilities::agent_calls;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use tiptoe_attach::link::Link;
@@ -176,7 +177,7 @@ pub(crate) fn start(
     // A command inherits tiptoe's limits.
     let own = Process::current();
     let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
-    let against = against.or_else(room);
+    let against = against.or_else(room).or_else(refused_calls);
     if let (Via::Agent, Some(reason)) = (plan.via, &against) {
         return Err(Error::AgentKeptOut {
             target: path.display().to_string(),
@@ -197,6 +198,14 @@ pub(crate) fn start(
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
     tracee.locks.expect_start(modules);
     Ok(tracee)
+}
+
+/// Returns why the agent could not work in a command that inherits tiptoe's seccomp filter; `None` if it could.
+fn refused_calls() -> Option<String> {
+    let refusal = agent_calls().err()?;
+    Some(format!(
+        "the kernel refuses it a call that it needs ({refusal})"
+    ))
 }
 
 /// Returns whether a file is an ELF program, of any machine.

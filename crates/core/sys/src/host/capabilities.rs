@@ -132,6 +132,13 @@ impl Capabilities {
     }
 }
 
+/// Tries what the agent calls in a command, which inherits our seccomp filter. Fails with the first call that is refused.
+pub fn agent_calls() -> Check {
+    tries::membarrier_sync_core()?;
+    tries::executable_memfd()?;
+    tries::process_vm_readv()
+}
+
 impl Refusal {
     fn last(call: &'static str) -> Self {
         Self::from(call, &io::Error::last_os_error())

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread::sleep;
 use std::time::Duration;
 
 use tiptoe_tests::memory::patched_bytes;
@@ -129,8 +130,11 @@ fn waits_were_recorded_from_the_first_process_on() {
     }
     let mut first = WaitingTarget::through(&["env"], &target("contended"), &["mutex", "1000"]);
     let (second, attached) = attach_slowly(&first, Probe::lock());
-    wait_until("the hooks", Duration::from_secs(20), || {
-        patched_bytes(first.pid) > 0
+    let mut patched = 0;
+    wait_until("all hooks", Duration::from_secs(20), || {
+        let before = std::mem::replace(&mut patched, patched_bytes(first.pid));
+        sleep(Duration::from_millis(50));
+        patched > 0 && patched == before
     });
     first.process.go();
     assert!(first.process.line().starts_with("done"));

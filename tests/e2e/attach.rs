@@ -203,25 +203,20 @@ fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
 #[test]
 fn a_command_that_was_killed_during_the_attach_had_no_report() {
     let mut tiptoe = command();
-    tiptoe.args([
-        "probe",
-        "--latency",
-        "python3:*",
-        "--json",
-        "-o",
-        "/dev/stdout",
-    ]);
-    let tiptoe = Process::start(tiptoe.args(["--", "python3", "-c", "pass"]));
-    // Its functions are resolved and patched after this, which takes longer than the kill.
-    wait_until("the agent in the command", Duration::from_secs(20), || {
+    let all = "/usr/bin/python3:*";
+    tiptoe.args(["probe", "--latency", all, "--json", "-o", "/dev/stdout"]);
+    let tiptoe = Process::start(tiptoe.args(["--", "/usr/bin/python3", "-c", "pass"]));
+    // Its functions are resolved and patched after its exec, which takes longer than the kill.
+    wait_until("the command's exec", Duration::from_secs(20), || {
         let child = last_child(tiptoe.pid());
-        let maps = std::fs::read_to_string(format!("/proc/{child}/maps"));
-        let is_in = child != tiptoe.pid() && maps.is_ok_and(|maps| maps.contains("memfd:"));
+        // Before exec it runs tiptoe's program.
+        let program = std::fs::read_link(format!("/proc/{child}/exe"));
+        let is_python = program.is_ok_and(|path| path.to_string_lossy().contains("python"));
         // SAFETY: the call has no memory effects.
-        is_in && unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) } == 0
+        is_python && unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) } == 0
     });
     let (report, status) = tiptoe.finish();
     assert_eq!(status.code(), Some(128 + libc::SIGKILL), "{report}");
     let notes = Report::parse(&report).value["typed_notes"].to_string();
-    assert!(notes.contains("ended"), "{notes}");
+    assert!(notes.contains("ended-in-attach"), "{notes}");
 }

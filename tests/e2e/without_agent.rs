@@ -74,7 +74,7 @@ fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
     let without = target("without");
     for call in ["process_vm_readv", "memfd_create"] {
         let through = [without.to_str().expect("text"), call];
-        let why = format!("a call that it needs ({call}: EPERM)");
+        let why = format!("a call that the agent needs ({call}: EPERM)");
         let (report, expected) = by_kernel(&through, &target("hot"), "1000", &why);
         assert_eq!(report.count("add"), expected.0["add"], "{call}");
     }

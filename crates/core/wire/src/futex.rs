@@ -33,7 +33,7 @@ pub const RELEASED: u32 = UNSEEN - 1;
 pub mod segment {
     /// The address of the first slab.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
-    /// The end of the last slab. While it is 0, no slab is in range, so no thread records anything.
+    /// The end of the last slab.
     pub const END: u32 = BEGIN + 1;
     /// Byte offset of a thread's words from its slab.
     pub const OFFSET: u32 = BEGIN + 2;

@@ -320,24 +320,20 @@ impl Instrument for Probes<'_> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = matches!(self.request.target, RequestTarget::Command(_));
         let is_running = !is_command || self.plan.locks && !is_held;
-        // Several processes were attached one after another.
-        let is_common = at.traced.len() > 1 && self.broken_off.is_none();
+        // Several processes were attached one after another. Waits for locks cannot be subtracted.
+        let is_common = at.traced.len() > 1 && !self.plan.locks;
         let first = at.traced.first().map(|tracee| tracee.since);
         // A command may end before the first turn's checks are due.
         at.traced.iter().for_each(Tracee::look_at_copied);
         self.look_for_names(at);
         if let Some(first) = first.filter(|_| is_running)
-            && !is_common
-            && !self.plan.locks
+            && (!is_common || self.broken_off.is_some())
         {
             return Ok(first);
         }
         let clock = at.start_clock();
         for tracee in &mut at.traced {
             tracee.since = clock;
-            if self.plan.locks {
-                tracee.record_waits(self.plan)?;
-            }
         }
         if !is_held {
             self.counts.first = self.events(at, clock)?;

@@ -21,7 +21,7 @@ use tiptoe_attach::{Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Geometry;
 
-use crate::drive::{Targets, pause};
+use crate::drive::{Targets, pause, session_target};
 use crate::error::Error;
 use crate::module::{Cache, Module, Object};
 use crate::request::{Request, RequestTarget};
@@ -141,7 +141,7 @@ pub(crate) fn start_and_attach(
     let is_over = pause(delay, stop, &waiting);
     let tracees = waiting.alone.into_iter().map(|target| match is_over {
         true => Tracee::attach_late(target, plan, cache),
-        false => Ok(Tracee::ended_in_delay(target)),
+        false => Ok(Tracee::ended(target, ProcessNote::EndedInDelay)),
     });
     tracees.collect()
 }
@@ -177,7 +177,8 @@ pub(crate) fn start(
     // A command inherits tiptoe's limits.
     let own = Process::current();
     let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
-    let against = against.or_else(room).or_else(refused_calls);
+    let refused = || refused_calls().filter(|_| !plan.force && object.is_ok());
+    let against = against.or_else(room).or_else(refused);
     if let (Via::Agent, Some(reason)) = (plan.via, &against) {
         return Err(Error::AgentKeptOut {
             target: path.display().to_string(),
@@ -204,7 +205,7 @@ pub(crate) fn start(
 fn refused_calls() -> Option<String> {
     let refusal = agent_calls().err()?;
     Some(format!(
-        "the kernel refuses it a call that it needs ({refusal})"
+        "the kernel refuses the agent a call that the agent needs ({refusal})"
     ))
 }
 
@@ -237,19 +238,29 @@ fn start_with_agent(
     };
     let offer = Offer::new(geometry)?;
     let mut target = Attached::start(path, command, Some(offer.passed(plan.agent)?))?;
-    let terms = plan.terms(Geometry::FIRST_SLOT);
-    let link = offer.open(&terms, target.process.pid())?;
-    target.link = Some(link);
-    target.hold_in_agent()?;
     // An agent that cannot serve holds the program until the link is dropped.
-    match wait_for_agent(&target) {
-        Ok(()) => Tracee::adopt(target, plan, cache),
-        Err(why) => without_agent(target, &why, plan).map_err(|error| Error::AgentNotLoaded {
+    match lead_in(&mut target, &offer, plan) {
+        Ok(Ok(())) => Tracee::adopt(target, plan, cache),
+        _ if target.has_failed_by_end() => {
+            let process = session_target(&target);
+            let note = ProcessNote::EndedInAttach { process };
+            Ok(Tracee::ended(target, note))
+        }
+        Ok(Err(why)) => without_agent(target, &why, plan).map_err(|error| Error::AgentNotLoaded {
             word: command[0].display().to_string(),
             why,
             error: Box::new(error),
         }),
+        Err(error) => Err(error),
     }
+}
+
+/// Lets the agent into a held command. The inner error says why it does not answer.
+fn lead_in(target: &mut Attached, offer: &Offer, plan: &Plan) -> Result<Result<(), String>, Error> {
+    let terms = plan.terms(Geometry::FIRST_SLOT);
+    target.link = Some(offer.open(&terms, target.process.pid())?);
+    target.hold_in_agent()?;
+    Ok(wait_for_agent(target))
 }
 
 /// Waits for the agent's hello; otherwise returns why there is none.

@@ -187,27 +187,23 @@ impl Tracee {
     /// Returns a command's process after tiptoe entered it, or tried to. If the command has ended, nothing of it is
     /// counted, and `ended` says so.
     fn unless_ended(
-        mut self,
+        self,
         entered: Result<Option<(Vec<Module>, Error)>, Error>,
         plan: &Plan,
         ended: ProcessNote,
     ) -> Result<Tracee, Error> {
         match entered {
             Ok(None) => Ok(self),
-            _ if self.target.has_ended() => {
-                self.coverage.note(ended);
-                self.target.mark();
-                Ok(self)
-            }
+            _ if self.target.has_failed_by_end() => Ok(Tracee::ended(self.target, ended)),
             Ok(Some((modules, error))) => self.leave_to_kernel(plan, &modules, error),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns a process of which nothing is counted, because it ended in the delay.
-    pub fn ended_in_delay(target: Attached) -> Tracee {
+    /// Returns a process of which nothing is counted, because it ended, as `note` says.
+    pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
-        tracee.coverage.note(ProcessNote::EndedInDelay);
+        tracee.coverage.note(note);
         tracee.target.mark();
         tracee
     }
@@ -221,7 +217,9 @@ impl Tracee {
     ) -> Result<Option<(Vec<Module>, Error)>, Error> {
         let process = self.target.process;
         let pid = process.pid();
-        let Names { modules, maps, .. } = Names::of(process, cache)?;
+        let names = Names::of(process, cache)?;
+        self.look_for_early_waits(plan, &names);
+        let Names { modules, maps, .. } = names;
         broken_off::check()?;
         let resolved = plan.resolve(process, &modules)?;
         broken_off::check()?;

@@ -9,7 +9,7 @@ use tiptoe_price::clock;
 use tiptoe_session::LockNote;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
-use tiptoe_wire::futex::{UNSEEN, WIDTH, segment};
+use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
 use super::futexes::InKernel;
 use super::guards::install;
@@ -31,8 +31,6 @@ const BACK: [u64; 2] = [2, 5];
 pub struct LockWatch {
     pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
-    /// The end of the agent's slabs, to be written when the waits of all processes are recorded.
-    slabs_end: u64,
     /// The biases of modules that the agent already skips, or has no room for.
     runtime: HashSet<u64>,
     names: Option<Names>,
@@ -105,22 +103,15 @@ impl LockWatch {
 }
 
 impl Tracee {
-    /// Begins to record waits. Several processes are attached one after another, and waits cannot be subtracted
-    /// later, so none is recorded until all are attached.
-    pub fn record_waits(&mut self, plan: &Plan) -> Result<(), Error> {
-        if let Some(names) = self.locks.names.as_ref().filter(|_| !self.target.is_held()) {
-            // A wrong name was reported when the lock was watched.
+    /// Records which threads wait for locks. Must be called before anything is patched, because no
+    /// hook saw these waits begin.
+    pub(super) fn look_for_early_waits(&mut self, plan: &Plan, names: &Names) {
+        if plan.locks {
+            // A wrong name is reported later, when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
-            // No hook saw these waits begin.
             self.locks.early = EarlyWaits::look(self.target.process, names, hold);
         }
-        if let Some(link) = &self.target.link
-            && let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH)
-        {
-            words.store(segment::END as usize, self.locks.slabs_end);
-        }
-        self.locks.start_in_kernel()
     }
 
     pub(super) fn lock_to_hold(
@@ -145,10 +136,6 @@ impl Tracee {
         (hooked, lost): (&[u64], &[u64]),
         modules: &[Module],
     ) -> Result<(), Error> {
-        if let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) {
-            self.locks.slabs_end = words.load(segment::END as usize);
-            words.store(segment::END as usize, 0);
-        }
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
         let sites: Vec<&PlannedSite> = planned.sites.iter().collect();

@@ -93,14 +93,6 @@ impl LockWatch {
         }
     }
 
-    /// Begins to count in the kernel, if it counts.
-    pub(super) fn start_in_kernel(&mut self) -> Result<(), Error> {
-        match &mut self.in_kernel {
-            Some(watched) => watched.futexes.start().map_err(Error::from),
-            None => Ok(()),
-        }
-    }
-
     /// Stops counting in the kernel; the counts stay readable.
     pub fn stop_in_kernel(&mut self) {
         if let Some(watched) = &mut self.in_kernel {
@@ -200,6 +192,7 @@ impl Tracee {
         let patched = patched.unwrap_or_default().iter().copied();
         watched.futexes.leave_alone(patched)?;
         watched.step_over(modules)?;
+        watched.futexes.start()?;
         self.locks.in_kernel = Some(watched);
         Ok(())
     }

@@ -21,10 +21,12 @@ use iced_x86::{
 
 use crate::Refusal;
 use crate::code::Code;
-use crate::decode::{FunctionCode, Survey, falls_through};
+use crate::decode::{FunctionCode, check_boundary, falls_through};
 use crate::flags;
 use crate::relocate::relocate;
-use crate::shape::{Kind, Shape, Strategy, shape_in};
+use crate::shape::{Kind, Shape, shape_in, signal_return};
+use crate::strategy::Strategy;
+use crate::survey::Survey;
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -41,7 +43,21 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
+/// Returns the shape at an instruction. For `offset` 0, the entry, the site may be later, as after
+/// an `endbr64`.
+pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
+    check_boundary(function, offset, 64)?;
+    if signal_return(function).is_some() {
+        return Err(Refusal::SignalReturn);
+    }
+    let survey = Survey::new(function);
+    match offset {
+        0 => entry_shape(function, &survey),
+        _ => shape_in(function, &survey, offset, Kind::Inside),
+    }
+}
+
+fn entry_shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
     let start = after_mark(function, survey);
     let kind = if reads_flags(function, start) {
         Kind::Inside
@@ -203,7 +219,6 @@ fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::shape;
 
     fn check(bytes: &[u8], site: u64, entry: bool, strategy: Strategy) {
         let function = FunctionCode {

@@ -6,11 +6,14 @@ use std::ops::Range;
 use crate::Refusal;
 use crate::abi::Abi;
 use crate::arena::{Arena, Arenas, CallerArena, RoomRequest, Space, TrampolineRoom, resolve};
-use crate::decode::Padding;
+use crate::body::Body;
+use crate::build::build;
 use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
-use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
-use crate::trampoline::{Body, Trampoline, build};
+use crate::shape::{Shape, Window};
+use crate::strategy::{JUMP, SHORT_JUMP, Strategy};
+use crate::survey::Padding;
+use crate::trampoline::Trampoline;
 use crate::unwind::UnwindInfo;
 
 /// A byte of the window that traps, and where its thread resumes.
@@ -149,7 +152,7 @@ impl Planner {
         body: &Body,
         islands: impl FnOnce() -> Vec<Padding>,
     ) -> Result<Patch, Refusal> {
-        let shape = shape.suited_to(body)?;
+        let shape = body.suited(shape)?;
         let mut islands = Some(islands);
         let mut reason = Refusal::NoRoom;
         let called = |window: &&Window| matches!(window.guard, Guard::Call { .. });

@@ -6,10 +6,12 @@
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
-use crate::decode::{FunctionCode, Survey, direct_target};
+use crate::call_numbers::{known_calls, sets};
+use crate::decode::{FunctionCode, branch_targets, direct_target};
 use crate::flags;
 use crate::shape::{Kind, shape_in};
-use crate::syscall::{SyscallSite, known_calls, sets};
+use crate::survey::Survey;
+use crate::syscall::SyscallSite;
 
 /// The maximum number of instructions between the return and the use of the result.
 const WAY_BACK: usize = 8;
@@ -31,7 +33,7 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
             && instruction.op0_register().full_register() == Register::RAX;
         loads.then_some(0)
     };
-    !known_calls(function, &Survey::new(function), loaded).is_empty()
+    !known_calls(function, &branch_targets(function), loaded).is_empty()
 }
 
 /// Finds the pushes of system call number `nr` before a call. The caller must check with [`makes_pushed`] that the

@@ -38,7 +38,7 @@ use tiptoe_sys::raw::monotonic_ns;
 
 use crate::programs::{self, Link, array_fd, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
-use crate::{CounterSet, Error};
+use crate::{CounterRefusal, CounterSet, Error};
 
 mod cgroups_layout;
 mod flush;
@@ -144,10 +144,7 @@ impl Cgroups {
     ) -> Result<Cgroups, Error> {
         let count = events.everywhere().iter().flatten().count();
         if count > MOST_EVENTS {
-            return Err(Error::Counter {
-                what: format!("{count} events to read at each switch between cgroups"),
-                hint: format!("{MOST_EVENTS} at most"),
-            });
+            return Err(CounterRefusal::ManyEvents(count).into());
         }
         // From within another PID namespace not all tasks are visible.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();

@@ -43,7 +43,7 @@ pub mod watchpoints;
 
 pub use cgroups::Cgroups;
 pub use counters::CounterSet;
-pub use error::Error;
+pub use error::{CounterRefusal, Error};
 pub use futexes::Futexes;
 pub use instruction::{ReplacedNop, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;

@@ -241,7 +241,8 @@ fn start_with_agent(
     // An agent that cannot serve holds the program until the link is dropped.
     match lead_in(&mut target, &offer, plan) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
-        _ if target.has_failed_by_end() => {
+        // A command that ends by itself was no program, or its loader reports an error.
+        _ if target.has_failed_by_end() && target.killed_by().is_some() => {
             let process = session_target(&target);
             let note = ProcessNote::EndedInAttach { process };
             Ok(Tracee::ended(target, note))

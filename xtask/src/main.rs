@@ -4,7 +4,7 @@
 use xtask::dependencies::Dependencies;
 use xtask::{bench_tables, keep, pictures, root, sbom, schema, sessions, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | costs | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | costs [compare RUN RUN] | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +24,16 @@ fn main() {
             Ok(page) => {
                 std::fs::write(root().join(bench_tables::PAGE), page).expect("the page is ours");
                 0
+            }
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
+        ["costs", "compare", one, other] => match bench_tables::compare(one, other) {
+            Ok((agree, text)) => {
+                print!("{text}");
+                i32::from(!agree)
             }
             Err(why) => {
                 eprintln!("{why}");

@@ -88,7 +88,7 @@ const KINDS: [(char, [&str; 2]); 2] = [
     ('t', ["birth of a thread", "end of a thread"]),
 ];
 /// The number of created tasks for each requested ms.
-const LIVES_PER_MS: u32 = 50;
+const LIVES_PER_MS: u32 = 500;
 /// The last two cases read events at switches, as perf does.
 const RESPONSE: [Case; 7] = [
     Case::Off,

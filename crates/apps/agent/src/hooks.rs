@@ -326,15 +326,15 @@ pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
-/// threads of a process must be in one; the calling thread then ends the session.
+/// threads of a process must be in one; the calling thread then ends the session. If the agent's thread does not answer,
+/// it stays, and the call fails.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    let here = shared::at_home();
-    if let Some(shared) = here {
-        thread::retire(shared);
+    let retired = shared::at_home().filter(|shared| thread::retire(shared));
+    if retired.is_some() {
         watches::after_retreat();
     }
     let result = perform(number, frame);
-    if let Some(shared) = here {
+    if let Some(shared) = retired {
         match thread::start(shared) {
             Ok(()) => watches::wait_until_back(),
             Err(_) => thread::end_session_here(shared),

@@ -57,16 +57,18 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// Waits until an older session's thread has ended. Otherwise there is a race: that thread may remove what belongs to
-/// the new session.
-pub fn wait_for_former(shared: &Shared) {
+/// Waits until an older session's thread has ended. Fails if it has not after about 5 s. No session must begin then,
+/// because that thread would unmap the new session's plan, or serve it and remove its probes when the older tiptoe is
+/// dead.
+pub fn wait_for_former(shared: &Shared) -> Result<(), Errno> {
+    const EBUSY: Errno = Errno(16);
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
-    wait_until_ended(shared, former);
+    wait_until_ended(shared, former).then_some(()).ok_or(EBUSY)
 }
 
 /// Starts the thread for the session that [`Shared`] holds.
 pub fn start(shared: &'static Shared) -> Result<(), Errno> {
-    wait_for_former(shared);
+    wait_for_former(shared)?;
     let stack = memory::stack()?;
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is new; the stub calls `run` on it, unmaps it and ends the thread.
@@ -87,15 +89,22 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     retire(shared);
 }
 
-/// Makes the thread end without ending the session, and waits for that.
-pub fn retire(shared: &Shared) {
+/// Makes the thread end without ending the session, and waits for that. Returns `false` if the thread does not answer
+/// for about 5 s: then it stays and serves the session, because a session must not have two threads.
+pub fn retire(shared: &Shared) -> bool {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
     shared.must_retire.store(true, Ordering::Release); // pairs with the swap in `run`
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
-    wait_until_ended(shared, tid);
-    shared.must_retire.store(false, Ordering::Release); // no thread reads it now
+    let has_ended = wait_until_ended(shared, tid);
+    // Relaxed: the swap decides whether the thread has taken the request.
+    let is_refused = shared.must_retire.swap(false, Ordering::Relaxed) && !has_ended;
+    if is_refused {
+        shared.must_leave.store(false, Ordering::Relaxed); // Relaxed: read only with the request
+        return false;
+    }
+    has_ended || wait_until_ended(shared, tid)
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
@@ -115,18 +124,19 @@ fn end(shared: &Shared, why: LeaveReason) {
     serve::settle(shared, || OtherThreads::Running, || ());
 }
 
-/// Waits until the kernel no longer knows the thread, at most about 5 s.
-fn wait_until_ended(shared: &Shared, tid: u32) {
+/// Waits until the kernel no longer knows the thread, at most about 5 s. Returns whether it has ended.
+fn wait_until_ended(shared: &Shared, tid: u32) -> bool {
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     for _ in 0..50_000 {
         if tid == 0 || !thread_alive(pid, tid) {
-            return;
+            return true;
         }
         if let Some(owner) = shared.data().and_then(|data| data.owner()) {
             futex::wake(owner, u32::MAX);
         }
         sleep_ns(100_000);
     }
+    false
 }
 
 /// Returns whether tiptoe holds the owner word.
@@ -156,7 +166,8 @@ pub extern "C" fn run() {
         return;
     };
     watches::go_on(shared, &data);
-    while !shared.must_retire.load(Ordering::Acquire) {
+    // Acquire: pairs with `retire`. The swap takes the request, which is then not withdrawn.
+    while !shared.must_retire.swap(false, Ordering::Acquire) {
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
@@ -188,7 +199,7 @@ pub extern "C" fn run() {
             }
         }
     }
-    // Relaxed: ordered by `must_retire`, read above.
+    // Relaxed: ordered by `must_retire`, taken above.
     if shared.must_leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
         serve::settle(shared, || OtherThreads::Running, || ());

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Release};
 use tiptoe_sys::raw::{self, futex};
 use tiptoe_wire::Data;
 
-use crate::loader::{Entry, File, Record};
+use crate::loader::{Entry, FileIdentity, Record};
 use crate::shared::{self, Shared};
 use crate::space;
 use crate::thread;
@@ -50,7 +50,7 @@ pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
     base: AtomicU64,
-    file: [AtomicU64; File::WORDS],
+    file: [AtomicU64; FileIdentity::WORDS],
     /// The number of the change that last reported the library to tiptoe.
     reported: AtomicU64,
     /// The number of the last walk that found the library.
@@ -252,7 +252,7 @@ impl Libraries {
 
     /// Records a library that was just loaded; `None` if there is no room for it.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
-        let (base, file) = (entry.base(), File::of(entry));
+        let (base, file) = (entry.base(), FileIdentity::of(entry));
         let known = self.used().iter().position(|library| {
             let words = library.file.iter().zip(file.0);
             library.entry.load(Relaxed) == 0
@@ -278,7 +278,7 @@ impl Libraries {
         Some(number)
     }
 
-    fn add(&self, base: u64, file: &File) -> Option<usize> {
+    fn add(&self, base: u64, file: &FileIdentity) -> Option<usize> {
         let number = self.used.load(Relaxed);
         let library = self.all.get(number)?;
         library.base.store(base, Relaxed);

@@ -201,12 +201,12 @@ struct Walk {
     show: u64,
     argument: u64,
     address_of: u64,
-    stage: Cell<Stage>,
+    stage: Cell<WalkStage>,
 }
 
 /// The kind of a walk's next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WalkStage {
     /// A frame of our own, which led to the unwinder. The last one is a trampoline's.
     Ours,
     /// The unwinder's own frame, at its entry.
@@ -214,12 +214,12 @@ enum Stage {
     Programs,
 }
 
-impl Stage {
-    fn next(self, in_trampoline: bool) -> Stage {
+impl WalkStage {
+    fn next(self, in_trampoline: bool) -> WalkStage {
         match self {
-            Stage::Ours if !in_trampoline => Stage::Ours,
-            Stage::Ours => Stage::Unwinder,
-            Stage::Unwinder | Stage::Programs => Stage::Programs,
+            WalkStage::Ours if !in_trampoline => WalkStage::Ours,
+            WalkStage::Ours => WalkStage::Unwinder,
+            WalkStage::Unwinder | WalkStage::Programs => WalkStage::Programs,
         }
     }
 }
@@ -236,7 +236,7 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         show: frame.rdi,
         argument: frame.rsi,
         address_of: shared::get()?.unwinder(unwinder)?,
-        stage: Cell::new(Stage::Ours),
+        stage: Cell::new(WalkStage::Ours),
     };
     let original = (frame.back + COPY) as usize;
     // SAFETY: this is the copy of the function's displaced instructions, which continues in the
@@ -254,7 +254,7 @@ extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
     let stage = walk.stage.get();
     let is_ours = shared::get().is_some_and(|shared| {
         walk.stage.set(stage.next(shared.arenas.hold(address)));
-        stage != Stage::Programs || is_ours(shared, address)
+        stage != WalkStage::Programs || is_ours(shared, address)
     });
     if is_ours {
         return 0;

@@ -18,8 +18,9 @@ const RESULT_WIDTH: usize = WIDTH - 34;
 /// Returns the report, coloured with [`Options::color`].
 pub fn text(report: &DoctorReport, options: &Options) -> String {
     let mut out = String::new();
+    let (can, not) = report.verdict.parts();
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{}\n", verdict(&report.verdict.parts(), options))
+    let _ = writeln!(out, "{}\n", verdict(&can, not.as_deref(), options))
         .and_then(|()| head(&mut out, report))
         .and_then(|()| table(&mut out, &report.checks, options))
         .and_then(|()| missing(&mut out, &report.checks, options))
@@ -27,7 +28,7 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     out
 }
 
-fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
+fn verdict(can: &str, not: Option<&str>, options: &Options) -> String {
     let mut text = options.styled(TextRole::Good, can);
     let not = not
         .iter()

@@ -17,7 +17,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::calls;
-use crate::hooks::Frame;
+use crate::program_call::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind::{self, AddressOf};
 

@@ -14,10 +14,11 @@ use crate::confinement::{ConfinementCheck, TIMED_OUT};
 use crate::credentials;
 use crate::files;
 use crate::forbidden;
+use crate::mask::{OURS, set_mask};
 use crate::memory::{self, STACK};
+use crate::owner::is_owned;
 use crate::serve;
 use crate::shared::{self, Shared};
-use crate::signals::OURS;
 use crate::space;
 use crate::watches;
 
@@ -36,26 +37,7 @@ const FLAGS: usize = CLONE_VM
     | CLONE_PARENT_SETTID
     | CLONE_CHILD_CLEARTID;
 
-const SIG_SETMASK: usize = 2;
 const PR_SET_NAME: usize = 15;
-const OWNER_DIED: u32 = 0x4000_0000;
-const OWNER_TID: u32 = 0x3fff_ffff;
-
-/// Sets the calling thread's signal mask in the kernel, and returns the old one.
-pub fn set_mask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let args = [
-        SIG_SETMASK,
-        &raw const mask as usize,
-        &raw mut old as usize,
-        8,
-        0,
-        0,
-    ];
-    // SAFETY: both words live through the call.
-    let _ = unsafe { call(nr::RT_SIGPROCMASK, args) };
-    old
-}
 
 /// Waits until an older session's thread has ended. Fails if it has not after about 5 s. No session must begin then,
 /// because that thread would unmap the new session's plan, or serve it and remove its probes when the older tiptoe is
@@ -137,11 +119,6 @@ fn wait_until_ended(shared: &Shared, tid: u32) -> bool {
         sleep_ns(100_000);
     }
     false
-}
-
-/// Returns whether tiptoe holds the owner word.
-pub fn is_owned(word: u32) -> bool {
-    word & OWNER_DIED == 0 && word & OWNER_TID != 0
 }
 
 /// Runs the agent's thread from its start to its end.

@@ -1,30 +1,15 @@
 //! Parses `stat`'s lists of events.
 
 use tiptoe_event::counter::CounterFault;
-use tiptoe_event::{Counter, CounterError, counter_groups};
+use tiptoe_event::{CounterError, Event, counter_groups};
 
 use crate::failure::Failure;
 
-/// A group of events, which are counted together or not at all.
-#[derive(Debug, PartialEq, Eq)]
-pub struct CounterGroup<'a> {
-    /// Whether the group must always have its counters. Otherwise it is flexible: it takes turns with other groups.
-    pub is_pinned: bool,
-    /// The events, the leader first.
-    pub events: Vec<Counter<'a>>,
-}
-
 /// Parses lists of events and groups. Fails if an event is unknown.
-pub fn groups(lists: &[String]) -> Result<Vec<CounterGroup<'_>>, Failure> {
+pub fn events(lists: &[String]) -> Result<Vec<Event<'_>>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
-    groups
-        .map(|group| {
-            let group = group.map_err(failed)?;
-            let events = group.events().collect::<Result<_, _>>().map_err(failed)?;
-            let is_pinned = group.is_pinned();
-            Ok(CounterGroup { is_pinned, events })
-        })
-        .collect()
+    let events = groups.map(|group| group.map(Event::Counters));
+    events.collect::<Result<_, _>>().map_err(failed)
 }
 
 /// Returns the failure for an error in a list. Its hint is the names nearest to an unknown name, or an example of a
@@ -56,7 +41,7 @@ mod tests {
             ("{cycles", "such as cycles,{instructions"),
             ("nothing-of-the-kind", "as in `perf list`"),
         ] {
-            let failure = format!("{:?}", groups(&[list.to_owned()]).expect_err(list));
+            let failure = format!("{:?}", events(&[list.to_owned()]).expect_err(list));
             assert!(failure.contains(said), "{list}: {failure}");
         }
     }
@@ -64,10 +49,11 @@ mod tests {
     #[test]
     fn several_lists_are_joined_in_order() {
         let lists = ["cycles,{cs,faults}:D".to_owned(), "r1".to_owned()];
-        let groups = groups(&lists).unwrap();
-        let shown = groups
-            .iter()
-            .map(|group| (group.is_pinned, group.events.len()));
+        let events = events(&lists).unwrap();
+        let shown = events.iter().map(|event| match event {
+            Event::Counters(group) => (group.is_pinned(), group.events().count()),
+            other => panic!("{other:?}"),
+        });
         assert_eq!(
             shown.collect::<Vec<_>>(),
             [(false, 1), (true, 2), (false, 1)]

@@ -45,7 +45,7 @@ pub use threads::Thread;
 pub(crate) use threads::ThreadSegment;
 pub use value::{Type, ValueKind};
 pub use variable_error::VariableError;
-pub use watch::{Access, LENGTHS, Watch, WatchError, WatchFault};
+pub use watch::{Watch, WatchError, WatchFault};
 
 impl Image {
     /// Passes the image's variables to `ask`; `bytes` must be the image's. Unpacked and decoded

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tiptoe_event::Access;
+
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
 use super::origin::VariableOrigin;
@@ -11,7 +13,7 @@ use super::types::{self, Shape, TypeRef};
 use super::units::Units;
 use super::value::Type;
 use super::variable_error::VariableError;
-use super::watch::{Access, Watch};
+use super::watch::Watch;
 use crate::find::SUGGESTIONS;
 use crate::hint;
 use crate::image::Image;

@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tiptoe_symbol::variable::{LENGTHS, Watch};
+use tiptoe_event::LENGTHS;
+use tiptoe_symbol::variable::Watch;
 
 fuzz_target!(|text: &str| {
     let watch = match Watch::parse(text) {

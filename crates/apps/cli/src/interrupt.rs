@@ -83,7 +83,7 @@ pub fn on_signals(
     let wakes = wake_by_signals().map_err(Failure::NoSignals)?;
     for signal in &signals {
         match target {
-            RequestTarget::Pids(_) => {
+            RequestTarget::Pids(_) | RequestTarget::System => {
                 let status = 128 + signal;
                 flag::register_conditional_shutdown(*signal, status, Arc::clone(&stop))
                     .map_err(Failure::NoSignals)?;

@@ -3,8 +3,8 @@
 //! The checks must run before the command is started, so that a wrong option starts nothing.
 
 use clap::Args;
-use tiptoe_collector::By;
-use tiptoe_event::{Function, Kind, Spec, Via};
+use tiptoe_collector::Split;
+use tiptoe_event::{Function, Kind, ProbeSpec, Spec, SpecFault, Via};
 
 use crate::args::{ByWord, ProbeArgs};
 use crate::failure::Failure;
@@ -34,8 +34,11 @@ pub struct LatencyArgs {
     pub under: Option<String>,
 }
 
-/// Fails if an option contradicts another one or an event.
-pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
+/// Fails if an option contradicts another one or an event. Returns the function of `--under`.
+pub fn check<'a>(
+    args: &'a ProbeArgs,
+    probes: &[ProbeSpec<'_>],
+) -> Result<Option<ProbeSpec<'a>>, Failure> {
     let LatencyArgs {
         latency,
         histograms,
@@ -54,13 +57,10 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
     if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
         return Err(Failure::WithViaKernel(option));
     }
-    if let Some(function) = under {
-        check_under(function)?;
-    }
-    let specs = args.specs.iter().filter_map(|text| Spec::parse(text).ok());
-    specs
-        .into_iter()
-        .try_for_each(|spec| check_spec(&spec, args))
+    let under = under.as_deref().map(parse_under).transpose()?;
+    let mut specs = probes.iter().map(|probe| &probe.spec);
+    specs.try_for_each(|spec| check_spec(spec, args))?;
+    Ok(under)
 }
 
 /// Returns the first option that needs the agent, if one is given. The kernel's probes only count.
@@ -86,23 +86,26 @@ fn by_value(args: &ProbeArgs) -> Option<&'static str> {
         "--by arg5",
     ];
     match args.by.map(by) {
-        Some(By::Argument(argument)) => WORDS.get(usize::from(argument)).copied(),
-        Some(By::Scope) => Some("--by scope"),
+        Some(Split::Argument(argument)) => WORDS.get(usize::from(argument)).copied(),
+        Some(Split::Scope) => Some("--by scope"),
         _ => None,
     }
 }
 
-/// Fails unless the text names one function, by its name or its offset.
-fn check_under(text: &str) -> Result<(), Failure> {
-    let failure = |error| Failure::BadGate {
-        text: text.to_owned(),
-        error,
-    };
-    let spec = Spec::parse(text).map_err(failure)?;
-    let plain = spec.kind == Kind::Uprobe && spec.offset == 0 && spec.options.is_empty();
-    match spec.function {
-        Function::Name(_) | Function::Offset(_) if plain => Ok(()),
-        _ => Err(Failure::NotOneGate(text.to_owned())),
+/// Parses a function of `--under`: one function, by its name or its offset.
+fn parse_under(text: &str) -> Result<ProbeSpec<'_>, Failure> {
+    let not_one = || Failure::NotOneGate(text.to_owned());
+    let probe = ProbeSpec::parse(text).map_err(|error| match error.fault {
+        SpecFault::NoSuchOption | SpecFault::NotAProbe(_) => not_one(),
+        _ => Failure::BadGate {
+            text: text.to_owned(),
+            error,
+        },
+    })?;
+    let plain = probe.spec.kind == Kind::Uprobe && probe.spec.offset == 0;
+    match probe.spec.function {
+        Function::Name(_) | Function::Offset(_) if plain => Ok(probe),
+        _ => Err(not_one()),
     }
 }
 
@@ -130,19 +133,19 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
 
 /// Returns whether counts are split by the values of an argument.
 pub fn has_arguments(word: Option<ByWord>) -> bool {
-    matches!(word.map(by), Some(By::Argument(_)))
+    matches!(word.map(by), Some(Split::Argument(_)))
 }
 
-pub fn by(word: ByWord) -> By {
+pub fn by(word: ByWord) -> Split {
     match word {
-        ByWord::Thread => By::Thread,
-        ByWord::Comm => By::Comm,
-        ByWord::Arg0 => By::Argument(0),
-        ByWord::Arg1 => By::Argument(1),
-        ByWord::Arg2 => By::Argument(2),
-        ByWord::Arg3 => By::Argument(3),
-        ByWord::Arg4 => By::Argument(4),
-        ByWord::Arg5 => By::Argument(5),
-        ByWord::Scope => By::Scope,
+        ByWord::Thread => Split::Thread,
+        ByWord::Comm => Split::Comm,
+        ByWord::Arg0 => Split::Argument(0),
+        ByWord::Arg1 => Split::Argument(1),
+        ByWord::Arg2 => Split::Argument(2),
+        ByWord::Arg3 => Split::Argument(3),
+        ByWord::Arg4 => Split::Argument(4),
+        ByWord::Arg5 => Split::Argument(5),
+        ByWord::Scope => Split::Scope,
     }
 }

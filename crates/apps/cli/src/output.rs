@@ -54,7 +54,7 @@ impl Output {
             (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
             (Some(path), _) => Output::file(path, has_values),
             (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
-            (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
+            (None, _) => Ok(Output::Stdout),
         }
     }
 
@@ -70,8 +70,9 @@ impl Output {
     /// Returns where the notes of a run on this target go.
     pub fn notes_to(&self, target: &RequestTarget) -> NotesTo {
         match (self, target) {
-            (Output::Stderr, _) | (_, RequestTarget::Pids(_)) => NotesTo::Stderr,
+            (Output::Stderr, _) => NotesTo::Stderr,
             (_, RequestTarget::Command(_)) => NotesTo::Report,
+            _ => NotesTo::Stderr,
         }
     }
 

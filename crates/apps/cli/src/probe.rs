@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{Outcome, Request, RequestTarget, RunOptions};
-use tiptoe_event::{Spec, Via};
+use tiptoe_collector::{CallOptions, Outcome, Request, RequestTarget, RunOptions};
+use tiptoe_event::{Event, ProbeSpec, SpecFault, Via};
 use tiptoe_report::Options;
 use tiptoe_session::Session;
 
@@ -45,14 +45,14 @@ pub struct InstrumentRun {
 }
 
 impl InstrumentRun {
-    /// Opens the output, handles signals, and shows the status. Returns when to count, too. `noun`
+    /// Opens the output, handles signals, and shows the status. Returns a request without events, too. `noun`
     /// is what is counted. With `has_values`, the report contains values of the program.
     pub fn begin(
         target: &RequestTarget,
         common: &Common,
         noun: &'static str,
         has_values: bool,
-    ) -> Result<(InstrumentRun, RunOptions), Failure> {
+    ) -> Result<(InstrumentRun, Request<'static>), Failure> {
         let output = Output::chosen(common.output.as_deref(), target, has_values)?;
         let notes = output.notes_to(target);
         let (stop, hand_on) = interrupt::on_signals(target, notes)?;
@@ -74,7 +74,12 @@ impl InstrumentRun {
             notes,
             observer,
         };
-        Ok((run, options))
+        let request = Request {
+            via: common.via,
+            budget: common.limit(),
+            ..request(target.clone(), options)
+        };
+        Ok((run, request))
     }
 
     /// Prints the session. Returns the exit status.
@@ -85,41 +90,49 @@ impl InstrumentRun {
     }
 }
 
-/// Runs the instrument. Returns the exit status of the command if one was started.
-pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
-    for spec in &args.specs {
-        processes::refuse_pid(spec, "function", &args.common.pids)?;
-        check(spec)?;
-    }
-    latency::check(&args)?;
-    let common = args.common;
-    refuse_of_threads(common.via)?;
-    refuse_force(args.force, common.via)?;
-    let target = target(&common, TargetOf::Functions)?;
-    let has_values = args.record || latency::has_arguments(args.by);
-    let (mut run, options) = InstrumentRun::begin(&target, &common, "hit", has_values)?;
-    let request = Request {
+/// Returns a request without events, which each instrument completes.
+pub fn request(target: RequestTarget, options: RunOptions) -> Request<'static> {
+    Request {
         agent: tiptoe_image::AGENT,
-        specs: args.specs,
-        filter: args.filter,
         target,
-        via: common.via,
-        by: args.by.map(latency::by),
-        latency: args.timing.latency,
-        record: args.record,
-        slower_ns: args.timing.slower,
-        under: args.timing.under,
-        budget: common.limit(),
-        force: args.force,
         options,
         ..Request::default()
+    }
+}
+
+/// Runs the instrument. Returns the exit status of the command if one was started.
+pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
+    let probes = args.specs.iter().map(|text| {
+        processes::refuse_pid(text, "function", &args.common.pids)?;
+        parse(text)
+    });
+    let probes = probes.collect::<Result<Vec<_>, _>>()?;
+    let under = latency::check(&args, &probes)?;
+    let common = &args.common;
+    refuse_of_threads(common.via)?;
+    refuse_force(args.force, common.via)?;
+    let target = target(common, TargetOf::Functions)?;
+    let has_values = args.record || latency::has_arguments(args.by);
+    let (mut run, request) = InstrumentRun::begin(&target, common, "hit", has_values)?;
+    let request = Request {
+        events: probes.into_iter().map(Event::Probe).collect(),
+        split: args.by.map(latency::by),
+        calls: CallOptions {
+            filter: args.filter,
+            under,
+            latency: args.timing.latency,
+            slower_ns: args.timing.slower,
+            record: args.record,
+        },
+        force: args.force,
+        ..request
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;
         terminal::say(&format!("toggled {toggled} times"));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut outcome = tiptoe_collector::run(request, &mut run.observer)?;
+    let mut outcome = tiptoe_collector::run(&request, &mut run.observer)?;
     let above = |budget| tiptoe_report::above_budget(&outcome.session, budget);
     let above = common.limit().share().and_then(above);
     outcome.session.notes.extend(above);
@@ -127,20 +140,22 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         has_calls: args.record,
         has_histograms: args.timing.histograms,
     };
-    Ok(run.finish(outcome, &common, extras))
+    Ok(run.finish(outcome, common, extras))
 }
 
-/// Fails if a spec can never be traced. Must run before the command is started.
-fn check(text: &str) -> Result<(), Failure> {
-    let spec = Spec::parse(text).map_err(|error| Failure::BadSpec {
-        text: text.to_owned(),
-        error,
-    })?;
-    match spec.options.iter().next() {
-        _ if !spec.kind.is_probe() => Err(Failure::NoSuchKind(spec.kind)),
-        Some((option, _)) => Err(Failure::NoSuchOption(option.to_owned())),
-        None => Ok(()),
-    }
+/// Parses a spec. Must run before the command is started.
+fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
+    ProbeSpec::parse(text).map_err(|error| match error.fault {
+        SpecFault::NotAProbe(kind) => Failure::NoSuchKind(kind),
+        SpecFault::NoSuchOption => {
+            let option = text[error.at..].split([',', '=', '/']).next();
+            Failure::NoSuchOption(option.unwrap_or_default().to_owned())
+        }
+        _ => Failure::BadSpec {
+            text: text.to_owned(),
+            error,
+        },
+    })
 }
 
 /// Returns the target that the options choose. Fails if they choose none.
@@ -233,14 +248,14 @@ mod tests {
     #[test]
     fn specs_are_checked_before_anything_starts() {
         for spec in ["redis-server:dict*", "uprobe:ns::f+0x10", "uretprobe:f"] {
-            assert!(check(spec).is_ok(), "{spec}");
+            assert!(parse(spec).is_ok(), "{spec}");
         }
         for (spec, said) in [
             ("prog:", "a function is missing (at character 6)"),
             ("mem:stats", "'mem:' is not implemented yet"),
             ("f/latency/", "'latency' is not implemented yet"),
         ] {
-            let failure = check(spec).expect_err(spec);
+            let failure = parse(spec).expect_err(spec);
             assert!(failure.to_string().contains(said), "{failure}");
         }
     }

@@ -64,13 +64,13 @@ pub fn whom(target: &RequestTarget) -> String {
             name.to_string_lossy().into_owned()
         }
         RequestTarget::Pids(pids) => match pids.as_slice() {
-            [] => names(&[]),
             [pid] => {
                 let comm = Process::new(*pid).and_then(Process::comm);
                 names(&[(*pid, comm.unwrap_or_default())])
             }
             pids => format!("{} processes", pids.len()),
         },
+        RequestTarget::System => names(&[]),
     }
 }
 

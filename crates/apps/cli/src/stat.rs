@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::{RequestTarget, StatRequest, StatWhom};
+use tiptoe_collector::{CounterOptions, Request, RequestTarget};
 
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
@@ -232,36 +232,33 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         return scopes::run(args);
     }
     let form = form(&args)?;
-    let whom = whom(&args)?;
+    let target = target(&args)?;
     let lists = lists(&args);
-    let groups = counters::groups(&lists)?;
-    let groups = groups.into_iter().map(|group| group.events).collect();
-    let command = (!args.command.is_empty()).then(|| args.command.clone());
-    let shape = match &command {
-        Some(command) => RequestTarget::Command(command.clone()),
-        None => RequestTarget::Pids(Vec::new()),
+    let events = counters::events(&lists)?;
+    let shape = match args.command.is_empty() {
+        true => RequestTarget::System,
+        false => RequestTarget::Command(args.command.clone()),
     };
-    let named = match &whom {
-        StatWhom::All => ready::whom(&RequestTarget::Pids(Vec::new())),
-        StatWhom::Pids(pids) => ready::whom(&RequestTarget::Pids(pids.clone())),
-        StatWhom::Command => ready::whom(&shape),
+    let named = ready::whom(&target);
+    let is_beside = !args.command.is_empty() && target != shape;
+    let (mut run, request) = StatRun::begin(&args, form, &shape, named, "hit")?;
+    let request = Request {
+        events,
+        meanwhile: is_beside.then(|| args.command.clone()),
+        target,
+        counters: CounterOptions {
+            cgroups: (!args.for_each_cgroup.is_empty()).then(|| args.for_each_cgroup.clone()),
+            per_cpu: args.per_cpu,
+            repeat: args.repeat.unwrap_or(1),
+        },
+        ..request
     };
-    let (mut run, options) = StatRun::begin(&args, form, &shape, named, "hit")?;
-    let request = StatRequest {
-        groups,
-        whom,
-        cgroups: (!args.for_each_cgroup.is_empty()).then(|| args.for_each_cgroup.clone()),
-        command,
-        per_cpu: args.per_cpu,
-        repeat: args.repeat.unwrap_or(1),
-        options,
-    };
-    let outcome = tiptoe_collector::stat(&request, &mut run.printer)?;
+    let outcome = tiptoe_collector::run(&request, &mut run.printer)?;
     Ok(run.finish(outcome))
 }
 
 /// Returns the targets that the options choose. Fails if they choose none.
-fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
+fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     let has_command = !args.command.is_empty();
     let of_all = args.all || !args.for_each_cgroup.is_empty();
     if args.per_cpu && !of_all {
@@ -277,10 +274,10 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
         return Err(Failure::TopOfEvents);
     }
     match (of_all, args.pids.as_slice(), has_command) {
-        (true, _, _) => Ok(StatWhom::All),
-        (false, [], true) => Ok(StatWhom::Command),
+        (true, _, _) => Ok(RequestTarget::System),
+        (false, [], true) => Ok(RequestTarget::Command(args.command.clone())),
         (false, [], false) => Err(Failure::NoTarget(TargetOf::Counters)),
-        (false, pids, _) => Ok(StatWhom::Pids(probe::without_repeats(pids))),
+        (false, pids, _) => Ok(RequestTarget::Pids(probe::without_repeats(pids))),
     }
 }
 
@@ -328,16 +325,18 @@ mod tests {
 
     #[test]
     fn targets_events_and_form_follow_from_the_options() {
+        let command =
+            |words: &[&str]| RequestTarget::Command(words.iter().map(OsString::from).collect());
         for (line, expected) in [
-            ("-a", StatWhom::All),
-            ("-a -- ls", StatWhom::All),
-            ("-a sleep 1", StatWhom::All),
-            ("sleep 1", StatWhom::Command),
-            ("-p 3,2,3", StatWhom::Pids(vec![2, 3])),
-            ("-p 2 -- sleep 1", StatWhom::Pids(vec![2])),
-            ("-r 3 -- ls", StatWhom::Command),
+            ("-a", RequestTarget::System),
+            ("-a -- ls", RequestTarget::System),
+            ("-a sleep 1", RequestTarget::System),
+            ("sleep 1", command(&["sleep", "1"])),
+            ("-p 3,2,3", RequestTarget::Pids(vec![2, 3])),
+            ("-p 2 -- sleep 1", RequestTarget::Pids(vec![2])),
+            ("-r 3 -- ls", command(&["ls"])),
         ] {
-            assert_eq!(whom(&parse(line).unwrap()).unwrap(), expected, "{line}");
+            assert_eq!(target(&parse(line).unwrap()).unwrap(), expected, "{line}");
         }
         let args = parse("-e cs -e {cycles,faults}:u -x; -I 100 -- ls -a").unwrap();
         assert_eq!(args.events, ["cs", "{cycles,faults}:u"]);

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::WatchRequest;
+use tiptoe_collector::{AccessOptions, Error, Request, Split};
+use tiptoe_event::{Event, Memory};
 
 use crate::args::Common;
 use crate::failure::{Failure, TargetOf};
@@ -152,9 +153,11 @@ pub enum WatchByWord {
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
-    for variable in &args.variables {
-        processes::refuse_pid(variable, "variable", &common.pids)?;
-    }
+    let variables = args.variables.iter().map(|text| {
+        processes::refuse_pid(text, "variable", &common.pids)?;
+        parse(text)
+    });
+    let variables = variables.collect::<Result<Vec<_>, _>>()?;
     for (given, option) in [
         (common.interval.is_some(), "--interval"),
         (common.delay.is_some(), "--delay"),
@@ -164,23 +167,33 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         }
     }
     let target = probe::target(&common, TargetOf::Variables)?;
-    let (mut run, options) = InstrumentRun::begin(&target, &common, "hit", true)?;
-    let request = WatchRequest {
-        agent: tiptoe_image::AGENT,
-        variables: args.variables,
-        target,
-        thread: args.thread,
-        by_thread: args.by == Some(WatchByWord::Thread),
-        only_changed: args.changed,
-        trace: args.trace,
-        when: args.when,
-        all_slots: args.all_slots,
-        via: common.via,
-        rotate: args.rotate,
-        stats: args.stats,
-        budget: common.limit(),
-        options,
+    let (mut run, request) = InstrumentRun::begin(&target, &common, "hit", true)?;
+    let request = Request {
+        events: variables,
+        split: args.by.map(|by| match by {
+            WatchByWord::Comm => Split::Comm,
+            WatchByWord::Thread => Split::Thread,
+        }),
+        accesses: AccessOptions {
+            thread: args.thread,
+            only_changed: args.changed,
+            trace: args.trace,
+            when: args.when,
+            all_slots: args.all_slots,
+            rotate: args.rotate,
+            stats: args.stats,
+        },
+        ..request
     };
-    let outcome = tiptoe_collector::watch(&request, &mut run.observer)?;
+    let outcome = tiptoe_collector::run(&request, &mut run.observer)?;
     Ok(run.finish(outcome, &common, ReportExtras::default()))
+}
+
+/// Parses a variable. Must run before the command is started.
+fn parse(text: &str) -> Result<Event<'_>, Failure> {
+    let variable = Memory::parse(text).map_err(|error| Error::BadVariable {
+        text: text.to_owned(),
+        error: error.into(),
+    });
+    Ok(Event::Memory(variable?))
 }

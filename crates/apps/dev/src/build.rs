@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use tiptoe_collector::WaitSelection;
+use tiptoe_event::WaitSelection;
 use tiptoe_session::Session;
 use tiptoe_sys::host::Process;
 

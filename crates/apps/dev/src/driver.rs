@@ -6,10 +6,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::{
-    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, RunOptions,
-    WaitSelection, WatchRequest,
+    Budget, CallOptions, Observer, Outcome, Request, RequestTarget, RunOptions, Split,
 };
-use tiptoe_event::{Filter, Via};
+use tiptoe_event::{Event, Filter, Memory, ProbeSpec, UserLocks, Via, WaitSelection};
 use tiptoe_session::{Call, Interval, Session};
 
 use crate::assembly::Site;
@@ -23,7 +22,7 @@ pub(crate) struct TraceRequest<'a> {
     pub via: Via,
     pub filter: Option<Filter>,
     pub under: Option<&'a str>,
-    pub by: Option<By>,
+    pub by: Option<Split>,
     pub calls: Calls,
 }
 
@@ -77,20 +76,33 @@ impl Tracing {
             Calls::Entries | Calls::Times | Calls::Records => "uprobe",
         };
         let sites = traced.sites.iter();
-        let specs = sites
+        let specs: Vec<String> = sites
             .map(|site| format!("{kind}:{}_at*", site.name))
             .collect();
-        let plain = request(pid, specs, traced.via, traced.agent);
+        let under = traced.under.map(str::to_owned);
         let request = Request {
-            filter: traced.filter,
-            under: traced.under.map(str::to_owned),
-            by: traced.by,
-            latency: traced.calls == Calls::Times,
-            record: traced.calls == Calls::Records,
-            ..plain
+            split: traced.by,
+            calls: CallOptions {
+                filter: traced.filter,
+                latency: traced.calls == Calls::Times,
+                record: traced.calls == Calls::Records,
+                ..CallOptions::default()
+            },
+            ..request(pid, traced.via, traced.agent)
         };
-        let stop = Arc::clone(&request.options.stop);
-        Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
+        Tracing::spawn(request, move |request, silent| {
+            let calls = CallOptions {
+                under: under.as_deref().map(probe),
+                ..request.calls
+            };
+            let events = specs.iter().map(|spec| Event::Probe(probe(spec))).collect();
+            let request = Request {
+                events,
+                calls,
+                ..request
+            };
+            tiptoe_collector::run(&request, silent)
+        })
     }
 
     /// Starts to watch the contended locks of a process, and returns at once.
@@ -103,69 +115,54 @@ impl Tracing {
     ) -> Tracing {
         let request = Request {
             budget,
-            locks: Some(ByLock::default()),
-            hold: hold.map(str::to_owned),
-            ..request(pid, Vec::new(), via, agent)
+            ..request(pid, via, agent)
         };
-        let stop = Arc::clone(&request.options.stop);
-        Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
+        let hold = hold.map(str::to_owned);
+        Tracing::spawn(request, move |request, silent| {
+            let held = hold.as_deref();
+            run_event(request, Event::UserLocks(UserLocks { held }), silent)
+        })
     }
 
     /// Starts to count a process's scopes, and returns at once.
     pub(crate) fn scopes(pid: u32, agent: &'static [u8]) -> Tracing {
-        let request = Request {
-            scopes: Some(Vec::new()),
-            ..request(pid, Vec::new(), Via::Agent, agent)
-        };
-        let stop = Arc::clone(&request.options.stop);
-        Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
+        let request = request(pid, Via::Agent, agent);
+        Tracing::spawn(request, |request, silent| {
+            run_event(request, Event::Scopes, silent)
+        })
     }
 
     /// Starts to watch the kernel's locks in the whole system, and returns at once.
     pub(crate) fn kernel_locks(watched: WaitSelection) -> Tracing {
-        let request = LockRequest {
-            meanwhile: None,
-            watched,
-            target: None,
-            by: None,
-            options: RunOptions::default(),
+        let request = Request {
+            target: RequestTarget::System,
+            ..Request::default()
         };
-        let stop = Arc::clone(&request.options.stop);
-        Tracing::spawn(stop, move |silent| {
-            tiptoe_collector::locks(&request, silent)
+        Tracing::spawn(request, move |request, silent| {
+            run_event(request, Event::KernelLocks(watched), silent)
         })
     }
 
     /// Starts to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
-        let request = WatchRequest {
-            // There is no agent, because the kernel watches from outside the process.
-            agent: &[],
-            variables: vec![variable.to_owned()],
-            target: RequestTarget::Pids(vec![pid]),
-            thread: None,
-            by_thread: false,
-            only_changed: false,
-            trace: false,
-            when: None,
-            all_slots: false,
-            rotate: None,
-            via: Via::Auto,
-            stats: false,
+        // There is no agent, because the kernel watches from outside the process.
+        let request = Request {
             budget,
-            options: RunOptions::default(),
+            ..request(pid, Via::Auto, &[])
         };
-        let stop = Arc::clone(&request.options.stop);
-        Tracing::spawn(stop, move |silent| {
-            tiptoe_collector::watch(&request, silent)
+        let variable = variable.to_owned();
+        Tracing::spawn(request, move |request, silent| {
+            let memory = Memory::parse(&variable).expect("a bench names its variable");
+            run_event(request, Event::Memory(memory), silent)
         })
     }
 
     fn spawn(
-        stop: Arc<AtomicBool>,
-        run: impl FnOnce(&mut Silent) -> RunResult + Send + 'static,
+        request: Request<'static>,
+        run: impl FnOnce(Request<'static>, &mut Silent) -> RunResult + Send + 'static,
     ) -> Tracing {
-        let driver = Some(std::thread::spawn(move || run(&mut Silent)));
+        let stop = Arc::clone(&request.options.stop);
+        let driver = Some(std::thread::spawn(move || run(request, &mut Silent)));
         Tracing { stop, driver }
     }
 
@@ -254,15 +251,27 @@ pub(crate) fn trace_once(
             duration: Some(Duration::ZERO),
             ..RunOptions::default()
         },
-        ..request(pid, vec![spec.to_owned()], via, agent)
+        ..request(pid, via, agent)
     };
-    Ok(tiptoe_collector::run(request, &mut Silent)?.session)
+    Ok(run_event(request, Event::Probe(probe(spec)), &mut Silent)?.session)
 }
 
-fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Request {
+/// Runs a request for one event.
+fn run_event(request: Request<'_>, event: Event<'_>, silent: &mut Silent) -> RunResult {
+    let request = Request {
+        events: vec![event],
+        ..request
+    };
+    tiptoe_collector::run(&request, silent)
+}
+
+fn probe(text: &str) -> ProbeSpec<'_> {
+    ProbeSpec::parse(text).expect("a bench names its functions")
+}
+
+fn request(pid: u32, via: Via, agent: &'static [u8]) -> Request<'static> {
     Request {
         agent,
-        specs,
         target: RequestTarget::Pids(vec![pid]),
         via,
         ..Request::default()

@@ -80,15 +80,9 @@ pub struct CounterGroup<'a> {
 
 impl<'a> CounterGroup<'a> {
     /// Returns the events, the leader first.
-    pub fn events(&self) -> impl Iterator<Item = Result<Counter<'a>, CounterError<'a>>> + use<'a> {
-        let of_group = self.modifiers;
-        parse::items(self.events).map(move |item| {
-            let mut event = parse::event(item?)?;
-            let all = event.modifiers.and(of_group);
-            event.is_modified_by_group = all != event.modifiers;
-            event.modifiers = all;
-            Ok(event)
-        })
+    pub fn events(&self) -> impl Iterator<Item = Counter<'a>> + use<'a> {
+        // INVARIANT: `parse::group` makes no group whose events have an error.
+        parse::events(self.events, self.modifiers).filter_map(Result::ok)
     }
 
     /// Returns whether the group was written in braces.
@@ -99,13 +93,11 @@ impl<'a> CounterGroup<'a> {
     /// Returns whether its leader, and so the group, is pinned.
     pub fn is_pinned(&self) -> bool {
         let leader = self.events().next();
-        leader.is_some_and(|leader| leader.is_ok_and(|leader| leader.modifiers.pinned))
+        leader.is_some_and(|leader| leader.modifiers.pinned)
     }
 }
 
-/// Parses a list, group by group.
-///
-/// The first error is the last item. Errors inside a group come from [`CounterGroup::events`].
+/// Parses a list, group by group. The first error is the last item.
 pub fn counter_groups(
     list: &str,
 ) -> impl Iterator<Item = Result<CounterGroup<'_>, CounterError<'_>>> {

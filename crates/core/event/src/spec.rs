@@ -1,11 +1,11 @@
-//! The event grammar: what one event observes, as text.
+//! The grammar of probes: which functions are observed, as text.
 //!
 //! ```text
 //! SPEC     = [KIND ":"] [BINARY ":"] FUNCTION ["+" OFFSET] ["/" OPTION {"," OPTION} "/"]
-//! KIND     = "uprobe" | "uretprobe" | "usdt" | "mem" | "ulock" | "klock"
+//! KIND     = "uprobe" | "uretprobe"
 //! BINARY   = a path, a soname or a glob; without it, the program itself
 //! FUNCTION = a symbol, a glob, or "0x" and an offset
-//! OPTION   = NAME ["=" VALUE]
+//! OPTION   = NAME ["=" VALUE]; no option exists yet
 //! ```
 //!
 //! A glob has `*` for any text or `?` for one character. `[` is literal, because names such as
@@ -19,20 +19,40 @@
 //! A [`Spec`] borrows its text. Its `Display`, the *resolved* form, names the kind
 //! (`uprobe:redis-server:dictFind`) and parses to the same value.
 //!
-//! Kinds other than probes stay [`Function::Unparsed`] text, which a driver can name as
-//! unsupported.
+//! The words of [other kinds](OtherKind) are refused. Such a program is written `uprobe:mem:f`.
 
 use core::fmt;
 
-use crate::spec_parse::{self, SpecError};
+use crate::spec_parse::{self, SpecError, single_colon};
 
-/// The kind of an event.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The entry of a function (the default), or an instruction within it.
     Uprobe,
     /// The return of a function.
     Uretprobe,
+}
+
+impl Kind {
+    /// Returns the kind's word in a spec, before the first `:`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Uprobe => "uprobe",
+            Kind::Uretprobe => "uretprobe",
+        }
+    }
+
+    /// Returns the kind with this word.
+    pub fn of_word(word: &str) -> Option<Kind> {
+        let all = [Self::Uprobe, Self::Uretprobe];
+        all.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// The kind of an event that is no probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OtherKind {
     /// A statically defined tracepoint of the program.
     Usdt,
     /// A variable or address in memory.
@@ -43,37 +63,21 @@ pub enum Kind {
     Klock,
 }
 
-impl Kind {
-    /// All kinds.
-    const ALL: [Kind; 6] = [
-        Kind::Uprobe,
-        Kind::Uretprobe,
-        Kind::Usdt,
-        Kind::Mem,
-        Kind::Ulock,
-        Kind::Klock,
-    ];
-
+impl OtherKind {
     /// Returns the kind's word in a spec, before the first `:`.
     pub const fn word(self) -> &'static str {
         match self {
-            Kind::Uprobe => "uprobe",
-            Kind::Uretprobe => "uretprobe",
-            Kind::Usdt => "usdt",
-            Kind::Mem => "mem",
-            Kind::Ulock => "ulock",
-            Kind::Klock => "klock",
+            OtherKind::Usdt => "usdt",
+            OtherKind::Mem => "mem",
+            OtherKind::Ulock => "ulock",
+            OtherKind::Klock => "klock",
         }
     }
 
     /// Returns the kind with this word.
-    pub fn of_word(word: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.word() == word)
-    }
-
-    /// Returns whether `[BINARY:]FUNCTION[+OFFSET]` follows the kind.
-    pub const fn is_probe(self) -> bool {
-        matches!(self, Kind::Uprobe | Kind::Uretprobe)
+    pub fn of_word(word: &str) -> Option<OtherKind> {
+        let all = [Self::Usdt, Self::Mem, Self::Ulock, Self::Klock];
+        all.into_iter().find(|kind| kind.word() == word)
     }
 }
 
@@ -92,47 +96,18 @@ pub enum Function<'a> {
     Glob(&'a str),
     /// A place by its offset in the binary.
     Offset(u64),
-    /// The text after a [`Kind`] that is no probe.
-    Unparsed(&'a str),
 }
 
 impl fmt::Display for Function<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Function::Name(text) | Function::Glob(text) | Function::Unparsed(text) => {
-                f.write_str(text)
-            }
+            Function::Name(text) | Function::Glob(text) => f.write_str(text),
             Function::Offset(offset) => write!(f, "{offset:#x}"),
         }
     }
 }
 
-/// The options after a spec, `/latency,by=arg0/`, without the slashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Options<'a> {
-    pub(crate) text: &'a str,
-}
-
-impl<'a> Options<'a> {
-    /// Returns whether there are no options.
-    pub fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
-    /// Returns each option's name and value.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + use<'a> {
-        let listed = (!self.text.is_empty()).then(|| self.text.split(','));
-        listed
-            .into_iter()
-            .flatten()
-            .map(|option| match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, None),
-            })
-    }
-}
-
-/// One parsed event.
+/// The functions of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec<'a> {
     /// The kind.
@@ -143,8 +118,6 @@ pub struct Spec<'a> {
     pub function: Function<'a>,
     /// Bytes after the function's start; 0 is its entry.
     pub offset: u64,
-    /// Further options.
-    pub options: Options<'a>,
 }
 
 impl<'a> Spec<'a> {
@@ -166,7 +139,6 @@ impl<'a> Spec<'a> {
             binary,
             function,
             offset: 0,
-            options: Options::default(),
         }
     }
 
@@ -176,6 +148,29 @@ impl<'a> Spec<'a> {
             kind: Kind::Uretprobe,
             ..Spec::uprobe(binary, function)
         }
+    }
+}
+
+/// A requested probe: its functions, and the text, which may have other readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProbeSpec<'a> {
+    /// The text as given.
+    pub text: &'a str,
+    /// Its first reading.
+    pub spec: Spec<'a>,
+}
+
+impl<'a> ProbeSpec<'a> {
+    /// Parses a probe.
+    pub fn parse(text: &'a str) -> Result<ProbeSpec<'a>, SpecError> {
+        let spec = Spec::parse(text)?;
+        Ok(ProbeSpec { text, spec })
+    }
+
+    /// Returns the readings after the first: another colon may separate the binary, or all colons may belong to the
+    /// function's name.
+    pub fn other_readings(&self) -> impl Iterator<Item = Spec<'a>> + use<'a> {
+        Spec::readings(self.text).skip(1).flatten()
     }
 }
 
@@ -189,11 +184,15 @@ impl fmt::Display for Spec<'_> {
         if self.offset != 0 {
             write!(f, "+{:#x}", self.offset)?;
         }
-        if !self.options.is_empty() {
-            write!(f, "/{}/", self.options.text)?;
-        }
         Ok(())
     }
+}
+
+/// Returns the kind that an event's name begins with, with the `:` after it.
+pub fn kind_prefix(name: &str) -> Option<&str> {
+    let (word, prefix) = single_colon(name, 0).map(|end| (&name[..end], &name[..=end]))?;
+    let is_kind = Kind::of_word(word).is_some() || OtherKind::of_word(word).is_some();
+    is_kind.then_some(prefix)
 }
 
 /// Returns whether a name is a pattern: it contains `*` or `?`.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::number::number;
-use crate::spec::{Function, Kind, Options, Spec, is_glob};
+use crate::spec::{Function, Kind, OtherKind, Spec, is_glob};
 
 /// An error in a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +20,10 @@ pub enum SpecFault {
     OffsetOfReturn,
     /// An option has no name, or invalid letters.
     BadOption,
+    /// No option has this name.
+    NoSuchOption,
+    /// The kind is none of a probe's.
+    NotAProbe(OtherKind),
     /// A control character.
     ControlCharacter,
 }
@@ -42,6 +46,8 @@ impl fmt::Display for SpecError {
             SpecFault::BadOffset => "not an offset (write +16 or +0x10)",
             SpecFault::OffsetOfReturn => "a return has no offset",
             SpecFault::BadOption => "not an option (write /NAME,NAME=VALUE/)",
+            SpecFault::NoSuchOption => "no option has this name",
+            SpecFault::NotAProbe(_) => "not a function",
             SpecFault::ControlCharacter => "a control character",
         };
         write!(f, "{what} (at character {})", self.at + 1)
@@ -90,8 +96,7 @@ pub(crate) fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, Spec
         let colons = core::iter::successors(single_colon(rest.text, 0), move |at| {
             single_colon(rest.text, at + 1)
         });
-        let colons = colons.take_while(move |_| kind.is_probe()).map(Some);
-        let all = colons.chain(core::iter::once(None));
+        let all = colons.map(Some).chain(core::iter::once(None));
         all.map(move |colon| read(kind, rest, colon))
     });
     first.into_iter().chain(all)
@@ -103,19 +108,16 @@ fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
             at,
             fault: SpecFault::ControlCharacter,
         }),
-        None => Ok(split_kind(Rest { text, at: 0 })),
+        None => split_kind(Rest { text, at: 0 }),
     }
 }
 
 /// Parses the text after a kind, given the colon after the binary.
 fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
-    if !kind.is_probe() {
-        return unparsed(kind, rest);
-    }
     let (binary, rest) = split_binary(rest, colon)?;
     let (rest, options) = split_options(rest)?;
     let (function, offset) = split_offset(rest)?;
-    if !split_options(function)?.1.is_empty() {
+    if split_options(function)?.1.is_some() {
         return function.fault(SpecFault::BadOption); // options must come last
     }
     if binary.is_none() && looks_like_path(function.text) {
@@ -127,27 +129,16 @@ fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, Sp
             fault: SpecFault::OffsetOfReturn,
         });
     }
-    Ok(Spec {
-        kind,
-        binary,
-        function: read_function(function)?,
-        offset,
-        options,
-    })
-}
-
-fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
-    if rest.text.is_empty() {
-        return rest.fault(SpecFault::NoFunction);
+    let function = read_function(function)?;
+    match options {
+        None => Ok(Spec {
+            kind,
+            binary,
+            function,
+            offset,
+        }),
+        Some(options) => options.fault(SpecFault::NoSuchOption),
     }
-    let function = Function::Unparsed(rest.text);
-    Ok(Spec {
-        kind,
-        binary: None,
-        function,
-        offset: 0,
-        options: Options::default(),
-    })
 }
 
 /// Returns the first single `:` at byte `from` or later, which in a [spec](crate::spec) ends a kind, a binary or a part
@@ -188,12 +179,19 @@ fn closing(text: &[u8], open: u8) -> Option<usize> {
     end.map(|end| end + 1)
 }
 
-fn split_kind(rest: Rest<'_>) -> (Kind, Rest<'_>) {
-    let named = single_colon(rest.text, 0).and_then(|colon| {
-        let (word, after) = rest.split_around(colon);
-        Some((Kind::of_word(word.text)?, after))
-    });
-    named.unwrap_or((Kind::Uprobe, rest))
+fn split_kind(rest: Rest<'_>) -> Result<(Kind, Rest<'_>), SpecError> {
+    let Some(colon) = single_colon(rest.text, 0) else {
+        return Ok((Kind::Uprobe, rest));
+    };
+    let (word, after) = rest.split_around(colon);
+    match Kind::of_word(word.text) {
+        Some(kind) => Ok((kind, after)),
+        None => match OtherKind::of_word(word.text) {
+            Some(_) if after.text.is_empty() => after.fault(SpecFault::NoFunction),
+            Some(other) => word.fault(SpecFault::NotAProbe(other)),
+            None => Ok((Kind::Uprobe, rest)),
+        },
+    }
 }
 
 fn split_binary(
@@ -212,8 +210,8 @@ fn split_binary(
 
 /// Splits off the options: the text between the last two slashes, if the last ends the spec. So
 /// `operator/` has none.
-fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Options<'_>), SpecError> {
-    let none = (rest, Options::default());
+fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Option<Rest<'_>>), SpecError> {
+    let none = (rest, None);
     if looks_like_path(rest.text) {
         return Ok(none);
     }
@@ -225,7 +223,7 @@ fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Options<'_>), SpecError> {
     if !options.text.split(',').all(is_option) {
         return options.fault(SpecFault::BadOption);
     }
-    Ok((function, Options { text: options.text }))
+    Ok((function, Some(options)))
 }
 
 fn is_option(option: &str) -> bool {

@@ -7,9 +7,7 @@ use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 fn parse(list: &str) -> Result<Vec<(usize, Counter<'_>)>, CounterError<'_>> {
     let mut all = Vec::new();
     for (at, group) in counter_groups(list).enumerate() {
-        for event in group?.events() {
-            all.push((at, event?));
-        }
+        all.extend(group?.events().map(|event| (at, event)));
     }
     Ok(all)
 }

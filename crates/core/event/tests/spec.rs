@@ -1,7 +1,10 @@
 //! The event grammar: what each form means, and that resolved forms parse to the same.
 
 use proptest::prelude::*;
-use tiptoe_event::{Function, Kind, Options, Spec, SpecFault, is_glob};
+use tiptoe_event::{
+    Access, Event, EventError, Function, MemoryFault, OtherKind, ProbeSpec, Spec, SpecFault,
+    UserLocks, WaitSelection, is_glob,
+};
 
 fn parse(text: &str) -> Spec<'_> {
     Spec::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -113,7 +116,6 @@ fn each_single_colon_may_be_the_one_after_the_binary() {
         let read: Result<Vec<Spec>, _> = Spec::readings(text).collect();
         assert_eq!(read.as_deref(), Ok(expected), "{text}");
     }
-    assert_eq!(Spec::readings("mem:a:b:c").count(), 1);
     assert!(Spec::readings("a\n:b").all(|read| read.is_err()));
 }
 
@@ -139,33 +141,82 @@ fn offsets_and_operators() {
 
 #[test]
 fn options_are_between_the_last_slashes() {
-    let spec = parse("/bin/prog:f+1/latency,by=arg0,pinned/");
-    assert_eq!(spec.binary, Some("/bin/prog"));
-    assert_eq!(spec.offset, 1);
-    let listed: Vec<_> = spec.options.iter().collect();
-    assert_eq!(
-        listed,
-        [("latency", None), ("by", Some("arg0")), ("pinned", None)]
-    );
-    assert_eq!(
-        parse("operator//latency/").function,
-        Function::Name("operator/")
-    );
-    assert_eq!(parse("f").options, Options::default());
-    assert_eq!(parse("f").options.iter().count(), 0);
+    for (text, at) in [
+        ("/bin/prog:f+1/latency,by=arg0,pinned/", 14),
+        ("operator//latency/", 10),
+    ] {
+        let error = Spec::parse(text).expect_err(text);
+        assert_eq!((error.fault, error.at), (SpecFault::NoSuchOption, at));
+        assert!(text[at..].starts_with("latency"));
+        assert!(Spec::readings(text).all(|read| read.is_err()));
+    }
 }
 
 #[test]
-fn the_other_kinds_keep_their_text() {
-    for kind in [Kind::Usdt, Kind::Mem, Kind::Ulock, Kind::Klock] {
-        let text = format!("{kind}:stats.hits:8:w");
-        let spec = parse(&text);
-        assert_eq!(
-            (spec.kind, spec.function),
-            (kind, Function::Unparsed("stats.hits:8:w"))
-        );
-        assert_eq!(spec.to_string(), text);
+fn other_kinds_are_no_probes() {
+    for (kind, text) in [
+        (OtherKind::Usdt, "usdt:provider:name"),
+        (OtherKind::Mem, "mem:stats.hits:8:w"),
+        (OtherKind::Ulock, "ulock:*"),
+        (OtherKind::Klock, "klock:*"),
+    ] {
+        let error = Spec::parse(text).expect_err(text);
+        assert_eq!((error.fault, error.at), (SpecFault::NotAProbe(kind), 0));
     }
+    assert_eq!(parse("uprobe:mem:f").binary, Some("mem"));
+}
+
+#[test]
+fn each_kind_of_event_is_read() {
+    let parse = |text| Event::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let probe = |text| Event::Probe(ProbeSpec::parse(text).expect("a probe"));
+    for text in ["uprobe:prog:f", "uretprobe:f", "uprobe:a:b:c"] {
+        assert_eq!(parse(text), probe(text));
+    }
+    let Event::Memory(memory) = parse("mem:prog:ns::x:4:rw/pinned/") else {
+        panic!("not memory");
+    };
+    assert_eq!(
+        (memory.binary, memory.variable.text, memory.variable.at),
+        (Some("prog"), "ns::x", 5)
+    );
+    assert_eq!(
+        (memory.length, memory.access, memory.is_pinned),
+        (Some(4), Access::ReadWrite, true)
+    );
+    let locks = |held| Event::UserLocks(UserLocks { held });
+    assert_eq!(parse("ulock:*"), locks(None));
+    assert_eq!(parse("ulock:prog:lock/hold/"), locks(Some("prog:lock")));
+    for selection in [
+        WaitSelection::Contended,
+        WaitSelection::ContendedMmap,
+        WaitSelection::EveryMmap,
+    ] {
+        assert_eq!(parse(selection.event()), Event::KernelLocks(selection));
+    }
+    assert_eq!(parse("scope:*"), Event::Scopes);
+    for (text, count) in [
+        ("cycles", 1),
+        ("{cycles,cs}:u", 2),
+        ("lock:contention_begin", 1),
+    ] {
+        let Event::Counters(group) = parse(text) else {
+            panic!("{text}: no counters");
+        };
+        assert_eq!(group.events().count(), count);
+    }
+    for text in ["usdt:a:b", "ulock:x", "ulock:/hold/", "klock:rq_lock"] {
+        assert_eq!(Event::parse(text), Err(EventError::NotYet(text)));
+    }
+    assert_eq!(Event::parse("cycles,cs"), Err(EventError::SeveralGroups));
+    assert!(matches!(
+        Event::parse("mem:x:3"),
+        Err(EventError::Memory(error)) if error.fault == MemoryFault::BadLength && error.at == 2
+    ));
+    assert!(matches!(
+        Event::parse("cylces"),
+        Err(EventError::Counter(_))
+    ));
 }
 
 #[test]
@@ -205,6 +256,7 @@ fn faults_say_what_and_where() {
         ("uretprobe:prog:f+4", SpecFault::OffsetOfReturn, 16),
         ("f//", SpecFault::BadOption, 2),
         ("f/a,,b/", SpecFault::BadOption, 2),
+        ("f/by=arg0/", SpecFault::NoSuchOption, 2),
         ("f/by=arg0/+8", SpecFault::BadOption, 0),
         ("~+0/by=arg0/", SpecFault::PathWithoutFunction, 0),
         ("f\n", SpecFault::ControlCharacter, 1),
@@ -220,7 +272,7 @@ fn the_resolved_form() {
         parse("redis-server:dictFind").to_string(),
         "uprobe:redis-server:dictFind"
     );
-    assert_eq!(parse("f+16/by=arg0/").to_string(), "uprobe:f+0x10/by=arg0/");
+    assert_eq!(parse("f+16").to_string(), "uprobe:f+0x10");
     assert!(is_glob("a?") && !is_glob("[ab]") && !is_glob("operator[]"));
 }
 

@@ -14,7 +14,7 @@ use tiptoe_attach::link::Link;
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::words;
 
-use crate::request::By;
+use crate::request::Split;
 use crate::values::{TimedValues, Values};
 
 /// What has been counted in one process.
@@ -50,7 +50,7 @@ pub struct SlotKinds {
 pub fn read(
     file: &File,
     geometry: Geometry,
-    by: Option<By>,
+    by: Option<Split>,
     kinds: &SlotKinds,
 ) -> std::io::Result<Counts> {
     let mut counts = Counts {
@@ -69,7 +69,7 @@ pub fn read(
             let kept = counts.timed_values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
-        if let Some(by) = by.filter(|by| matches!(by, By::Thread | By::Comm)) {
+        if let Some(by) = by.filter(|by| matches!(by, Split::Thread | Split::Comm)) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
             counts.add_part(key, &words, &kinds.timed);
         }
@@ -173,10 +173,10 @@ impl SlabOwner {
     }
 
     /// Returns the key under which the thread's counts are grouped.
-    pub fn key(&self, by: By) -> String {
+    pub fn key(&self, by: Split) -> String {
         match by {
-            By::Comm | By::Argument(_) | By::Scope => self.comm.clone(),
-            By::Thread => format!("{} {}", self.tid, self.comm),
+            Split::Thread => format!("{} {}", self.tid, self.comm),
+            _ => self.comm.clone(),
         }
     }
 }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use tiptoe_attach::AttachError;
 use tiptoe_attach::inject::InjectError;
-use tiptoe_event::SpecError;
 use tiptoe_kernel::watchpoints::{MOST_CONDITIONS, MOST_VARIABLES};
 use tiptoe_schedule::TooManyPinned;
 use tiptoe_symbol::variable::{VariableError, WatchError};
@@ -57,12 +56,6 @@ pub enum Error {
     FileNotHeld(io::Error),
 
     // Specs.
-    #[error("cannot read the event `{text}`: {error}")]
-    BadSpec { text: String, error: SpecError },
-    #[error("`{0}:` events do not exist yet")]
-    NoSuchKind(String),
-    #[error("unknown option `{option}` of the event `{text}`")]
-    NoSuchOption { option: String, text: String },
     #[error("cannot read {}: {why}", path.display())]
     UnreadableProgram { path: PathBuf, why: String },
     #[error("cannot read {0}")]
@@ -169,8 +162,6 @@ pub enum Error {
     #[error("process {pid} ({comm}) enters no scopes: no library in it reports any")]
     NoScopes { pid: u32, comm: String },
     /// The error of a list of counters, which borrows the list.
-    #[error("{0}")]
-    BadCounter(String),
     #[error("{0} cannot be charged to scopes: the CPU counts it")]
     CpuCounter(String),
     #[error("{0} events to charge to scopes")]

@@ -10,6 +10,7 @@
 //! | [`counts`] | reads counts from slabs, which the target may have written |
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
 //! | [`probes`] | probes, locks of programs and scopes: from a request to the session |
+//! | [`run`](mod@run) | picks the instruments of a request |
 //! | [`start`] | attaches to running processes, or starts a command |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: programs in the kernel, and their rows |
@@ -34,6 +35,7 @@ mod probe_slots;
 mod probes;
 mod request;
 mod resolve;
+mod run;
 mod scopes;
 mod start;
 mod stat;
@@ -48,10 +50,12 @@ pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
 pub use drive::RunOptions;
 pub use error::Error;
-pub use locks::{LockBy, LockRequest, WaitSelection, locks};
-pub use probes::{run, toggle};
-pub use request::{Budget, By, ByLock, Observer, Outcome, Progress, Request, RequestTarget};
-pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
+pub use probes::toggle;
+pub use request::{
+    AccessOptions, Budget, CallOptions, CounterOptions, Observer, Outcome, Progress, Request,
+    RequestTarget, Split,
+};
+pub use run::run;
+pub use stat::{MOST_READ, is_at_switches, is_read};
 pub use ulocks::now as lock_waits_now;
-pub use watch::{WatchRequest, watch};
 pub use words::few;

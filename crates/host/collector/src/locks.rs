@@ -4,99 +4,58 @@
 //! tracepoints, and the BPF programs filter by process. Rows are read only at the end; an interval
 //! has only its number of waits.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use tiptoe_attach::Attached;
-use tiptoe_event::{Reading, Via};
+use tiptoe_event::{Reading, Via, WaitSelection};
 use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Cost, CountPart, Dropped, Event, LockNote, Programs, Session};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-use crate::drive::{
-    Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, run,
-};
+use crate::drive::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn, run};
 use crate::error::Error;
-use crate::request::{Observer, Outcome, Progress, RequestTarget};
+use crate::request::{Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::words;
 
 mod wait_rows;
 
-pub use tiptoe_kernel::waits::WaitSelection;
-
 /// The pause between two reads of the targets' CPU time, which is lost when they end.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The request for one run.
-#[derive(Clone, Debug)]
-pub struct LockRequest {
-    /// Which waits are watched.
-    pub watched: WaitSelection,
-    /// The processes that wait; `None` for the whole system.
-    pub target: Option<RequestTarget>,
-    /// A command during which the whole system waits.
-    pub meanwhile: Option<Vec<OsString>>,
-    /// The grouping of rows, besides the lock's type and mode. `None` is the call site without its
-    /// callers.
-    pub by: Option<LockBy>,
-    /// When to count.
-    pub options: RunOptions,
-}
-
-/// What rows are grouped by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockBy {
-    /// The call site of the wait, with its callers.
-    Callsite,
-    /// Only the lock's type and mode.
-    Type,
-    /// Each lock, by its address.
-    Lock,
-    /// Each thread.
-    Thread,
-    /// Each process.
-    Process,
-    /// Each cgroup of version 2.
-    Cgroup,
-}
-
-fn event(watched: WaitSelection) -> &'static str {
-    match watched {
-        WaitSelection::Contended => "klock:*",
-        WaitSelection::ContendedMmap => "klock:mmap_lock",
-        WaitSelection::EveryMmap => "klock:mmap_lock/every/",
-    }
-}
-
 struct KernelLocks<'a> {
-    request: &'a LockRequest,
+    request: &'a Request<'a>,
+    watched: WaitSelection,
     waits: Waits,
     /// The number of waits when the last interval ended.
     last: u64,
 }
 
 /// Runs a request until it ends.
-pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+pub(crate) fn locks(
+    request: &Request<'_>,
+    watched: WaitSelection,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
-    let mut locks = KernelLocks::load(request)?;
+    let mut locks = KernelLocks::load(request, watched)?;
     let mut targets = targets(request, &mut locks.waits)?;
     run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
 /// Returns the processes whose waits count. A command among them is held.
-fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
+fn targets(request: &Request<'_>, waits: &mut Waits) -> Result<Targets, Error> {
     match &request.target {
-        None => {
+        RequestTarget::System => {
             let command = request.meanwhile.as_deref().map(Attached::start_alone);
             Ok(Targets {
                 meanwhile: command.transpose()?,
                 ..Targets::system()
             })
         }
-        Some(RequestTarget::Pids(pids)) => Targets::running(pids).map_err(Error::AttachByThread),
-        Some(RequestTarget::Command(command)) => {
+        RequestTarget::Pids(pids) => Targets::running(pids).map_err(Error::AttachByThread),
+        RequestTarget::Command(command) => {
             let started = Attached::start_alone(command)?;
             waits.choose(&[started.process.pid()])?;
             Ok(Targets::of(vec![started]))
@@ -106,22 +65,25 @@ fn targets(request: &LockRequest, waits: &mut Waits) -> Result<Targets, Error> {
 
 impl<'a> KernelLocks<'a> {
     /// Loads the BPF programs, which do not count yet.
-    fn load(request: &'a LockRequest) -> Result<KernelLocks<'a>, Error> {
-        let pids = request.target.as_ref().map(|target| match target {
-            RequestTarget::Pids(pids) => pids.clone(),
-            RequestTarget::Command(_) => Vec::new(),
-        });
+    fn load(request: &'a Request<'a>, watched: WaitSelection) -> Result<KernelLocks<'a>, Error> {
+        let pids = match &request.target {
+            RequestTarget::Pids(pids) => Some(pids.clone()),
+            RequestTarget::Command(_) => Some(Vec::new()),
+            RequestTarget::System => None,
+        };
+        let split = request.kernel_lock_split();
         for pid in pids.iter().flatten() {
             Process::new(*pid)?.known_in_kernel()?;
         }
         let waits = Waits::load(&WaitsWanted {
-            watched: request.watched,
+            watched,
             pids,
-            by_thread: request.by == Some(LockBy::Thread),
-            by_lock: request.by == Some(LockBy::Lock),
+            by_thread: split == Some(Split::Thread),
+            by_lock: split == Some(Split::Lock),
         })?;
         Ok(KernelLocks {
             request,
+            watched,
             waits,
             last: 0,
         })
@@ -133,8 +95,8 @@ impl<'a> KernelLocks<'a> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
         let of_target = match self.request.target {
-            None => all.unwrap_or(own),
-            Some(_) => own,
+            RequestTarget::System => all.unwrap_or(own),
+            _ => own,
         };
         let programs = Programs {
             runs: of_target.runs,
@@ -165,7 +127,7 @@ impl Instrument for KernelLocks<'_> {
     fn count_interval(&mut self, _: Span, _: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         let total = self.waits.count()?;
         let count = total.saturating_sub(std::mem::replace(&mut self.last, total));
-        let counts = (count > 0).then(|| CountPart::new(event(self.request.watched), count));
+        let counts = (count > 0).then(|| CountPart::new(self.watched.event(), count));
         Ok(Some(counts.into_iter().collect()))
     }
 
@@ -198,7 +160,7 @@ impl Instrument for KernelLocks<'_> {
             time_running_ns: session.duration_ns,
             ..Reading::default()
         };
-        let mut all = Event::new(event(self.request.watched), Via::Kernel, reading);
+        let mut all = Event::new(self.watched.event(), Via::Kernel, reading);
         all.cost_ns = session.cost.programs.map_or(0.0, |sum| sum.run_ns as f64);
         session.events.push(all);
         if callsites.are_hidden() && !found.is_empty() {
@@ -208,9 +170,10 @@ impl Instrument for KernelLocks<'_> {
             let waits = drops.no_stack;
             session.notes.push(LockNote::StacksLost { waits }.into());
         }
+        let split = self.request.kernel_lock_split();
         session.waits = Some(tiptoe_session::Waits {
-            by: wait_rows::word(self.request.by).to_owned(),
-            rows: wait_rows::rows(&found, self.request.by, &callsites, &names),
+            by: split.unwrap_or(Split::Callsite).word().to_owned(),
+            rows: wait_rows::rows(&found, split, &callsites, &names),
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });

@@ -32,8 +32,7 @@ use crate::drive::{
 };
 use crate::error::Error;
 use crate::module::Cache;
-use crate::request::{Budget, By, Observer, Outcome, Request, RequestTarget};
-use crate::resolve;
+use crate::request::{Budget, Observer, Outcome, Request, RequestTarget, Split};
 use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
 use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
 
@@ -61,7 +60,7 @@ const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
 /// The probes of one run.
 struct Probes<'a> {
-    request: &'a Request,
+    request: &'a Request<'a>,
     plan: &'a Plan<'a>,
     cache: Cache,
     report: Report,
@@ -133,15 +132,9 @@ struct CountsSoFar {
 }
 
 /// Runs a request until it ends.
-pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    for spec in &request.specs {
-        resolve::parse(spec)?;
-    }
+pub(crate) fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
-    let plan = Plan {
-        wants_calls: observer.wants_calls(),
-        ..Plan::of(&request)
-    };
+    let plan = Plan::of(request, observer.wants_calls());
     let mut cache = Cache::default();
     let mut options = request.options.clone();
     let mut ended = Vec::new();
@@ -149,11 +142,11 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         // The delay of running processes is before the attach.
         RequestTarget::Pids(pids) => {
             options.delay = None;
-            let attached = attach_all(&request, pids, &plan, &mut cache)?;
+            let attached = attach_all(pids, &plan, &mut cache)?;
             ended = attached.ended;
             attached.tracees
         }
-        RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks) {
+        RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks()) {
             // Waits of the delay could not be subtracted, so tiptoe attaches after it.
             Some(delay) => {
                 options.delay = None;
@@ -161,13 +154,14 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
             }
             None => vec![start(command, &plan, &mut cache)?],
         },
+        RequestTarget::System => return Err(Error::NothingCounted),
     };
     let mut at = Targets::traced(traced);
-    let mut probes = Probes::new(&request, &plan, cache, &mut at, ended);
+    let mut probes = Probes::new(&plan, cache, &mut at, ended);
     probes.note_waiting(&at, observer);
     let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
-    let signal = probes.broken_off.map(|_| 128 + signal_of(&request));
+    let signal = probes.broken_off.map(|_| 128 + signal_of(request));
     outcome.exit_status = outcome.exit_status.or(signal);
     Ok(outcome)
 }
@@ -175,16 +169,17 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
 /// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
 /// them again `times` times while it runs, and detaches. Returns how often, which is less than
 /// `times` if the request's `stop` was set.
-pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
+pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
     };
-    let plan = Plan {
+    let request = &Request {
         via: Via::Agent,
-        by: None,
-        ..Plan::of(request)
+        split: None,
+        ..request.clone()
     };
-    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?.tracees;
+    let plan = Plan::of(request, false);
+    let tracees = attach_all(pids, &plan, &mut Cache::default())?.tracees;
     Phase::Counting.begin();
     // Relaxed: the flag orders no other data.
     let stop = || request.options.stop.load(Ordering::Relaxed);
@@ -201,14 +196,8 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
 
 impl<'a> Probes<'a> {
     /// Returns the probes in these targets. `ended` processes ended before tiptoe had attached to them.
-    fn new(
-        request: &'a Request,
-        plan: &'a Plan<'a>,
-        cache: Cache,
-        at: &mut Targets,
-        ended: Vec<Process>,
-    ) -> Probes<'a> {
-        let broken_off = broken_off(request, &at.traced, ended.len());
+    fn new(plan: &'a Plan<'a>, cache: Cache, at: &mut Targets, ended: Vec<Process>) -> Probes<'a> {
+        let broken_off = broken_off(plan.request, &at.traced, ended.len());
         let mut report = Report::default();
         for tracee in &mut at.traced {
             report.notes.append(&mut tracee.coverage.notes);
@@ -221,7 +210,7 @@ impl<'a> Probes<'a> {
         report.notes.extend(ended);
         report.notes.extend(broken_off.clone().map(Note::from));
         Probes {
-            request,
+            request: plan.request,
             plan,
             cache,
             report,
@@ -258,7 +247,7 @@ impl<'a> Probes<'a> {
     }
 
     /// Returns the counts since counting began, grouped by `by`.
-    fn events_by(&self, by: Option<By>, at: &Targets, clock: RunClock) -> Result<Events, Error> {
+    fn events_by(&self, by: Option<Split>, at: &Targets, clock: RunClock) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &at.traced {
             events.add(tracee, tracee.read(by, clock)?);
@@ -269,7 +258,7 @@ impl<'a> Probes<'a> {
 
     fn events(&self, at: &Targets, clock: RunClock) -> Result<Events, Error> {
         at.fetch_cpu_times();
-        self.events_by(self.request.by, at, clock)
+        self.events_by(self.request.hit_split(), at, clock)
     }
 
     /// Reads the last counts. Returns for how long was counted.
@@ -281,14 +270,14 @@ impl<'a> Probes<'a> {
         self.counts.end = Some(events);
         self.look_for_names(at);
         self.outside.look_for_children(at);
-        if let Some(by) = self.request.locks {
-            elapsed = self.read_locks(by, at, clock)?;
+        if self.plan.locks() {
+            elapsed = self.read_locks(self.request.user_lock_split(), at, clock)?;
         }
         let without = at.traced.iter();
         let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
         self.report.notes.extend(without);
         self.report.spaces = at.traced.iter().map(Tracee::address_space).collect();
-        if self.plan.scopes {
+        if self.request.needs_scopes() {
             let cpu_ns = at.cpu_ns(elapsed);
             self.scopes.end = self.scopes.read(self.request, at, cpu_ns)?;
         }
@@ -318,10 +307,10 @@ impl Instrument for Probes<'_> {
     /// from before are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
-        let is_command = matches!(self.request.target, RequestTarget::Command(_));
-        let is_running = !is_command || self.plan.locks && !is_held;
+        let is_command = self.request.is_command();
+        let is_running = !is_command || self.plan.locks() && !is_held;
         // Several processes were attached one after another. Waits for locks cannot be subtracted.
-        let is_common = at.traced.len() > 1 && !self.plan.locks;
+        let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.since);
         // A command may end before the first turn's checks are due.
         at.traced.iter().for_each(Tracee::look_at_copied);
@@ -337,7 +326,7 @@ impl Instrument for Probes<'_> {
         }
         if !is_held {
             self.counts.first = self.events(at, clock)?;
-            if self.plan.scopes {
+            if self.request.needs_scopes() {
                 self.scopes.begin(self.request, at)?;
             }
             for tracee in &at.traced {
@@ -373,11 +362,11 @@ impl Instrument for Probes<'_> {
         }
         at.traced.iter().for_each(Tracee::refill_budgets);
         self.throttle(at, observer);
-        if self.request.record && now >= self.looks.records {
+        if self.request.calls.record && now >= self.looks.records {
             let took = records::serve(at, turn.clock, (!turn.is_delay).then_some(observer));
             self.looks.records = now + records::pause_after(took);
         }
-        let tick = match (is_starting, self.request.record) {
+        let tick = match (is_starting, self.request.calls.record) {
             (true, _) => Tracee::START_PAUSE,
             (_, true) => READ_PAUSE,
             _ => TICK,
@@ -389,7 +378,7 @@ impl Instrument for Probes<'_> {
     }
 
     fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
-        if self.request.scopes.is_some() {
+        if self.request.reports_scopes() {
             self.report_scopes(span, turn)?;
             return Ok(None);
         }
@@ -413,11 +402,11 @@ impl Instrument for Probes<'_> {
     }
 
     fn reports_rest(&self) -> bool {
-        self.request.scopes.is_some()
+        self.request.reports_scopes()
     }
 
     fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
-        let progress = match self.plan.locks {
+        let progress = match self.plan.locks() {
             true => self.waits_so_far(cpu_ns, turn.at)?,
             false => self.hits_so_far(cpu_ns, turn.at, turn.clock)?,
         };
@@ -445,8 +434,8 @@ impl Instrument for Probes<'_> {
         for (target, space) in session.targets.iter_mut().zip(&self.report.spaces) {
             target.address_space = *space;
         }
-        session.slower_ns = self.request.slower_ns;
-        session.under.clone_from(&self.request.under);
+        session.slower_ns = self.request.calls.slower_ns;
+        session.under = self.request.calls.under.map(|probe| probe.text.to_owned());
         let is_held = at.traced.iter().any(Tracee::has_budget);
         session.budget = self.request.budget.share().filter(|_| is_held);
         self.outside.note(at, session);

@@ -1,48 +1,85 @@
 //! The driver's request, its reports while it runs, and its outcome.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
-use tiptoe_event::{Filter, Via};
+use tiptoe_event::{Counter, Event, Filter, Memory, ProbeSpec, UserLocks, Via, WaitSelection};
 use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCounts, Session};
 
 use crate::drive::RunOptions;
-pub use crate::ulocks::ByLock;
 
-/// The request for one run of the driver.
+/// The request for one run.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct Request<'a> {
     /// The agent: the shared object to load into targets.
     pub agent: &'static [u8],
-    /// The events, each in the event grammar.
-    pub specs: Vec<String>,
-    /// Which hits count; all if `None`.
-    pub filter: Option<Filter>,
+    /// The events.
+    pub events: Vec<Event<'a>>,
     /// The target.
     pub target: RequestTarget,
-    /// Whether the agent or the kernel counts.
+    /// A command during which another target is counted.
+    pub meanwhile: Option<Vec<OsString>>,
+    /// What counts.
     pub via: Via,
-    /// What counts are split by.
-    pub by: Option<By>,
-    /// Whether calls are timed from their entry to their return.
-    pub latency: bool,
-    /// Whether each call is recorded, and reported during the trace.
-    pub record: bool,
-    /// Whether waits for contended locks are watched, and what they are split by.
-    pub locks: Option<ByLock>,
-    /// The lock whose hold times are measured: a variable, or an address.
-    pub hold: Option<String>,
-    /// Events, by perf's names, to charge to the program's scopes, if their costs are reported.
-    pub scopes: Option<Vec<String>>,
-    /// Count only calls longer than this, if calls are timed.
-    pub slower_ns: Option<u64>,
-    /// Count only calls below this function, on the same thread; in the event grammar.
-    pub under: Option<String>,
-    /// How much of the target's CPU time tracing may take.
+    /// What results are split by; if `None`, or if an instrument does not know it, the instrument's default.
+    pub split: Option<Split>,
+    /// How much of the target's CPU time tracing may take; for variables, of one CPU's time.
     pub budget: Budget,
     /// Patch even where a rule says that the kernel should count.
     pub force: bool,
+    /// What is observed of calls.
+    pub calls: CallOptions<'a>,
+    /// What is observed of accesses.
+    pub accesses: AccessOptions,
+    /// What is reported of counters.
+    pub counters: CounterOptions,
     /// When to count.
     pub options: RunOptions,
+}
+
+/// What is observed of calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallOptions<'a> {
+    /// Which hits count; all if `None`.
+    pub filter: Option<Filter>,
+    /// Count only calls below this function, on the same thread.
+    pub under: Option<ProbeSpec<'a>>,
+    /// Whether calls are timed from their entry to their return.
+    pub latency: bool,
+    /// Count only calls longer than this, if calls are timed.
+    pub slower_ns: Option<u64>,
+    /// Whether each call is recorded, and reported during the trace.
+    pub record: bool,
+}
+
+/// What is observed of accesses.
+#[derive(Clone, Debug, Default)]
+pub struct AccessOptions {
+    /// The thread, by number or name, whose thread-local variables are watched.
+    pub thread: Option<String>,
+    /// Count only accesses that changed the value.
+    pub only_changed: bool,
+    /// Report each access separately as well.
+    pub trace: bool,
+    /// Count only accesses for which this condition holds.
+    pub when: Option<String>,
+    /// Use all debug registers, also the one that is otherwise left to debuggers.
+    pub all_slots: bool,
+    /// The length of a turn, if variables take turns because there are more than registers.
+    pub rotate: Option<Duration>,
+    /// Report the reservations of debug registers.
+    pub stats: bool,
+}
+
+/// What is reported of counters.
+#[derive(Clone, Debug, Default)]
+pub struct CounterOptions {
+    /// Also count for each of these cgroups, by path or pattern.
+    pub cgroups: Option<Vec<String>>,
+    /// Report each CPU separately.
+    pub per_cpu: bool,
+    /// How often to run the command; 0 as 1.
+    pub repeat: u32,
 }
 
 /// The target of a request.
@@ -52,6 +89,8 @@ pub enum RequestTarget {
     Pids(Vec<u32>),
     /// A command to start: the program and its arguments.
     Command(Vec<OsString>),
+    /// The whole system.
+    System,
 }
 
 impl Default for RequestTarget {
@@ -61,9 +100,9 @@ impl Default for RequestTarget {
     }
 }
 
-/// What counts are split by.
+/// What results are split by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum Split {
     /// Each thread separately.
     Thread,
     /// Threads with the same name together.
@@ -72,6 +111,114 @@ pub enum By {
     Argument(u8),
     /// Each scope that the program enters.
     Scope,
+    /// Each lock.
+    Lock,
+    /// Each call site; of the kernel's locks, with its callers.
+    Callsite,
+    /// Each type of lock.
+    Type,
+    /// Each process.
+    Process,
+    /// Each cgroup of version 2.
+    Cgroup,
+}
+
+impl Split {
+    /// Returns the user's word for a split of waits.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Split::Thread => "thread",
+            Split::Comm => "comm",
+            Split::Argument(_) => "argument",
+            Split::Scope => "scope",
+            Split::Lock => "lock",
+            Split::Callsite => "callsite",
+            Split::Type => "type",
+            Split::Process => "process",
+            Split::Cgroup => "cgroup",
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Returns the requested functions.
+    pub(crate) fn probes(&self) -> impl Iterator<Item = ProbeSpec<'a>> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Probe(probe) => Some(*probe),
+            _ => None,
+        })
+    }
+
+    /// Returns the requested variables.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = Memory<'a>> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Memory(memory) => Some(*memory),
+            _ => None,
+        })
+    }
+
+    /// Returns the requested locks of programs, if any are.
+    pub(crate) fn user_locks(&self) -> Option<UserLocks<'a>> {
+        self.events.iter().find_map(|event| match event {
+            Event::UserLocks(locks) => Some(*locks),
+            _ => None,
+        })
+    }
+
+    /// Returns the requested locks of the kernel, if any are.
+    pub(crate) fn kernel_locks(&self) -> Option<WaitSelection> {
+        self.events.iter().find_map(|event| match event {
+            Event::KernelLocks(selection) => Some(*selection),
+            _ => None,
+        })
+    }
+
+    /// Returns the requested counters, the leader of each group first.
+    pub(crate) fn counter_groups(&self) -> Vec<Vec<Counter<'a>>> {
+        let groups = self.events.iter().filter_map(|event| match event {
+            Event::Counters(group) => Some(group.events().collect()),
+            _ => None,
+        });
+        groups.collect()
+    }
+
+    /// Returns whether scopes are reported, with the counters that are charged to them.
+    pub(crate) fn reports_scopes(&self) -> bool {
+        self.events.contains(&Event::Scopes)
+    }
+
+    /// Returns whether counts, waits or times are reported by scope.
+    pub(crate) fn needs_scopes(&self) -> bool {
+        self.reports_scopes() || self.split == Some(Split::Scope)
+    }
+
+    /// Returns whether the target is a command that tiptoe starts.
+    pub(crate) fn is_command(&self) -> bool {
+        matches!(self.target, RequestTarget::Command(_))
+    }
+
+    /// Returns what hits of functions are split by.
+    pub(crate) fn hit_split(&self) -> Option<Split> {
+        use Split::{Argument, Comm, Scope, Thread};
+        let of_hits = |split: &Split| matches!(split, Thread | Comm | Argument(_) | Scope);
+        self.probes().next()?;
+        self.split.filter(of_hits)
+    }
+
+    /// Returns what waits for locks of programs are split by.
+    pub(crate) fn user_lock_split(&self) -> Split {
+        use Split::{Callsite, Lock, Scope, Thread, Type};
+        self.split
+            .filter(|split| matches!(split, Callsite | Thread | Type | Scope))
+            .unwrap_or(Lock)
+    }
+
+    /// Returns what waits for locks of the kernel are split by.
+    pub(crate) fn kernel_lock_split(&self) -> Option<Split> {
+        use Split::{Callsite, Cgroup, Lock, Process, Thread, Type};
+        self.split
+            .filter(|split| matches!(split, Callsite | Type | Lock | Thread | Process | Cgroup))
+    }
 }
 
 /// How much of the target's CPU time tracing may take.

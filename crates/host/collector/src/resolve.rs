@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use tiptoe_event::ShellWord;
-use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
+use tiptoe_event::spec::{Function as FunctionSpec, Kind, ProbeSpec, Spec};
 use tiptoe_session::{FunctionNote, Note};
 use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
@@ -108,10 +108,10 @@ impl Resolution {
     }
 }
 
-/// Resolves all specs against a process's modules; `entries` says what to record of each entry of a
-/// function. With `may_match_later`, a spec that matches nothing is no error if a later library may match it.
+/// Resolves all probes against a process's modules; `entries` says what to record of each entry of a
+/// function. With `may_match_later`, a probe that matches nothing is no error if a later library may match it.
 pub fn resolve(
-    specs: &[String],
+    specs: &[ProbeSpec<'_>],
     entries: Follow,
     process: Process,
     modules: &[Module],
@@ -124,7 +124,7 @@ pub fn resolve(
 }
 
 fn resolve_all(
-    specs: &[String],
+    specs: &[ProbeSpec<'_>],
     follow: impl Fn(&Spec) -> Follow,
     process: Process,
     modules: &[Module],
@@ -134,14 +134,14 @@ fn resolve_all(
     let mut seen = SeenAddresses::new();
     let mut waiting = Vec::new();
     let mut notes = Vec::new();
-    for text in specs {
-        let spec = parse(text)?;
+    for probe in specs {
+        let spec = probe.spec;
         let mut find = |spec: &Spec| {
             let wanted = (spec, follow(spec));
             find(&mut resolved, &mut seen, wanted, process, modules)
         };
         let found = find(&spec).or_else(|error| {
-            let found = other_readings(text).any(|spec| find(&spec).is_ok());
+            let found = probe.other_readings().any(|spec| find(&spec).is_ok());
             if found { Ok(()) } else { Err(error) }
         });
         let found = found.or_else(|error| {
@@ -152,16 +152,16 @@ fn resolve_all(
             };
             find(&within)?;
             let note = FunctionNote::FoundInLibrary {
-                function: text.clone(),
+                function: probe.text.to_owned(),
                 spec: format!("{}:{}", library.name, wanted(&spec)),
             };
             notes.push(note.into());
             Ok(())
         });
         match found {
-            Ok(()) => resolved.met.push(text.clone()),
+            Ok(()) => resolved.met.push(probe.text.to_owned()),
             Err(_) if may_match_later && deferred_specs::may_come(&spec, process, modules) => {
-                waiting.push(text)
+                waiting.push(probe)
             }
             Err(error) => return Err(error),
         }
@@ -212,36 +212,9 @@ fn find(
     }
 }
 
-/// Parses a spec, and refuses kinds and options that are not supported.
-pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
-    let spec = Spec::parse(text).map_err(|error| Error::BadSpec {
-        text: text.to_owned(),
-        error,
-    })?;
-    if !matches!(spec.kind, Kind::Uprobe | Kind::Uretprobe) {
-        return Err(Error::NoSuchKind(spec.kind.to_string()));
-    }
-    if let Some((option, _)) = spec.options.iter().next() {
-        return Err(Error::NoSuchOption {
-            option: option.to_string(),
-            text: text.to_owned(),
-        });
-    }
-    Ok(spec)
-}
-
-/// Returns the other readings of a spec that matches nothing in its first one: another colon may
-/// separate the binary, or all colons may belong to the function's name.
-fn other_readings(text: &str) -> impl Iterator<Item = Spec<'_>> {
-    let others = Spec::readings(text).skip(1).flatten();
-    others.filter(|spec| spec.options.is_empty())
-}
-
 fn wanted(spec: &Spec) -> String {
     match spec.function {
-        FunctionSpec::Name(name) | FunctionSpec::Glob(name) | FunctionSpec::Unparsed(name) => {
-            name.to_owned()
-        }
+        FunctionSpec::Name(name) | FunctionSpec::Glob(name) => name.to_owned(),
         FunctionSpec::Offset(offset) => format!("{offset:#x}"),
     }
 }

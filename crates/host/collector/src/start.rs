@@ -46,15 +46,15 @@ pub(crate) struct AttachedProcesses {
 
 /// Attaches to running processes after the delay. The user may break it off.
 pub(crate) fn attach_all(
-    request: &Request,
     pids: &[u32],
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<AttachedProcesses, Error> {
-    if let Some(delay) = request.options.delay {
-        pause(delay, &request.options.stop, &Targets::default());
+    let options = &plan.request.options;
+    if let Some(delay) = options.delay {
+        pause(delay, &options.stop, &Targets::default());
     }
-    attach_progress::break_off_by(Some(Arc::clone(&request.options.stop)));
+    attach_progress::break_off_by(Some(Arc::clone(&options.stop)));
     let attached = attach_until_stopped(pids, plan, cache);
     attach_progress::break_off_by(None);
     attached
@@ -166,7 +166,7 @@ pub(crate) fn start(
             .refusal_in_process()
             .or_else(|| preload::gained_by(&path))
             .or_else(|| {
-                plan.locks
+                plan.locks()
                     .then(|| unpatchable(object.image.header()))
                     .flatten()
             })
@@ -176,17 +176,18 @@ pub(crate) fn start(
     };
     // A command inherits tiptoe's limits.
     let own = Process::current();
-    let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
-    let refused = || refused_calls().filter(|_| !plan.force && object.is_ok());
+    let force = plan.request.force;
+    let room = || short_of_room(own).filter(|_| !force && object.is_ok());
+    let refused = || refused_calls().filter(|_| !force && object.is_ok());
     let against = against.or_else(room).or_else(refused);
-    if let (Via::Agent, Some(reason)) = (plan.via, &against) {
+    if let (Via::Agent, Some(reason)) = (plan.request.via, &against) {
         return Err(Error::AgentKeptOut {
             target: path.display().to_string(),
             why: reason.clone(),
             substitute: plan.agent_substitute(),
         });
     }
-    let is_by_kernel = plan.via == Via::Kernel;
+    let is_by_kernel = plan.request.via == Via::Kernel;
     if !is_by_kernel && against.is_none() {
         return start_with_agent(&program, command, plan, cache);
     }
@@ -218,8 +219,8 @@ fn is_elf(path: &std::path::Path) -> bool {
 
 /// Returns the most probes that a command may need, before its libraries are known.
 fn command_probes(plan: &Plan) -> u32 {
-    let specs = plan.specs.iter().map(String::as_str).chain(plan.under);
-    match specs.clone().any(is_glob) {
+    let specs = plan.probes.iter().chain(&plan.request.calls.under);
+    match specs.clone().any(|probe| is_glob(probe.text)) {
         true => COMMAND_PROBES,
         false => COMMAND_PROBES.min(NAMESAKES * specs.count() as u32),
     }
@@ -232,12 +233,15 @@ fn start_with_agent(
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
     let probes = plan.follow().room(command_probes(plan));
-    let geometry = match plan.breakpoints {
+    let geometry = match plan.breakpoints() {
         true => Geometry::for_hits(Geometry::FIRST_SLOT),
-        false => Geometry::for_slots(probes.saturating_add(plan.own_slots()), plan.record),
+        false => Geometry::for_slots(
+            probes.saturating_add(plan.own_slots()),
+            plan.request.calls.record,
+        ),
     };
     let offer = Offer::new(geometry)?;
-    let mut target = Attached::start(path, command, Some(offer.passed(plan.agent)?))?;
+    let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
     // An agent that cannot serve holds the program until the link is dropped.
     match lead_in(&mut target, &offer, plan) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
@@ -296,7 +300,7 @@ fn is_past_preloading(process: Process) -> bool {
 /// Counts through the kernel in a running command, or in one that an agent holds which cannot
 /// serve.
 fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
-    if plan.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
+    if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);
     }
     let modules = Names::of(target.process, &mut Cache::default())?.modules;

@@ -13,11 +13,10 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
-    Instrument, IntervalCounts, Next, RunClock, RunEnd, RunOptions, Span, Targets, Turn, drive,
-    wait_for_end,
+    Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn, drive, wait_for_end,
 };
 use crate::error::Error;
-use crate::request::{Observer, Outcome};
+use crate::request::{Observer, Outcome, Request, RequestTarget};
 
 mod cgroups;
 mod choice;
@@ -38,39 +37,20 @@ use cpu_use::Meter;
 /// The pause between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The request for one run.
-#[derive(Clone, Debug)]
-pub struct StatRequest<'a> {
+/// The counters of a request.
+struct CounterRequest<'a> {
+    request: &'a Request<'a>,
     /// Groups of events, the leader first.
-    pub groups: Vec<Vec<Counter<'a>>>,
-    /// What is counted.
-    pub whom: StatWhom,
-    /// Also count for each of these cgroups, by path or pattern. Then the whole system is counted.
-    pub cgroups: Option<Vec<String>>,
-    /// A command to start. It is counted, or, if other targets are, it runs while they are counted.
-    pub command: Option<Vec<OsString>>,
-    /// Report each CPU separately.
-    pub per_cpu: bool,
-    /// How often to run the command.
-    pub repeat: u32,
-    /// When to count.
-    pub options: RunOptions,
-}
-
-/// What is counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatWhom {
-    /// The whole system.
-    All,
-    /// Running processes, and their later threads and children.
-    Pids(Vec<u32>),
-    /// The command, and its later threads and children.
-    Command,
+    groups: Vec<Vec<Counter<'a>>>,
 }
 
 /// Runs a request until it ends.
-pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
+    let counters = CounterRequest {
+        request,
+        groups: request.counter_groups(),
+    };
     let mut session = Session::new(words(request));
     let mut stat = Stat {
         whom: whom(request),
@@ -79,9 +59,9 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     let options = &request.options;
     let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
     let (mut exit_status, mut is_free) = (None, false);
-    for _ in 0..request.repeat.max(1) {
+    for _ in 0..request.counters.repeat.max(1) {
         let mut targets = targets(request)?;
-        let mut counting = CountingRun::open(request, &targets, &mut session, &mut stat)?;
+        let mut counting = CountingRun::open(&counters, &targets, &mut session, &mut stat)?;
         let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
         is_free = counting.source.is_free();
         counting.section(&ran, &targets, &mut session)?;
@@ -89,13 +69,13 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         (total, meter) = (counting.last, counting.meter);
         let (processes, notes) = (targets.iter_mut(), &mut session.notes);
         exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
-        let used = meter.used(&request.whom);
-        if request.whom == StatWhom::Command {
+        let used = meter.used(&request.target);
+        if request.is_command() {
             // The loop fetches the CPU time of running processes only.
             session.cpu_ns += used.user_ns + used.sys_ns;
         }
         switches += used.switches;
-        let has_ended = ran.has_ended && request.command.is_some();
+        let has_ended = ran.has_ended && command(request).is_some();
         runs.add(&total, ran.elapsed, has_ended.then_some(used));
         // Relaxed: the flag orders no other data.
         if options.stop.load(Ordering::Relaxed) {
@@ -106,7 +86,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     runs.finish(&mut stat);
     // No event means no work at context switches, so no cost.
     if !is_free {
-        cost::put(request, &mut session, &mut stat, switches);
+        cost::put(&counters, &mut session, &mut stat, switches);
     }
     session.stat = Some(stat);
     own.report(&mut session);
@@ -118,7 +98,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
 
 /// The events of one run.
 struct CountingRun<'a> {
-    request: &'a StatRequest<'a>,
+    request: &'a Request<'a>,
     source: Box<dyn CountSource>,
     meter: Meter,
     stat: &'a mut Stat,
@@ -129,19 +109,20 @@ struct CountingRun<'a> {
 impl<'a> CountingRun<'a> {
     /// Opens the events, which do not count yet. Adds notes for the user.
     fn open(
-        request: &'a StatRequest<'a>,
+        counters: &CounterRequest<'a>,
         targets: &Targets,
         session: &mut Session,
         stat: &'a mut Stat,
     ) -> Result<CountingRun<'a>, Error> {
-        let whom = match (&request.whom, targets.alone.as_slice()) {
-            (StatWhom::Command, [command]) => CountTarget::AtExec(command.process.pid()),
-            (StatWhom::Pids(pids), _) => CountTarget::Processes(pids.clone()),
+        let request = counters.request;
+        let whom = match (&request.target, targets.alone.as_slice()) {
+            (RequestTarget::Command(_), [command]) => CountTarget::AtExec(command.process.pid()),
+            (RequestTarget::Pids(pids), _) => CountTarget::Processes(pids.clone()),
             _ => CountTarget::Cpus(Vec::new()),
         };
         Ok(CountingRun {
             request,
-            source: source::open(request, &whom, &mut session.notes)?,
+            source: source::open(counters, &whom, &mut session.notes)?,
             meter: Meter::default(),
             stat,
             last: Sums::default(),
@@ -152,17 +133,17 @@ impl<'a> CountingRun<'a> {
 impl Instrument for CountingRun<'_> {
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         // A command's events are enabled at its exec.
-        if self.request.whom != StatWhom::Command {
+        if !self.request.is_command() {
             self.source.enable()?;
         }
         self.meter = Meter::start(at);
-        self.last = self.source.sums(self.request.per_cpu)?;
+        self.last = self.source.sums(self.request.counters.per_cpu)?;
         Ok(at.start_clock())
     }
 
     fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
         // A command's use is read when it was reaped.
-        if self.request.whom != StatWhom::Command {
+        if !self.request.is_command() {
             at.fetch_cpu_times();
             self.meter.look(at);
         }
@@ -171,7 +152,7 @@ impl Instrument for CountingRun<'_> {
     }
 
     fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
-        let sums = self.source.sums(self.request.per_cpu)?;
+        let sums = self.source.sums(self.request.counters.per_cpu)?;
         turn.observer.counts(&Counts {
             at_ns: span.end.as_nanos() as u64,
             duration_ns: (span.end - span.start).as_nanos() as u64,
@@ -199,7 +180,7 @@ impl Instrument for CountingRun<'_> {
 
     /// Closes the events.
     fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<(), Error> {
-        self.last = self.source.sums(self.request.per_cpu)?;
+        self.last = self.source.sums(self.request.counters.per_cpu)?;
         if !self.source.is_complete() {
             session.notes.push(KernelNote::ThreadsMissing.into());
         }
@@ -213,23 +194,22 @@ impl Instrument for CountingRun<'_> {
 }
 
 /// Returns the counted processes, and the command that ends the run.
-fn targets(request: &StatRequest<'_>) -> Result<Targets, AttachError> {
-    let command = request.command.as_deref().map(Attached::start_alone);
-    let command = command.transpose()?;
-    match (&request.whom, command) {
-        (StatWhom::Command, Some(command)) => Ok(Targets::of(vec![command])),
-        (whom, meanwhile) => {
-            let pids = match whom {
-                StatWhom::Pids(pids) => pids.as_slice(),
-                StatWhom::All | StatWhom::Command => &[],
-            };
-            Ok(Targets {
-                meanwhile,
-                is_system: pids.is_empty(),
-                ..Targets::running(pids)?
-            })
-        }
-    }
+fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
+    let meanwhile = || {
+        let command = request.meanwhile.as_deref().map(Attached::start_alone);
+        command.transpose()
+    };
+    Ok(match &request.target {
+        RequestTarget::Command(command) => Targets::of(vec![Attached::start_alone(command)?]),
+        RequestTarget::Pids(pids) => Targets {
+            meanwhile: meanwhile()?,
+            ..Targets::running(pids)?
+        },
+        RequestTarget::System => Targets {
+            meanwhile: meanwhile()?,
+            ..Targets::system()
+        },
+    })
 }
 
 /// Returns the session's events, with unscaled counts.
@@ -254,18 +234,26 @@ fn events(sums: &Sums) -> Vec<Event> {
     counted.map(event).collect()
 }
 
-fn words(request: &StatRequest<'_>) -> Vec<String> {
-    let words = request.command.iter().flatten();
+/// Returns the command that is started, counted or not.
+fn command<'a>(request: &'a Request<'_>) -> Option<&'a [OsString]> {
+    match &request.target {
+        RequestTarget::Command(command) => Some(command),
+        _ => request.meanwhile.as_deref(),
+    }
+}
+
+fn words(request: &Request<'_>) -> Vec<String> {
+    let words = command(request).into_iter().flatten();
     words
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
 }
 
-fn whom(request: &StatRequest<'_>) -> String {
-    match &request.whom {
-        StatWhom::All => "'system wide'".into(),
-        StatWhom::Command => format!("'{}'", words(request).join(" ")),
-        StatWhom::Pids(pids) => {
+fn whom(request: &Request<'_>) -> String {
+    match &request.target {
+        RequestTarget::System => "'system wide'".into(),
+        RequestTarget::Command(_) => format!("'{}'", words(request).join(" ")),
+        RequestTarget::Pids(pids) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
             format!("process id '{}'", pids.join(","))
         }

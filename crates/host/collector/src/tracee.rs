@@ -221,19 +221,19 @@ impl Tracee {
         self.look_for_early_waits(plan, &names);
         let Names { modules, maps, .. } = names;
         broken_off::check()?;
-        let resolved = plan.resolve(process, &modules)?;
+        let resolved = plan.resolve(process, &modules, false)?;
         broken_off::check()?;
         let mut agent_refusal = self.rules_against_agent(plan, &maps, &modules);
-        if plan.via != Via::Kernel && agent_refusal.is_none() {
+        if plan.request.via != Via::Kernel && agent_refusal.is_none() {
             match self.bring_in(plan, &resolved, &modules) {
                 Ok(link) => self.target.link = Some(link),
                 Err(error) if attach_progress::is_broken_off() => return Err(error),
-                Err(error) if plan.via == Via::Agent => return Err(error),
+                Err(error) if plan.request.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.to_string()),
             }
         }
         if let Some(reason) = &agent_refusal {
-            if plan.via == Via::Agent {
+            if plan.request.via == Via::Agent {
                 return Err(Error::AgentKeptOut {
                     target: format!("process {pid}"),
                     why: reason.clone(),
@@ -272,23 +272,28 @@ impl Tracee {
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
             // On failure the agent keeps the name under which it was loaded.
-            let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
+            let _ = loader::rename(
+                process,
+                base,
+                base + AgentFile::parse(plan.request.agent)?.name,
+            );
         }
         let modules = cache.modules(process, &maps)?;
         if let Some(name) = planner::replaces_block(&modules) {
             return Ok(Some((modules, Error::ReplacesBlock(name))));
         }
-        let resolved = plan.resolve_or_wait(process, &modules)?;
-        let mut waiting = plan.specs.to_vec();
-        waiting.retain(|spec| !resolved.met.contains(spec));
+        let resolved = plan.resolve(process, &modules, true)?;
+        let mut waiting = plan.probes.clone();
+        waiting.retain(|probe| !resolved.met.iter().any(|met| met == probe.text));
         if let Err(error) = self.begin(plan, resolved, &modules) {
             return Ok(Some((modules, error)));
         }
         if !self.agent.later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
-        self.agent.later.waiting = waiting;
-        if plan.locks {
+        let waiting = waiting.iter().map(|probe| probe.text.to_owned());
+        self.agent.later.waiting = waiting.collect();
+        if plan.locks() {
             // The command may have ended before tiptoe runs again. Then nothing could name its
             // locks.
             self.look_for_names(cache)?;
@@ -309,7 +314,7 @@ impl Tracee {
         if let Some(reason) = left_out {
             tracee.leave_out(plan, pid, reason);
         }
-        let resolved = plan.resolve(tracee.target.process, modules)?;
+        let resolved = plan.resolve(tracee.target.process, modules, false)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
     }
@@ -321,7 +326,7 @@ impl Tracee {
         let note = KernelNote::Traces { pid, why };
         self.coverage
             .notes
-            .extend((!plan.locks).then_some(note.into()));
+            .extend((!plan.locks()).then_some(note.into()));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
@@ -344,7 +349,7 @@ impl Tracee {
         self.agent.call_budget = CallBudget::of(plan, used);
         self.agent.thinning = Thinning::of(plan, used);
         let before = RunClock::start();
-        if plan.record && self.target.link.is_some() {
+        if plan.request.calls.record && self.target.link.is_some() {
             self.agent.open_rings(plan);
         }
         let mut to_kernel: Vec<kernel::Candidate> = Vec::new();
@@ -377,12 +382,12 @@ impl Tracee {
             self.set_traps(traps)?;
             self.share_budget();
         }
-        if plan.locks && self.target.link.is_none() {
+        if plan.locks() && self.target.link.is_none() {
             self.watch_in_kernel(plan, modules)?;
         }
         // Calls are recorded while other probes are still being patched, and none may be earlier
         // than the start.
-        self.since = if plan.record {
+        self.since = if plan.request.calls.record {
             before
         } else {
             RunClock::start()

@@ -10,10 +10,10 @@ use tiptoe_session::{Dropped, EarlyWaitSums, Histogram, Hold, Lock, Locks, Reade
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
+use crate::request::Split;
 use crate::scopes::Tree;
 
 mod blame;
-mod by;
 mod early;
 mod hold_rows;
 mod lock_kind;
@@ -29,7 +29,6 @@ mod unfinished;
 mod wait_totals;
 
 use blame::Holders;
-pub use by::ByLock;
 pub use early::EarlyWaits;
 pub use lock_kind::LockKind;
 pub use named::address_of;
@@ -298,7 +297,7 @@ impl WaitRecords {
         self.drops.extend(drops);
     }
 
-    pub fn locks(&self, names: &Names, by: ByLock) -> Locks {
+    pub fn locks(&self, names: &Names, by: Split) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
         let sampled = self.waits.iter().filter(|(_, waits)| waits.is_sampled());
         let sampled: BTreeSet<u64> = sampled.map(|((key, _), _)| key.address).collect();
@@ -342,20 +341,20 @@ impl WaitRecords {
         }
     }
 
-    fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
+    fn group(&self, by: Split, key: &Key, who: &str, names: &Names) -> Group {
         let kind = names.kind(key.via, false);
         let name = match by {
-            ByLock::Lock => match self.reported.get(&key.via).filter(|_| kind.is_reported) {
+            Split::Callsite => names.code(key.site),
+            Split::Scope if who.is_empty() => UNKNOWN_SCOPE.to_owned(),
+            Split::Thread | Split::Scope => who.to_owned(),
+            Split::Type => kind.name.to_owned(),
+            _ => match self.reported.get(&key.via).filter(|_| kind.is_reported) {
                 Some(name) => name.clone(),
                 None => {
                     let atomic = names.atomic(key.address, key.site);
                     atomic.unwrap_or_else(|| names.lock(key.address, &kind, &self.stacks))
                 }
             },
-            ByLock::Callsite => names.code(key.site),
-            ByLock::Scope if who.is_empty() => UNKNOWN_SCOPE.to_owned(),
-            ByLock::Thread | ByLock::Scope => who.to_owned(),
-            ByLock::Type => kind.name.to_owned(),
         };
         Group {
             name,

@@ -13,10 +13,10 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
-use crate::drive::{Instrument, Next, RunClock, RunEnd, RunOptions, Targets, Turn, run};
+use crate::drive::{Instrument, Next, RunClock, RunEnd, Targets, Turn, run};
 use crate::error::Error;
 use crate::module::Cache;
-use crate::request::{Budget, Observer, Outcome, Progress, RequestTarget};
+use crate::request::{Observer, Outcome, Progress, Request, Split};
 use crate::words;
 
 mod access_rows;
@@ -61,41 +61,8 @@ const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Switching the events takes at most one part in this many of the time.
 const SWITCHING: u32 = 20;
 
-/// The request for one run.
-#[derive(Clone, Debug)]
-pub struct WatchRequest {
-    /// The agent: the shared object to load into the target.
-    pub agent: &'static [u8],
-    /// The variables, in the grammar of [`tiptoe_symbol::variable::Watch`].
-    pub variables: Vec<String>,
-    /// The process or command with the variables.
-    pub target: RequestTarget,
-    /// The thread, by number or name, whose thread-local variables are watched.
-    pub thread: Option<String>,
-    /// Group by thread.
-    pub by_thread: bool,
-    /// Count only accesses that changed the value.
-    pub only_changed: bool,
-    /// Report each access separately as well.
-    pub trace: bool,
-    /// Count only accesses for which this condition holds.
-    pub when: Option<String>,
-    /// Use all debug registers, also the one that is otherwise left to debuggers.
-    pub all_slots: bool,
-    /// The length of a turn, if variables take turns because there are more than registers.
-    pub rotate: Option<Duration>,
-    /// Where the breakpoints are.
-    pub via: Via,
-    /// Report the reservations of debug registers.
-    pub stats: bool,
-    /// The share of one CPU's time that hits may take.
-    pub budget: Budget,
-    /// When to count.
-    pub options: RunOptions,
-}
-
 struct Run<'a> {
-    request: &'a WatchRequest,
+    request: &'a Request<'a>,
     target: Target,
     variables: Vec<WatchedVariable>,
     form: Box<dyn Breakpoints>,
@@ -113,11 +80,11 @@ struct Run<'a> {
 }
 
 /// Runs a request until it ends.
-pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
-    let when = request.when.as_deref();
+    let when = request.accesses.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
-    let variables = variables::parse_all(&request.variables)?;
+    let variables = variables::parse_all(request.variables())?;
     let (mut watch, mut at) = arm(request, &variables, &conditions)?;
     run(&mut watch, &request.options, &mut at, &own, observer)
 }
@@ -125,7 +92,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
 /// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
 /// requested or this user may not open the kernel's.
 fn arm<'a>(
-    request: &'a WatchRequest,
+    request: &'a Request<'a>,
     variables: &[RequestedVariable],
     conditions: &[Condition],
 ) -> Result<(Run<'a>, Targets), Error> {
@@ -148,7 +115,7 @@ fn arm<'a>(
 }
 
 fn arm_outside<'a>(
-    request: &'a WatchRequest,
+    request: &'a Request<'a>,
     variables: &[RequestedVariable],
     conditions: &[Condition],
 ) -> Result<(Run<'a>, Targets), BreakpointRefusal> {
@@ -164,51 +131,60 @@ fn arm_outside<'a>(
 }
 
 fn find(
-    request: &WatchRequest,
+    request: &Request<'_>,
     variables: &[RequestedVariable],
     target: &Target,
 ) -> Result<(Vec<WatchedVariable>, Turns), Error> {
-    let variables = target.find(variables, request.thread.as_deref())?;
-    if request.when.is_some() {
+    let variables = target.find(variables, request.accesses.thread.as_deref())?;
+    if request.accesses.when.is_some() {
         variables.iter().try_for_each(WatchedVariable::comparable)?;
     }
     let by_value = [
-        (request.only_changed, "--changed"),
-        (request.when.is_some(), "--when"),
+        (request.accesses.only_changed, "--changed"),
+        (request.accesses.when.is_some(), "--when"),
     ];
     for (_, option) in by_value.into_iter().filter(|(is_given, _)| *is_given) {
         variables
             .iter()
             .try_for_each(|variable| variable.has_values(option))?;
     }
-    let turns = Turns::new(&variables, request.rotate, request.all_slots)?;
+    let turns = Turns::new(
+        &variables,
+        request.accesses.rotate,
+        request.accesses.all_slots,
+    )?;
     Ok((variables, turns))
+}
+
+/// Returns whether accesses are split by thread, not by the threads' names.
+fn is_by_thread(request: &Request<'_>) -> bool {
+    request.split == Some(Split::Thread)
 }
 
 fn points(variables: &[WatchedVariable]) -> Vec<Watchpoint> {
     variables.iter().map(WatchedVariable::watchpoint).collect()
 }
 
-fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> WatchWanted {
+fn wanted(request: &Request<'_>, conditions: &[Condition], target: &Target) -> WatchWanted {
     let window_ns = WINDOW.as_nanos() as f64;
     WatchWanted {
         pid: target.process.pid(),
-        by_thread: request.by_thread,
-        only_changed: request.only_changed,
-        one_by_one: request.trace,
+        by_thread: is_by_thread(request),
+        only_changed: request.accesses.only_changed,
+        one_by_one: request.accesses.trace,
         conditions: conditions.to_vec(),
         allowed_ns: request
             .budget
             .share()
             .map(|share| (share * window_ns) as u64),
         form: Form::Cpus,
-        all_slots: request.all_slots,
+        all_slots: request.accesses.all_slots,
     }
 }
 
 impl<'a> Run<'a> {
     fn new(
-        request: &'a WatchRequest,
+        request: &'a Request<'a>,
         target: Target,
         variables: Vec<WatchedVariable>,
         mut form: Box<dyn Breakpoints>,
@@ -386,14 +362,17 @@ impl Instrument for Run<'_> {
             let threads = report.refused;
             self.notes.push(WatchNote::NotAccounted { threads }.into());
         }
-        let by = if self.request.by_thread {
-            "thread"
-        } else {
-            "comm"
+        let by = match is_by_thread(self.request) {
+            true => Split::Thread,
+            false => Split::Comm,
         };
-        let reservations = self.request.stats.then(|| self.form.reservations(at));
+        let reservations = self
+            .request
+            .accesses
+            .stats
+            .then(|| self.form.reservations(at));
         session.watch = Some(Watch {
-            by: by.to_owned(),
+            by: by.word().to_owned(),
             rows,
             variables,
             form: Placement {

@@ -23,6 +23,7 @@ use aya::Ebpf;
 use aya::maps::stack_trace::StackTraceMap;
 use aya::maps::{HashMap, MapData};
 use aya::sys::{Stats, enable_stats};
+use tiptoe_event::WaitSelection;
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
@@ -44,17 +45,6 @@ const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 const LOAD: &str = "load the BPF programs that time waits";
 /// The room for chosen processes.
 const PROCESSES: u32 = 1024;
-
-/// What to count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitSelection {
-    /// Waits for any lock that was not free.
-    Contended,
-    /// Waits for an mmap_lock that was not free.
-    ContendedMmap,
-    /// Every acquisition of mmap_lock, free or not.
-    EveryMmap,
-}
 
 /// The waits to count, and how to group them.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 //! legend explains them. The name is cut last, because the user asked for it; `--json` and a wider terminal show all of
 //! it. A name loses its middle, because names of C++ and Rust differ at both ends.
 
-use tiptoe_event::{Kind, single_colon};
+use tiptoe_event::{kind_prefix, single_colon};
 
 use crate::columns::{columns, joined, left, right, shortened};
 use crate::number::counted;
@@ -363,11 +363,6 @@ pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) ->
 pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
     let first = prefixes.next()?;
     first.filter(|_| prefixes.all(|prefix| prefix == first))
-}
-
-fn kind_prefix(name: &str) -> Option<&str> {
-    let end = single_colon(name, 0)?;
-    Kind::of_word(&name[..end]).map(|_| &name[..=end])
 }
 
 /// Returns the beginning of a name: the kind, if there is one, and the binary, each with the `:` after it. The file

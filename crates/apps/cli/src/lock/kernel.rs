@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use tiptoe_collector::{LockBy, LockRequest, RequestTarget, WaitSelection};
-use tiptoe_event::Via;
+use tiptoe_collector::{Request, RequestTarget, Split};
+use tiptoe_event::{Event, Via, WaitSelection};
 
 use crate::args::Common;
 use crate::failure::{Failure, TargetOf};
@@ -20,25 +20,25 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         false => Vec::new(),
     };
     // A command beside the whole system gets signals and the terminal as a traced one.
-    let outside = match meanwhile.is_empty() {
-        true => RequestTarget::Pids(Vec::new()),
-        false => RequestTarget::Command(meanwhile.clone()),
+    let beside = RequestTarget::Command(meanwhile.clone());
+    let shape = match meanwhile.is_empty() {
+        true => &target,
+        false => &beside,
     };
-    let shape = target.as_ref().unwrap_or(&outside);
     let common = args.common;
-    let (mut run, options) = InstrumentRun::begin(shape, &common, "wait", false)?;
-    let request = LockRequest {
-        watched: match (args.every, args.mmap) {
+    let (mut run, request) = InstrumentRun::begin(shape, &common, "wait", false)?;
+    let request = Request {
+        events: vec![Event::KernelLocks(match (args.every, args.mmap) {
             (true, _) => WaitSelection::EveryMmap,
             (_, true) => WaitSelection::ContendedMmap,
             _ => WaitSelection::Contended,
-        },
+        })],
         target,
         meanwhile: (!meanwhile.is_empty()).then_some(meanwhile),
-        by: args.by.map(by).transpose()?,
-        options,
+        split: args.by.map(by).transpose()?,
+        ..request
     };
-    let outcome = tiptoe_collector::locks(&request, &mut run.observer)?;
+    let outcome = tiptoe_collector::run(&request, &mut run.observer)?;
     let extras = ReportExtras {
         has_histograms: args.histograms,
         ..ReportExtras::default()
@@ -46,22 +46,22 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, extras))
 }
 
-/// Returns the processes whose waits are counted; `None` for the whole system.
-fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
+/// Returns the processes whose waits are counted.
+fn target(common: &Common) -> Result<RequestTarget, Failure> {
     match common.all {
-        true => Ok(None),
-        false => probe::target(common, TargetOf::KernelLocks).map(Some),
+        true => Ok(RequestTarget::System),
+        false => probe::target(common, TargetOf::KernelLocks),
     }
 }
 
-fn by(word: LockByWord) -> Result<LockBy, Failure> {
+fn by(word: LockByWord) -> Result<Split, Failure> {
     Ok(match word {
-        LockByWord::Callsite => LockBy::Callsite,
-        LockByWord::Type => LockBy::Type,
-        LockByWord::Lock => LockBy::Lock,
-        LockByWord::Thread => LockBy::Thread,
-        LockByWord::Process => LockBy::Process,
-        LockByWord::Cgroup => LockBy::Cgroup,
+        LockByWord::Callsite => Split::Callsite,
+        LockByWord::Type => Split::Type,
+        LockByWord::Lock => Split::Lock,
+        LockByWord::Thread => Split::Thread,
+        LockByWord::Process => Split::Process,
+        LockByWord::Cgroup => Split::Cgroup,
         LockByWord::Scope => return Err(Failure::KernelByScope),
     })
 }

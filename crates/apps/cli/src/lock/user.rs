@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget};
+use tiptoe_collector::{Request, RequestTarget, Split};
+use tiptoe_event::{Event, UserLocks};
 use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::{Failure, TargetOf};
@@ -17,19 +18,15 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
     let by = by(args.by)?;
     let target = probe::target(&common, TargetOf::Locks)?;
-    let (mut run, options) = InstrumentRun::begin(&target, &common, "wait", false)?;
+    let (mut run, request) = InstrumentRun::begin(&target, &common, "wait", false)?;
+    let held = args.hold.as_deref();
     let request = Request {
-        agent: tiptoe_image::AGENT,
-        target,
-        via: common.via,
-        locks: Some(by),
-        hold: args.hold,
-        budget: common.limit(),
+        events: vec![Event::UserLocks(UserLocks { held })],
+        split: Some(by),
         force: args.force,
-        options,
-        ..Request::default()
+        ..request
     };
-    let mut outcome = tiptoe_collector::run(request, &mut run.observer)?;
+    let mut outcome = tiptoe_collector::run(&request, &mut run.observer)?;
     if common.budget.is_some_and(|budget| budget.share().is_some()) {
         let ignored = ignored_budget(&outcome.session);
         outcome.session.notes.extend(ignored);
@@ -68,13 +65,13 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn by(word: Option<LockByWord>) -> Result<ByLock, Failure> {
+fn by(word: Option<LockByWord>) -> Result<Split, Failure> {
     match word {
-        None | Some(LockByWord::Lock) => Ok(ByLock::Lock),
-        Some(LockByWord::Callsite) => Ok(ByLock::Callsite),
-        Some(LockByWord::Thread) => Ok(ByLock::Thread),
-        Some(LockByWord::Type) => Ok(ByLock::Type),
-        Some(LockByWord::Scope) => Ok(ByLock::Scope),
+        None | Some(LockByWord::Lock) => Ok(Split::Lock),
+        Some(LockByWord::Callsite) => Ok(Split::Callsite),
+        Some(LockByWord::Thread) => Ok(Split::Thread),
+        Some(LockByWord::Type) => Ok(Split::Type),
+        Some(LockByWord::Scope) => Ok(Split::Scope),
         Some(LockByWord::Process) => Err(Failure::ByWithoutKernel("process")),
         Some(LockByWord::Cgroup) => Err(Failure::ByWithoutKernel("cgroup")),
     }

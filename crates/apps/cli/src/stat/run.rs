@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tiptoe_collector::{Observer, Outcome, Progress, RequestTarget, RunOptions};
+use tiptoe_collector::{Observer, Outcome, Progress, Request, RequestTarget, RunOptions};
 use tiptoe_report::{IntervalTable, Options};
 use tiptoe_session::{Call, Count, Counts, Interval, Note, ScopeCounts};
 
@@ -27,7 +27,7 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and shows the status. Returns when to count, too. Without a command, `target` is
+    /// Opens the output, handles signals, and shows the status. Returns a request without events, too. Without a command, `target` is
     /// no process. The status line shows `whom`, and `noun` for what is counted.
     pub(super) fn begin(
         args: &StatArgs,
@@ -35,7 +35,7 @@ impl StatRun {
         target: &RequestTarget,
         whom: String,
         noun: &'static str,
-    ) -> Result<(StatRun, RunOptions), Failure> {
+    ) -> Result<(StatRun, Request<'static>), Failure> {
         let output = Output::chosen(args.output.as_deref(), target, false)?;
         let (notes, comments_to) = (output.notes_to(target), output.comments_to(target));
         let (stop, hand_on) = interrupt::on_signals(target, notes)?;
@@ -77,7 +77,7 @@ impl StatRun {
             notes,
             comments_to,
         };
-        Ok((run, options))
+        Ok((run, probe::request(target.clone(), options)))
     }
 
     /// Prints the report. Returns the exit status.

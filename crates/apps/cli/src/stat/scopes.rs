@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use tiptoe_collector::{Request, RequestTarget};
-use tiptoe_event::Via;
+use tiptoe_event::{Event, Via};
 
 use super::{StatArgs, StatRun};
 use crate::counters;
@@ -28,19 +28,14 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         true => vec![DEFAULT.to_owned()],
         false => args.events.clone(),
     };
-    // The driver parses the events again. They are checked here too, because this error has a hint with the nearest
-    // names.
-    counters::groups(&events)?;
-    let (mut run, options) = StatRun::begin(&args, form, &target, ready::whom(&target), "scope")?;
+    let counted = counters::events(&events)?;
+    let (mut run, request) = StatRun::begin(&args, form, &target, ready::whom(&target), "scope")?;
     let request = Request {
-        agent: tiptoe_image::AGENT,
-        target,
+        events: counted.into_iter().chain([Event::Scopes]).collect(),
         via: Via::Agent,
-        scopes: Some(events),
-        options,
-        ..Request::default()
+        ..request
     };
-    let outcome = tiptoe_collector::run(request, &mut run.printer)?;
+    let outcome = tiptoe_collector::run(&request, &mut run.printer)?;
     Ok(run.finish(outcome))
 }
 

@@ -143,9 +143,7 @@ impl Drop for Counting {
 fn set(events: usize, names: &[&'static str], whom: &CountTarget) -> Result<CounterSet, Error> {
     let all = names.iter().cycle().take(events);
     let groups = all.flat_map(|name| counter_groups(name)).flatten();
-    let groups: Vec<Vec<Counter<'_>>> = groups
-        .map(|group| group.events().flatten().collect())
-        .collect();
+    let groups: Vec<Vec<Counter<'_>>> = groups.map(|group| group.events().collect()).collect();
     let set = CounterSet::open(&groups, whom)?;
     set.enable()?;
     Ok(set)

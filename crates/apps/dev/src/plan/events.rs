@@ -30,10 +30,9 @@ pub fn parse(lists: &[String]) -> Result<Vec<PlanGroup>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     let parsed = groups.map(|group| {
         let group = group?;
-        let events = group.events().map(|event| event.map(|event| of(&event)));
         Ok(PlanGroup {
             is_pinned: group.is_pinned(),
-            events: events.collect::<Result<_, _>>()?,
+            events: group.events().map(|event| of(&event)).collect(),
         })
     });
     let parsed: Result<_, CounterError<'_>> = parsed.collect();

@@ -1,6 +1,6 @@
 //! The ways to trace that are compared, and the loads of each.
 
-use tiptoe_collector::By;
+use tiptoe_collector::Split;
 use tiptoe_event::Via;
 
 use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, OWN_TRAP, Site, TRAP};
@@ -107,7 +107,7 @@ impl Case {
             Case::NotUnder => Some(ELSEWHERE),
             _ => None,
         };
-        let by = matches!(self, Case::ByArg0 | Case::LatencyByArg0).then_some(By::Argument(0));
+        let by = matches!(self, Case::ByArg0 | Case::LatencyByArg0).then_some(Split::Argument(0));
         TraceRequest {
             agent,
             sites,

@@ -46,7 +46,7 @@ pub use threads::Thread;
 pub use value::{Type, ValueKind};
 pub use variable_error::VariableError;
 pub use variables::Variables;
-pub use watch::{Access, LENGTHS, Watch};
+pub use watch::Watch;
 pub use watch_error::{WatchError, WatchFault};
 
 impl Image {

@@ -1,8 +1,9 @@
 //! Plans: how to find a variable in a process, and its type.
 
+use tiptoe_event::LENGTHS;
+
 use super::value::Type;
 use super::variable_error::VariableError;
-use super::watch::LENGTHS;
 
 /// The start of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,7 @@
 //! Makes a plan from an expression.
 
+use tiptoe_event::Access;
+
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
 use super::origin::VariableOrigin;
@@ -9,7 +11,7 @@ use super::units::Units;
 use super::value::Type;
 use super::variable_error::VariableError;
 use super::variables::{MAX_LISTED, Variables};
-use super::watch::{Access, Watch};
+use super::watch::Watch;
 use crate::find::SUGGESTIONS;
 use crate::hint;
 

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use thiserror::Error;
-
-use super::watch::LENGTHS;
+use tiptoe_event::LENGTHS;
 
 /// Why an expression leads to no address, or to one that cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,33 +1,11 @@
-//! The text form of a watch.
-//!
-//! ```text
-//! WATCH  = [BINARY ":"] (VARIABLE | ADDRESS) [":" LEN] [":" ACCESS]
-//! BINARY = a path, a soname or a glob; without it, the program itself
-//! LEN    = "1" | "2" | "4" | "8"; without it, the size of the variable's type
-//! ACCESS = "w" | "rw" | "x"; without it, "w"
-//! ```
-//!
-//! A `:` in a `::` or between single quotes never splits: `prog:'w'` is a variable of that name. An
-//! address after a binary is a link-time address of that file; any other is the process's.
+//! A variable of a [`Memory`] event, with its expression parsed.
 
 use std::fmt;
 
+use tiptoe_event::{Access, Memory};
+
 use super::expression::Expression;
-use super::watch_error::{WatchError, WatchFault};
-
-/// The accesses that a breakpoint reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Writes.
-    Write,
-    /// Reads and writes.
-    ReadWrite,
-    /// Execution.
-    Execute,
-}
-
-/// The lengths of breakpoints.
-pub const LENGTHS: [u8; 4] = [1, 2, 4, 8];
+use super::watch_error::WatchError;
 
 /// One watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,133 +20,24 @@ pub struct Watch {
     pub access: Access,
 }
 
-#[derive(Clone, Copy)]
-struct TextPart<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl TextPart<'_> {
-    fn fault<T>(self, fault: WatchFault) -> Result<T, WatchError> {
-        Err(WatchError { at: self.at, fault })
-    }
-
-    fn is_number(self) -> bool {
-        !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit())
-    }
-}
-
 impl Watch {
     /// Parses a watch.
     pub fn parse(text: &str) -> Result<Watch, WatchError> {
-        if let Some(at) = text.find(char::is_control) {
-            let fault = WatchFault::ControlCharacter;
-            return Err(WatchError { at, fault });
-        }
-        let mut parts = parts(text)?;
-        let access = take_access(&mut parts)?;
-        let length = take_length(&mut parts, access)?;
-        let (binary, variable) = match parts[..] {
-            [variable] => (None, variable),
-            [binary, _] if binary.text.is_empty() => return binary.fault(WatchFault::NoBinary),
-            [binary, variable] => (Some(binary.text.to_owned()), variable),
-            _ => return parts[2].fault(WatchFault::TooManyParts),
-        };
+        Watch::of(&Memory::parse(text)?)
+    }
+
+    /// Parses the expression of an event's variable.
+    pub fn of(memory: &Memory<'_>) -> Result<Watch, WatchError> {
+        let variable = memory.variable;
         let within = |error: WatchError| WatchError {
             at: error.at + variable.at,
             ..error
         };
         Ok(Watch {
-            binary,
+            binary: memory.binary.map(str::to_owned),
             expression: Expression::parse(variable.text).map_err(within)?,
-            length,
-            access: access.unwrap_or(Access::Write),
-        })
-    }
-}
-
-fn parts(text: &str) -> Result<Vec<TextPart<'_>>, WatchError> {
-    let bytes = text.as_bytes();
-    let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
-    while at < bytes.len() {
-        let run = bytes[at..].iter().take_while(|&&byte| byte == b':').count();
-        match bytes[at] {
-            b'\'' => match text[at + 1..].find('\'') {
-                Some(length) => at += length + 2,
-                None => {
-                    let fault = WatchFault::OpenQuote;
-                    return Err(WatchError { at, fault });
-                }
-            },
-            // In an odd run of colons the first splits: `bin:::f` is `::f` in `bin`.
-            b':' => {
-                if run % 2 == 1 {
-                    let part = &text[start..at];
-                    parts.push(TextPart {
-                        text: part,
-                        at: start,
-                    });
-                    start = at + 1;
-                }
-                at += run;
-            }
-            _ => at += 1,
-        }
-    }
-    let part = &text[start..];
-    parts.push(TextPart {
-        text: part,
-        at: start,
-    });
-    Ok(parts)
-}
-
-/// Takes the access, if it is the last of several parts.
-fn take_access(parts: &mut Vec<TextPart<'_>>) -> Result<Option<Access>, WatchError> {
-    let [_, .., last] = parts[..] else {
-        return Ok(None);
-    };
-    let access = match last.text {
-        "w" => Access::Write,
-        "rw" => Access::ReadWrite,
-        "x" => Access::Execute,
-        "r" => return last.fault(WatchFault::ReadOnly),
-        "wr" | "rx" | "wx" | "rwx" => return last.fault(WatchFault::BadAccess),
-        _ => return Ok(None),
-    };
-    parts.pop();
-    Ok(Some(access))
-}
-
-/// Takes the length, if it is the last of several parts, and decimal.
-fn take_length(
-    parts: &mut Vec<TextPart<'_>>,
-    access: Option<Access>,
-) -> Result<Option<u8>, WatchError> {
-    let [.., before, last] = parts[..] else {
-        return Ok(None);
-    };
-    if !last.is_number() {
-        return Ok(None);
-    }
-    let length = last.text.parse().ok();
-    let Some(length) = length.filter(|length| LENGTHS.contains(length)) else {
-        return last.fault(WatchFault::BadLength);
-    };
-    let is_access = ["r", "w", "rw", "x"].contains(&before.text);
-    if access.is_none() && is_access && parts.len() > 2 {
-        return last.fault(WatchFault::LengthLast);
-    }
-    parts.pop();
-    Ok(Some(length))
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Access::Write => "w",
-            Access::ReadWrite => "rw",
-            Access::Execute => "x",
+            length: memory.length,
+            access: memory.access,
         })
     }
 }
@@ -253,23 +122,25 @@ mod tests {
 
     #[test]
     fn faults() {
+        use MemoryFault as M;
         use WatchFault as F;
+        let outside = F::Memory;
         let check = |text: &str, at, fault| {
             assert_eq!(Watch::parse(text), Err(WatchError { at, fault }), "{text}");
         };
         check("", 0, F::NoVariable);
         check("bin:", 4, F::NoVariable);
-        check(":variable", 0, F::NoBinary);
-        check("a:b:c", 4, F::TooManyParts);
-        check("x:r", 2, F::ReadOnly);
-        check("x:8:r", 4, F::ReadOnly);
-        check("x:rwx", 2, F::BadAccess);
-        check("x:3", 2, F::BadLength);
-        check("x:16", 2, F::BadLength);
-        check("x:99999999999999999999", 2, F::BadLength);
-        check("x:w:8", 4, F::LengthLast);
-        check("a\nb", 1, F::ControlCharacter);
-        check("b:'x", 2, F::OpenQuote);
+        check(":variable", 0, outside(M::NoBinary));
+        check("a:b:c", 4, outside(M::TooManyParts));
+        check("x:r", 2, outside(M::ReadOnly));
+        check("x:8:r", 4, outside(M::ReadOnly));
+        check("x:rwx", 2, outside(M::BadAccess));
+        check("x:3", 2, outside(M::BadLength));
+        check("x:16", 2, outside(M::BadLength));
+        check("x:99999999999999999999", 2, outside(M::BadLength));
+        check("x:w:8", 4, outside(M::LengthLast));
+        check("a\nb", 1, outside(M::ControlCharacter));
+        check("b:'x", 2, outside(M::OpenQuote));
         check("bin:x.", 6, F::NoName);
         let error = Watch::parse("x:r").unwrap_err().to_string();
         assert!(

@@ -1,37 +1,18 @@
 //! The faults of a watch's text.
 
 use thiserror::Error;
+use tiptoe_event::{MemoryError, MemoryFault};
 
 /// A fault in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {
+    /// A fault outside the variable.
+    #[error("{0}")]
+    Memory(MemoryFault),
     /// The variable is missing.
     #[error("a variable or an address is missing")]
     NoVariable,
-    /// The text begins with `:`, so the binary is missing.
-    #[error("a binary is missing before the `:`")]
-    NoBinary,
-    /// There are more parts than a binary, a variable, a length and an access.
-    #[error(
-        "too many `:` (write [BINARY:]VARIABLE[:LEN][:w|rw|x], with '…' around a name that has one)"
-    )]
-    TooManyParts,
-    /// The access is `r`, but no breakpoint reports only reads.
-    #[error("the processor cannot watch reads alone; write `rw`")]
-    ReadOnly,
-    /// An unknown kind of access.
-    #[error("not a kind of access (write `w`, `rw` or `x`)")]
-    BadAccess,
-    /// A length that no breakpoint has.
-    #[error("not a length that the processor can watch (1, 2, 4 or 8 bytes)")]
-    BadLength,
-    /// The length comes after the access.
-    #[error("the length must come before `w`, `rw` or `x`")]
-    LengthLast,
-    /// A control character.
-    #[error("a control character")]
-    ControlCharacter,
     /// A `'` without its partner.
     #[error("the quote is not closed")]
     OpenQuote,
@@ -74,4 +55,11 @@ pub struct WatchError {
     pub at: usize,
     /// The fault.
     pub fault: WatchFault,
+}
+
+impl From<MemoryError> for WatchError {
+    fn from(MemoryError { at, fault }: MemoryError) -> WatchError {
+        let fault = WatchFault::Memory(fault);
+        WatchError { at, fault }
+    }
 }

@@ -41,32 +41,48 @@ fn item_end(text: &str) -> Result<usize, CounterFault> {
 
 pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     let fault = |fault| CounterError { text: item, fault };
-    let Some(inner) = item.strip_prefix('{') else {
-        // Parsed here only so that errors come in the list's order.
-        event(item)?;
-        return Ok(CounterGroup {
+    let group = match item.strip_prefix('{') {
+        None => CounterGroup {
             events: item,
             is_braced: false,
             modifiers: Modifiers::default(),
-        });
+        },
+        Some(inner) => {
+            // Braces between slashes belong to no group, so the last closing one is ours.
+            let (events, after) = inner
+                .rsplit_once('}')
+                .ok_or_else(|| fault(CounterFault::NotClosed))?;
+            let modifiers = match after.strip_prefix(':') {
+                Some(modifiers) => Modifiers::read(modifiers).map_err(fault)?,
+                None if after.is_empty() => Modifiers::default(),
+                None => return Err(fault(CounterFault::AfterGroup)),
+            };
+            CounterGroup {
+                events,
+                is_braced: true,
+                modifiers,
+            }
+        }
     };
-    // Braces between slashes belong to no group, so the last closing one is ours.
-    let (events, after) = inner
-        .rsplit_once('}')
-        .ok_or_else(|| fault(CounterFault::NotClosed))?;
-    let modifiers = match after.strip_prefix(':') {
-        Some(modifiers) => Modifiers::read(modifiers).map_err(fault)?,
-        None if after.is_empty() => Modifiers::default(),
-        None => return Err(fault(CounterFault::AfterGroup)),
-    };
-    Ok(CounterGroup {
-        events,
-        is_braced: true,
-        modifiers,
+    events(group.events, group.modifiers).try_for_each(|event| event.map(|_| ()))?;
+    Ok(group)
+}
+
+/// Parses the events of a group with these modifiers.
+pub(super) fn events(
+    list: &str,
+    of_group: Modifiers,
+) -> impl Iterator<Item = Result<Counter<'_>, CounterError<'_>>> {
+    items(list).map(move |item| {
+        let mut event = event(item?)?;
+        let all = event.modifiers.and(of_group);
+        event.is_modified_by_group = all != event.modifiers;
+        event.modifiers = all;
+        Ok(event)
     })
 }
 
-pub(super) fn event(text: &str) -> Result<Counter<'_>, CounterError<'_>> {
+fn event(text: &str) -> Result<Counter<'_>, CounterError<'_>> {
     let fault = |fault| CounterError { text, fault };
     if text.is_empty() {
         return Err(fault(CounterFault::NoEvent));

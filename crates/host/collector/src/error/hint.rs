@@ -126,9 +126,6 @@ impl Error {
         Some(match self {
             Self::IsTiptoe(_) => "-p takes the process to trace, `-- CMD` starts one",
             Self::IsKernelThread { .. } => "tiptoe traces functions of programs",
-            Self::NoSuchKind(_) => {
-                "this version has `uprobe:BINARY:FUNCTION` and `uretprobe:BINARY:FUNCTION`"
-            }
             Self::AgentKeptOut { substitute, .. } => match substitute {
                 AgentSubstitute::Functions => "`--via kernel` counts the same functions",
                 AgentSubstitute::Locks => {

@@ -8,7 +8,7 @@ use tiptoe_kernel::waits::{Callsites, Mode, Outcome, WaitSums};
 use tiptoe_session::{Histogram, Wait};
 use tiptoe_sys::host::cgroup::{self, Cgroups};
 
-use crate::locks::LockBy;
+use crate::request::Split;
 
 /// The key of a row: type, mode, outcome, and the value that groups rows.
 type Key = (&'static str, Mode, Outcome, u64);
@@ -26,24 +26,12 @@ struct Sum {
     whose: String,
 }
 
-/// Returns the session's word for a grouping.
-pub(super) fn word(by: Option<LockBy>) -> &'static str {
-    match by {
-        None | Some(LockBy::Callsite) => "callsite",
-        Some(LockBy::Type) => "type",
-        Some(LockBy::Lock) => "lock",
-        Some(LockBy::Thread) => "thread",
-        Some(LockBy::Process) => "process",
-        Some(LockBy::Cgroup) => "cgroup",
-    }
-}
-
 /// Returns the rows, those with the most time first.
 ///
 /// `processes` are present names, because the kernel recorded the name at a process's first wait.
 pub(super) fn rows(
     found: &[WaitSums],
-    by: Option<LockBy>,
+    by: Option<Split>,
     callsites: &Callsites,
     processes: &BTreeMap<u32, String>,
 ) -> Vec<Wait> {
@@ -51,7 +39,7 @@ pub(super) fn rows(
         callsites,
         processes,
         cgroups: match by {
-            Some(LockBy::Cgroup) => cgroup_paths(found),
+            Some(Split::Cgroup) => cgroup_paths(found),
             _ => BTreeMap::new(),
         },
     };
@@ -64,12 +52,12 @@ pub(super) fn rows(
         }
         sum.add(row, stack);
     }
-    let has_key = !matches!(by, None | Some(LockBy::Callsite | LockBy::Type));
+    let has_key = !matches!(by, None | Some(Split::Callsite | Split::Type));
     let wait = |(key, sum): (Key, Sum)| {
         let key_word = has_key.then(|| sum.whose.clone());
         let mut wait = sum.wait(key, callsites);
         wait.key = key_word;
-        if by != Some(LockBy::Callsite) {
+        if by != Some(Split::Callsite) {
             wait.callers.clear();
         }
         wait
@@ -79,15 +67,15 @@ pub(super) fn rows(
     rows
 }
 
-fn key(row: &WaitSums, by: Option<LockBy>, stack: &[u64]) -> Key {
+fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> Key {
     let grouping = match by {
-        None | Some(LockBy::Callsite) => stack.first().copied().unwrap_or(0),
-        Some(LockBy::Type) => 0,
-        Some(LockBy::Lock) => row.key.lock,
+        Some(Split::Type) => 0,
+        Some(Split::Lock) => row.key.lock,
         // The idle threads of all CPUs share the id 0.
-        Some(LockBy::Thread) => u64::from(row.key.tid),
-        Some(LockBy::Process) => u64::from(row.key.pid),
-        Some(LockBy::Cgroup) => row.key.cgroup,
+        Some(Split::Thread) => u64::from(row.key.tid),
+        Some(Split::Process) => u64::from(row.key.pid),
+        Some(Split::Cgroup) => row.key.cgroup,
+        _ => stack.first().copied().unwrap_or(0),
     };
     let traits = row.key.traits;
     (traits.kind(), traits.mode(), traits.outcome(), grouping)
@@ -102,22 +90,22 @@ struct Names<'a> {
 
 impl Names<'_> {
     /// Returns the name of the waiting thread, process or cgroup, or of the lock.
-    fn whose(&self, row: &WaitSums, by: Option<LockBy>) -> String {
+    fn whose(&self, row: &WaitSums, by: Option<Split>) -> String {
         let key = &row.key;
         match by {
-            Some(LockBy::Lock) if key.traits.is_mmap_lock() => format!("of {}", self.process(row)),
-            Some(LockBy::Lock) => {
+            Some(Split::Lock) if key.traits.is_mmap_lock() => format!("of {}", self.process(row)),
+            Some(Split::Lock) => {
                 let variable = self.callsites.variable(key.lock);
                 variable.unwrap_or_else(|| format!("{:#x}", key.lock))
             }
-            Some(LockBy::Thread) if key.tid == 0 => "0 (idle CPUs)".to_owned(),
-            Some(LockBy::Thread) => format!("{} {}", key.tid, row.waited.comm),
-            Some(LockBy::Process) => self.process(row),
-            Some(LockBy::Cgroup) => match self.cgroups.get(&key.cgroup) {
+            Some(Split::Thread) if key.tid == 0 => "0 (idle CPUs)".to_owned(),
+            Some(Split::Thread) => format!("{} {}", key.tid, row.waited.comm),
+            Some(Split::Process) => self.process(row),
+            Some(Split::Cgroup) => match self.cgroups.get(&key.cgroup) {
                 Some(path) => path.display().to_string(),
                 None => format!("(removed, id {})", key.cgroup),
             },
-            None | Some(LockBy::Callsite | LockBy::Type) => String::new(),
+            _ => String::new(),
         }
     }
 
@@ -239,7 +227,7 @@ mod tests {
     }
 
     /// Checks each row as `type key callsite(places) callers total`.
-    fn check(by: Option<LockBy>, expected: &[&str]) {
+    fn check(by: Option<Split>, expected: &[&str]) {
         let symbols = KernelSymbols::parse("1000 T vm_mmap\n2000 T one\n3000 T other\n");
         let symbols = Callsites::new(symbols);
         let names = BTreeMap::from([(7, "late".to_owned())]);
@@ -268,7 +256,7 @@ mod tests {
             ],
         );
         check(
-            Some(LockBy::Callsite),
+            Some(Split::Callsite),
             &[
                 "mmap_lock - vm_mmap+0x8(1) one 300",
                 "mmap_lock - vm_mmap+0x4(1) one 150",
@@ -276,7 +264,7 @@ mod tests {
             ],
         );
         check(
-            Some(LockBy::Type),
+            Some(Split::Type),
             &["mmap_lock - vm_mmap+0x8(2)  450", failed],
         );
     }
@@ -284,7 +272,7 @@ mod tests {
     #[test]
     fn rows_are_named_after_the_requested_grouping() {
         check(
-            Some(LockBy::Process),
+            Some(Split::Process),
             &[
                 "mmap_lock 7 late vm_mmap+0x8(2)  400",
                 "mmap_lock 8 early vm_mmap+0x4(1)  50",
@@ -292,7 +280,7 @@ mod tests {
             ],
         );
         check(
-            Some(LockBy::Thread),
+            Some(Split::Thread),
             &[
                 "mmap_lock 8 early vm_mmap+0x8(2)  400",
                 "mmap_lock 9 early vm_mmap+0x4(1)  50",
@@ -300,7 +288,7 @@ mod tests {
             ],
         );
         check(
-            Some(LockBy::Lock),
+            Some(Split::Lock),
             &[
                 "mmap_lock of 7 late vm_mmap+0x8(2)  450",
                 "rwsem 0xffff0204 ?(0)  1",
@@ -308,7 +296,7 @@ mod tests {
         );
         let gone = format!("(removed, id {})", u64::MAX);
         check(
-            Some(LockBy::Cgroup),
+            Some(Split::Cgroup),
             &[
                 &format!("mmap_lock {gone} vm_mmap+0x8(2)  450"),
                 &format!("rwsem {gone} ?(0)  1"),

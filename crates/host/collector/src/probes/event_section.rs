@@ -17,8 +17,8 @@ impl Probes<'_> {
     pub(super) fn event_prices(&self, costs: UnitCosts, cpu_ns: u64) -> Prices {
         Prices {
             costs,
-            filtered: self.request.filter.is_some(),
-            under: self.request.under.is_some(),
+            filtered: self.request.calls.filter.is_some(),
+            under: self.request.calls.under.is_some(),
             cpu_ns,
         }
     }

@@ -10,7 +10,7 @@ use super::Probes;
 use crate::drive::{RunClock, Targets, session_target};
 use crate::error::Error;
 use crate::module::Module;
-use crate::request::ByLock;
+use crate::request::Split;
 use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
 
@@ -18,7 +18,7 @@ impl Probes<'_> {
     /// Reads what naming locks and code needs, because a process may have ended when they are
     /// reported.
     pub(super) fn look_for_names(&mut self, at: &mut Targets) {
-        if !self.plan.locks {
+        if !self.plan.locks() {
             return;
         }
         for tracee in at.traced.iter_mut().filter(|one| !one.locks.is_starting()) {
@@ -54,7 +54,7 @@ impl Probes<'_> {
     /// Reads the last waits. Returns for how long was counted.
     pub(super) fn read_locks(
         &mut self,
-        by: ByLock,
+        by: Split,
         at: &mut Targets,
         clock: RunClock,
     ) -> Result<Duration, Error> {

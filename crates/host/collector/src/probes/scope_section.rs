@@ -126,7 +126,7 @@ impl ScopeSection {
         let mut now = sums(request, at)?;
         now.since(&self.first);
         self.visits = now.visits;
-        Ok(request.scopes.as_ref().map(|_| Scopes {
+        Ok(request.reports_scopes().then(|| Scopes {
             events: now.events,
             rows: rows(now.names, now.is_charged, cpu_ns),
             intervals: None,
@@ -148,7 +148,7 @@ fn sums(request: &Request, at: &Targets) -> Result<Sums, Error> {
     for tracee in &at.traced {
         let sums = tracee.scope_sums(now)?;
         all.visits += sums.visits();
-        if request.scopes.is_none() {
+        if !request.reports_scopes() {
             continue;
         }
         let tree = tracee.scope_names()?;

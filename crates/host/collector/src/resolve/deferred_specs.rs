@@ -1,29 +1,24 @@
 //! Specs that may match libraries not loaded yet.
 
-use tiptoe_event::spec::{Spec, is_glob};
+use tiptoe_event::spec::{ProbeSpec, Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolution, SeenAddresses, find, followable, matches, other_readings, parse};
-use crate::error::Error;
+use super::{Resolution, SeenAddresses, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Returns whether any spec may match a library that is loaded later. If tiptoe `started` the
+/// Returns whether any probe may match a library that is loaded later. If tiptoe `started` the
 /// command, its present libraries are never closed and loaded again.
 pub fn may_come_later(
-    specs: &[String],
+    specs: &[ProbeSpec<'_>],
     process: Process,
     modules: &[Module],
     started: bool,
-) -> Result<bool, Error> {
-    for text in specs {
-        let spec = parse(text)?;
-        let closable = !started && names_a_library(&spec, process, modules);
-        if closable || may_come(&spec, process, modules) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+) -> bool {
+    specs.iter().any(|ProbeSpec { spec, .. }| {
+        let closable = !started && names_a_library(spec, process, modules);
+        closable || may_come(spec, process, modules)
+    })
 }
 
 /// Returns whether a spec may match a library that was never loaded before.
@@ -42,31 +37,30 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// Returns what the specs match in newly loaded libraries. A spec that matches nothing is no error.
+/// Returns what the probes match in newly loaded libraries. A probe that matches nothing is no error.
 pub fn later(
-    specs: &[String],
+    specs: &[ProbeSpec<'_>],
     entries: Follow,
     process: Process,
     modules: &[Module],
-) -> Result<Resolution, Error> {
+) -> Resolution {
     let mut resolved = Resolution {
         are_late: true,
         ..Resolution::default()
     };
     let mut seen = SeenAddresses::new();
-    for text in specs {
-        let first = parse(text)?;
+    for probe in specs {
         // A spec without a binary means the program, which is never loaded later.
-        let mut named = std::iter::once(first)
-            .chain(other_readings(text))
+        let mut named = std::iter::once(probe.spec)
+            .chain(probe.other_readings())
             .filter(|spec| spec.binary.is_some());
         let found = named.any(|spec| {
             let wanted = (&spec, followable::wanted(&spec, entries));
             find(&mut resolved, &mut seen, wanted, process, modules).is_ok()
         });
         if found {
-            resolved.met.push(text.clone());
+            resolved.met.push(probe.text.to_owned());
         }
     }
-    Ok(resolved)
+    resolved
 }

@@ -1,5 +1,6 @@
 //! Resolves the gate: the function whose calls must enclose a hit.
 
+use tiptoe_event::ProbeSpec;
 use tiptoe_sys::host::procfs::Process;
 
 use super::{Resolution, resolve_all};
@@ -11,19 +12,22 @@ use crate::planner::Follow;
 /// patch does one thing.
 pub fn below(
     mut resolved: Resolution,
-    function: &str,
+    function: ProbeSpec<'_>,
     process: Process,
     modules: &[Module],
 ) -> Result<Resolution, Error> {
     let failure = |error| Error::Under(Box::new(error));
-    let specs = [function.to_owned()];
-    let gates = resolve_all(&specs, |_| Follow::Gate, process, modules, false).map_err(failure)?;
+    let gates =
+        resolve_all(&[function], |_| Follow::Gate, process, modules, false).map_err(failure)?;
     let opens = |address: u64| gates.probes.iter().any(|gate| gate.address() == address);
     let (same, mut probes): (Vec<_>, Vec<_>) = resolved
         .probes
         .into_iter()
         .partition(|probe| opens(probe.address()));
-    let why = format!("`--under {function}` follows it and counts the functions that it calls");
+    let why = format!(
+        "`--under {}` follows it and counts the functions that it calls",
+        function.text
+    );
     if let (true, Some(probe)) = (
         probes.is_empty() && resolved.ifuncs.is_empty(),
         same.first(),

@@ -23,6 +23,7 @@ mod tests {
     use super::*;
     use crate::module::Cache;
     use crate::resolve::{later, resolve};
+    use tiptoe_event::ProbeSpec;
 
     /// The first calls of each function were lost, because nothing read the rings while debug files were read.
     #[test]
@@ -30,7 +31,7 @@ mod tests {
         let own = Process::current();
         let maps = own.maps().expect("our own maps");
         let modules = Cache::default().modules(own, &maps).expect("our own files");
-        let specs = ["uprobe:libc.so.6:getppid".to_owned()];
+        let specs = [ProbeSpec::parse("uprobe:libc.so.6:getppid").expect("a probe")];
         let has_read = |entries| {
             let found = resolve(&specs, entries, own, &modules, false).expect("it is there");
             found.probes[0].object.has_read()[0]
@@ -45,8 +46,8 @@ mod tests {
         let own = Process::current();
         let maps = own.maps().expect("our own maps");
         let modules = Cache::default().modules(own, &maps).expect("our own files");
-        let specs = ["uprobe:libc.so.6:getppid".to_owned()];
-        let found = later(&specs, Follow::Record, own, &modules).expect("it is there");
+        let specs = [ProbeSpec::parse("uprobe:libc.so.6:getppid").expect("a probe")];
+        let found = later(&specs, Follow::Record, own, &modules);
         assert_eq!(found.probes[0].object.has_read(), [false, false]);
     }
 }

@@ -13,7 +13,8 @@ use tiptoe_kernel::counters::CountTarget;
 use tiptoe_session::{Session, Stat, StatNote};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
 
-use super::{StatRequest, StatWhom};
+use super::CounterRequest;
+use crate::request::RequestTarget;
 
 /// Measurements with the events, and as many without.
 const PAIRS: usize = 9;
@@ -33,24 +34,22 @@ enum Job {
 
 /// Adds the cost of counting to a session.
 pub(super) fn put(
-    request: &StatRequest<'_>,
+    counters: &CounterRequest<'_>,
     session: &mut Session,
     stat: &mut Stat,
     switches: u64,
 ) {
     let is_tracepoint =
         |counter: &Counter<'_>| matches!(counter.kind, CounterKind::Tracepoint { .. });
-    let has_tracepoint = request.groups.iter().flatten().any(is_tracepoint);
+    let has_tracepoint = counters.groups.iter().flatten().any(is_tracepoint);
     let is_timed = stat.switches > 0 || stat.rounds > 0;
     let prices = Ring::new().map(|ring| {
-        let of_all = request.whom == StatWhom::All;
-        let price = || ring.price(&request.groups, of_all, Job::Switch, 2 * TRIPS);
+        let of_all = counters.request.target == RequestTarget::System;
+        let price = || ring.price(&counters.groups, of_all, Job::Switch, 2 * TRIPS);
         let switch = if is_timed { None } else { price() };
         let passed: Option<Vec<Vec<Counter<'_>>>> = has_tracepoint.then(|| {
             let groups = counter_groups(PASSED).flatten();
-            groups
-                .map(|group| group.events().flatten().collect())
-                .collect()
+            groups.map(|group| group.events().collect()).collect()
         });
         let pass = passed.and_then(|passed| ring.price(&passed, of_all, Job::Pass, CALLS));
         (switch, pass)

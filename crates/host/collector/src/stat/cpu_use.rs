@@ -4,8 +4,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use tiptoe_sys::host::procfs::switches_of_all;
 
-use super::StatWhom;
 use crate::drive::Targets;
+use crate::request::RequestTarget;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuUse {
@@ -42,14 +42,14 @@ impl Meter {
 
     /// Returns what was used. Must be called after a command was reaped: user and system time are the command's.
     /// Switches are of whatever was counted.
-    pub(super) fn used(&self, whom: &StatWhom) -> CpuUse {
+    pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
         let (before, after) = (self.children, children());
         let switches = self.switches.iter();
         CpuUse {
             user_ns: after.user_ns.saturating_sub(before.user_ns),
             sys_ns: after.sys_ns.saturating_sub(before.sys_ns),
             switches: match whom {
-                StatWhom::Command => after.switches.saturating_sub(before.switches),
+                RequestTarget::Command(_) => after.switches.saturating_sub(before.switches),
                 _ => switches.map(|[first, last]| last - first).sum(),
             },
         }

@@ -6,7 +6,7 @@ use tiptoe_kernel::counters::{CountTarget, Support};
 use tiptoe_session::{Note, StatNote};
 use tiptoe_sys::host::cgroup::Cgroups;
 
-use super::StatRequest;
+use super::CounterRequest;
 use super::cgroups::ByCgroup;
 use super::choice::Choice;
 use super::count_sums::CountSource;
@@ -15,20 +15,20 @@ use crate::error::Error;
 
 /// Opens the events, which do not count yet. Adds notes for the user.
 pub(super) fn open(
-    request: &StatRequest<'_>,
+    counters: &CounterRequest<'_>,
     whom: &CountTarget,
     notes: &mut Vec<Note>,
 ) -> Result<Box<dyn CountSource>, Error> {
-    if let Some(patterns) = &request.cgroups {
-        return of_cgroups(request, patterns, notes);
+    if let Some(patterns) = &counters.request.counters.cgroups {
+        return of_cgroups(counters, patterns, notes);
     }
-    let set = CounterSet::open(&request.groups, whom)?;
+    let set = CounterSet::open(&counters.groups, whom)?;
     refuse_nothing(&set)?;
     Ok(Box::new(set))
 }
 
 fn of_cgroups(
-    request: &StatRequest<'_>,
+    counters: &CounterRequest<'_>,
     patterns: &[String],
     notes: &mut Vec<Note>,
 ) -> Result<Box<dyn CountSource>, Error> {
@@ -38,8 +38,9 @@ fn of_cgroups(
     })?;
     let tree = Tree::walk(root);
     let choice = Choice::of(patterns, root, &tree)?;
-    let groups = &request.groups;
-    let denied = match ByCgroup::open(groups, &choice, &tree, root, request.per_cpu) {
+    let groups = &counters.groups;
+    let per_cpu = counters.request.counters.per_cpu;
+    let denied = match ByCgroup::open(groups, &choice, &tree, root, per_cpu) {
         Ok(by_cgroup) => {
             return match by_cgroup.counts_nothing() {
                 Some(names) => Err(Error::NothingCounts(names)),
@@ -56,7 +57,7 @@ fn of_cgroups(
             add(notes, StatNote::CgroupsByEvents { why });
             Ok(Box::new(sets))
         }
-        Err(error) if error.is_denied() && !request.per_cpu => {
+        Err(error) if error.is_denied() && !per_cpu => {
             let files = ByFiles::open(groups, &choice, &tree, root);
             if files.counts_nothing() {
                 return Err(denied.into());

@@ -87,7 +87,7 @@ impl Tracee {
         self.agent.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let mut maps = self.target.process.maps()?;
-        let record = self.loader_record(plan, modules)?;
+        let record = self.loader_record(plan, modules);
         self.find_ports(plan, modules)?;
         let followed = probes.iter().filter(|probe| probe.follow.is_followed());
         let followed = followed.count();
@@ -134,7 +134,7 @@ impl Tracee {
         let costly = self.take_costly_traps(plan, probes, &mut planned, &lost);
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
-        if plan.locks {
+        if plan.locks() {
             self.locks.walk_over(link, modules);
             let locks = std::mem::take(&mut planned.locks);
             self.watch_locks(link, plan, locks, (&armed, &lost), modules)?;
@@ -177,12 +177,13 @@ impl Tracee {
 
     /// Returns the loader's record if later libraries matter: a spec may match them, they may
     /// contain an unwinder, or they may report scopes.
-    fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
-        let come = resolve::may_come_later(plan.specs, self.target.process, modules, plan.starts)?;
-        let wanted = come || plan.follow().is_followed() || plan.scopes;
-        Ok(wanted
+    fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Option<(u64, u64)> {
+        let is_command = plan.request.is_command();
+        let come = resolve::may_come_later(&plan.probes, self.target.process, modules, is_command);
+        let wanted = come || plan.follow().is_followed() || plan.request.needs_scopes();
+        wanted
             .then(|| loader::record(self.target.process))
-            .flatten())
+            .flatten()
     }
 
     /// Prepares the agent to follow `functions` more functions.

@@ -56,7 +56,7 @@ impl CallBudget {
             Follow::Times | Follow::TimedValues => 2.0,
         };
         Some(CallBudget {
-            share: plan.share?,
+            share: plan.share()?,
             call_ns: FOLLOWED_NS + clock_readings * clock::reading_ns(),
             accounts: RefCell::new(Accounts {
                 cpu_time: used,

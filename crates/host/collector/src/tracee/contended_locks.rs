@@ -21,7 +21,8 @@ use crate::drive::RunClock;
 use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
-use crate::ulocks::{self, ByLock, EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
+use crate::request::Split;
+use crate::ulocks::{self, EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
 
 /// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
 /// contains it.
@@ -106,7 +107,7 @@ impl Tracee {
     /// Records which threads wait for locks. Must be called before anything is patched, because no
     /// hook saw these waits begin.
     pub(super) fn look_for_early_waits(&mut self, plan: &Plan, names: &Names) {
-        if plan.locks {
+        if plan.locks() {
             // A wrong name is reported later, when the lock is watched.
             let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
@@ -121,7 +122,7 @@ impl Tracee {
         maps: &[Mapping],
     ) -> Result<Option<u64>, Error> {
         let lock = plan
-            .hold
+            .hold()
             .map(|name| ulocks::address_of(name, modules, maps));
         let pid = self.target.process.pid();
         lock.transpose().map_err(|why| Error::BadHold { pid, why })
@@ -164,7 +165,7 @@ impl Tracee {
         let patched: Vec<u64> = calls
             .flat_map(|(_, call)| BACK.map(|len| call + len))
             .collect();
-        let against = match plan.via {
+        let against = match plan.request.via {
             Via::Agent => Some("`--via agent` excludes the kernel".to_owned()),
             _ => {
                 let watched = self.watch_left_out(plan, modules, &patched);
@@ -231,12 +232,12 @@ impl Tracee {
 
     /// Returns the sums of all waits so far; zero if locks are not watched.
     pub fn waits_so_far(&self) -> Result<WaitTotals, Error> {
-        let noted = self.wait_records(ByLock::Lock)?;
+        let noted = self.wait_records(Split::Lock)?;
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
     /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
-    pub fn wait_records(&self, by: ByLock) -> Result<Option<(WaitRecords, &Names)>, Error> {
+    pub fn wait_records(&self, by: Split) -> Result<Option<(WaitRecords, &Names)>, Error> {
         let Some(names) = &self.locks.names else {
             return Ok(None);
         };
@@ -248,12 +249,12 @@ impl Tracee {
         let mut noted = WaitRecords::at(now);
         let process = self.target.process;
         self.locks
-            .note_in_kernel(&mut noted, process, by == ByLock::Thread)?;
-        self.locks.early.add_to(&mut noted, by != ByLock::Scope);
+            .note_in_kernel(&mut noted, process, by == Split::Thread)?;
+        self.locks.early.add_to(&mut noted, by != Split::Scope);
         let Some(link) = &self.target.link else {
             return Ok(Some((noted, names)));
         };
-        let scopes = (by == ByLock::Scope).then(|| self.scope_names());
+        let scopes = (by == Split::Scope).then(|| self.scope_names());
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
         let LockWatch { seen, ids, .. } = &self.locks;

@@ -24,8 +24,9 @@ impl Tracee {
         planned: &mut planner::Plan,
         lost: &[u64],
     ) -> Vec<Candidate> {
-        let is_allowed =
-            plan.via == Via::Auto && plan.by.is_none() && plan.against_kernel().is_none();
+        let is_allowed = plan.request.via == Via::Auto
+            && plan.request.hit_split().is_none()
+            && plan.against_kernel().is_none();
         if !is_allowed || self.presence.quiet.is_some() {
             return Vec::new();
         }

@@ -75,7 +75,7 @@ impl Tracee {
         maps: &[Mapping],
         modules: &[Module],
     ) -> Option<String> {
-        if is_another(self.target.process, maps, plan.agent) {
+        if is_another(self.target.process, maps, plan.request.agent) {
             return Some(ANOTHER.to_owned());
         }
         if let Err(error) = self.known_sites(plan) {
@@ -86,18 +86,18 @@ impl Tracee {
             return Some(reason.to_owned());
         }
         let header = program.object.image.header();
-        if let Some(reason) = unpatchable(header).filter(|_| plan.locks) {
+        if let Some(reason) = unpatchable(header).filter(|_| plan.locks()) {
             return Some(reason.to_owned());
         }
         if header.interpreter.as_deref().is_some_and(is_musl) {
             return Some(MUSL.to_owned());
         }
-        if plan.via != Via::Kernel
+        if plan.request.via != Via::Kernel
             && let Some(name) = planner::replaces_block(modules)
         {
             return Some(Error::ReplacesBlock(name).to_string());
         }
-        if plan.force {
+        if plan.request.force {
             return None;
         }
         let status = self.target.process.status();
@@ -113,7 +113,7 @@ impl Tracee {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());
         };
-        let agent = AgentFile::parse(plan.agent)?;
+        let agent = AgentFile::parse(plan.request.agent)?;
         Ok(known_sites(self.target.process, base, &agent)?)
     }
 
@@ -123,7 +123,7 @@ impl Tracee {
         resolved: &Resolution,
         modules: &[Module],
     ) -> Result<Link, Error> {
-        let agent = AgentFile::parse(plan.agent)?;
+        let agent = AgentFile::parse(plan.request.agent)?;
         let pid = self.target.process.pid();
         let known = match &self.known_sites(plan)?[..] {
             [] => 0,
@@ -132,14 +132,14 @@ impl Tracee {
         let probes = resolved.probes.iter().chain(&resolved.ifuncs);
         let widths = probes.map(|probe| probe.follow.width());
         let wanted = widths.fold(0, u32::saturating_add);
-        let come = resolve::may_come_later(plan.specs, self.target.process, modules, false)?;
+        let come = resolve::may_come_later(&plan.probes, self.target.process, modules, false);
         let later = plan.follow().room(LATER * u32::from(come));
         let wanted = plan.follow().within(wanted.saturating_add(later));
         let free = known.max(Geometry::FIRST_SLOT);
         let wanted = wanted.saturating_add(plan.own_slots());
-        let geometry = match plan.breakpoints {
+        let geometry = match plan.breakpoints() {
             true => Geometry::for_hits(known),
-            false => Geometry::for_slots(known.saturating_add(wanted), plan.record),
+            false => Geometry::for_slots(known.saturating_add(wanted), plan.request.calls.record),
         };
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
@@ -152,12 +152,12 @@ impl Tracee {
             let injected = inject::inject(Inject {
                 pid,
                 program: self.presence.program,
-                agent: plan.agent,
+                agent: plan.request.agent,
                 entry_offset: agent.entry,
                 resident: &|| agent.resident(self.target.process),
                 data_size: geometry.data_bytes(),
                 plan_size: PlanSegment::FILE_BYTES,
-                allow_seccomp: plan.force,
+                allow_seccomp: plan.request.force,
                 deadline: BORROW,
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);

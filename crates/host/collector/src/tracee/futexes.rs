@@ -150,7 +150,7 @@ impl Tracee {
         if is_32_bit(modules) {
             return Err(Error::LocksOf32Bit(self.target.comm.clone()));
         }
-        if plan.hold.is_some() {
+        if plan.hold().is_some() {
             return Err(Error::HoldWithoutAgent);
         }
         let watched = self.watch_calls(plan, modules, None);
@@ -176,7 +176,7 @@ impl Tracee {
         self.target.process.known_in_kernel()?;
         let futexes = Futexes::load(FutexesWanted {
             pid: self.target.process.pid(),
-            by_thread: plan.lock_threads,
+            by_thread: plan.lock_threads(),
             before_exec: modules.iter().all(|module| module.text.is_empty()),
             beside_agent: patched.is_some(),
             agent_thread: self

@@ -46,7 +46,9 @@ impl Tracee {
         modules: &[Module],
         error: Error,
     ) -> Result<Tracee, Error> {
-        let may = plan.via != Via::Agent && plan.against_kernel().is_none() && plan.hold.is_none();
+        let may = plan.request.via != Via::Agent
+            && plan.against_kernel().is_none()
+            && plan.hold().is_none();
         let link = self.target.link.as_ref().filter(|_| may);
         let has_left =
             link.is_some_and(|link| self.detach().is_ok() && link.data().state() == State::Dormant);
@@ -65,7 +67,7 @@ impl Tracee {
         plan: &Plan,
         probes: Vec<Candidate>,
     ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
-        if plan.via == Via::Agent {
+        if plan.request.via == Via::Agent {
             self.coverage
                 .refuse(refuse_all(&probes, "the agent cannot patch it"));
             return Ok(Vec::new());
@@ -91,7 +93,7 @@ impl Tracee {
         self.note_unsplit(plan)?;
         let (files, places) = places(&probes)?;
         let prices = |share| (share, prices(&probes, plan.fetch_kernel_costs()));
-        let prices = plan.share.map(prices);
+        let prices = plan.share().map(prices);
         self.note_begun();
         let set = UprobeSet::open(self.target.process, &places);
         let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
@@ -268,9 +270,11 @@ impl Tracee {
 
     /// Notes that the kernel's counts are not split by `--by`. Fails if only the kernel counts.
     fn note_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
-        match plan.by {
+        match plan.request.hit_split() {
             None => {}
-            Some(_) if plan.via == Via::Kernel => return Err(Error::AgentOnly(AgentOption::By)),
+            Some(_) if plan.request.via == Via::Kernel => {
+                return Err(Error::AgentOnly(AgentOption::By));
+            }
             Some(_) => self.coverage.note(KernelNote::Unsplit),
         }
         Ok(())

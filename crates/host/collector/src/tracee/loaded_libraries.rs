@@ -185,7 +185,7 @@ impl Tracee {
         (maps, modules): (&[Mapping], &[Module]),
         results: &mut LibraryResults,
     ) -> Result<Vec<Site>, Error> {
-        let mut found = resolve::later(plan.specs, plan.entries(), self.target.process, modules)?;
+        let mut found = resolve::later(&plan.probes, plan.entries(), self.target.process, modules);
         self.agent
             .later
             .waiting
@@ -258,11 +258,11 @@ impl Tracee {
             first_slot: link.free_slot(),
             unwinders: &later.unwinders,
             follows: plan.follow().is_followed(),
-            locks: plan.locks,
+            locks: plan.locks(),
             hold: None,
             changed: None,
             abi: later.abi,
-            hits: plan.hits,
+            hits: plan.hits(),
         }
     }
 

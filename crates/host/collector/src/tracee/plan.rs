@@ -1,9 +1,9 @@
-//! The part of a request that applies to each process.
+//! What a request means for each process.
 
 use std::cell::OnceCell;
 
 use tiptoe_attach::link::Terms;
-use tiptoe_event::Via;
+use tiptoe_event::{Kind, ProbeSpec};
 use tiptoe_patch::{GroupValue, Hits};
 use tiptoe_price::{KernelCosts, PriceCache, TrapAlternatives, clock, kernel_costs};
 use tiptoe_sys::host::procfs::Process;
@@ -13,100 +13,77 @@ use super::budget;
 use crate::error::{AgentOption, AgentSubstitute, Error};
 use crate::module::Module;
 use crate::planner::Follow;
-use crate::request::{By, ByLock, Request, RequestTarget};
+use crate::request::{Request, Split};
 use crate::resolve::{self, Resolution};
 
-#[derive(Default)]
 pub struct Plan<'a> {
-    pub agent: &'static [u8],
-    pub specs: &'a [String],
-    pub hits: Hits,
-    /// The function whose calls must enclose a hit.
-    pub under: Option<&'a str>,
-    pub via: Via,
-    pub by: Option<By>,
-    /// Enter the process even if a rule forbids it.
-    pub force: bool,
-    /// Shorter calls, in ns, are only counted; `None` if calls are not timed.
-    pub calls: Option<u64>,
-    pub record: bool,
+    pub request: &'a Request<'a>,
+    /// The functions to count.
+    pub probes: Vec<ProbeSpec<'a>>,
     /// Whether each recorded call is reported; otherwise it is only counted.
     pub wants_calls: bool,
-    pub locks: bool,
-    /// The lock whose hold times are measured.
-    pub hold: Option<&'a str>,
-    /// Whether locks are reported by thread.
-    pub lock_threads: bool,
-    /// Whether counts, locks or times are reported by scope.
-    pub scopes: bool,
-    /// The events to charge to scopes; `None` if scopes' costs are not requested.
-    pub charges: Option<&'a [String]>,
-    /// Whether variables are watched. If so, a command must not begin before they are found.
-    pub breakpoints: bool,
-    /// The most that followed calls may cost, as a part of the target's CPU time.
-    pub share: Option<f64>,
-    /// Whether the target is a command that tiptoe starts.
-    pub starts: bool,
     /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
-    pub trap_alternatives: OnceCell<Option<TrapAlternatives>>,
+    trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
 impl<'a> Plan<'a> {
-    pub fn of(request: &'a Request) -> Plan<'a> {
+    pub fn of(request: &'a Request<'a>, wants_calls: bool) -> Plan<'a> {
         Plan {
-            agent: request.agent,
-            specs: &request.specs,
-            hits: Hits {
-                filter: request.filter,
-                under: request.under.is_some(),
-                by: match request.by {
-                    Some(By::Argument(arg)) => Some(GroupValue::Argument(arg)),
-                    Some(By::Scope) => Some(GroupValue::Scope),
-                    _ => None,
-                },
-            },
-            under: request.under.as_deref(),
-            via: request.via,
-            by: request.by,
-            force: request.force,
-            calls: request.latency.then_some(request.slower_ns.unwrap_or(0)),
-            record: request.record,
-            locks: request.locks.is_some(),
-            hold: request.hold.as_deref(),
-            lock_threads: request.locks == Some(ByLock::Thread),
-            scopes: request.by == Some(By::Scope)
-                || request.locks == Some(ByLock::Scope)
-                || request.scopes.is_some(),
-            charges: request.scopes.as_deref(),
-            share: request.budget.share(),
-            starts: matches!(request.target, RequestTarget::Command(_)),
-            ..Plan::default()
+            request,
+            probes: request.probes().collect(),
+            wants_calls,
+            trap_alternatives: OnceCell::new(),
         }
     }
 
-    /// Returns the probes of a process, and the gate.
-    pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolution, Error> {
-        self.resolved(self.specs, process, modules, false)
+    /// Returns which hits count, and which values are taken of them.
+    pub fn hits(&self) -> Hits {
+        Hits {
+            filter: self.request.calls.filter,
+            under: self.request.calls.under.is_some(),
+            by: match self.request.hit_split() {
+                Some(Split::Argument(arg)) => Some(GroupValue::Argument(arg)),
+                Some(Split::Scope) => Some(GroupValue::Scope),
+                _ => None,
+            },
+        }
     }
 
-    /// As [`Plan::resolve`], but specs may also match libraries that are loaded later.
-    pub fn resolve_or_wait(
+    /// Returns whether waits for locks are watched.
+    pub fn locks(&self) -> bool {
+        self.request.user_locks().is_some()
+    }
+
+    /// Returns the lock whose hold times are measured.
+    pub fn hold(&self) -> Option<&'a str> {
+        self.request.user_locks()?.held
+    }
+
+    /// Returns whether locks are reported by thread.
+    pub fn lock_threads(&self) -> bool {
+        self.locks() && self.request.user_lock_split() == Split::Thread
+    }
+
+    /// Returns whether variables are watched. If so, a command must not begin before they are found.
+    pub fn breakpoints(&self) -> bool {
+        self.request.variables().next().is_some()
+    }
+
+    /// Returns the most that followed calls may cost, as a part of the target's CPU time.
+    pub fn share(&self) -> Option<f64> {
+        self.request.budget.share()
+    }
+
+    /// Returns the probes of a process, and the gate. If they `may_wait`, they may also match libraries that are loaded
+    /// later.
+    pub fn resolve(
         &self,
         process: Process,
         modules: &[Module],
+        may_wait: bool,
     ) -> Result<Resolution, Error> {
-        self.resolved(self.specs, process, modules, true)
-    }
-
-    fn resolved(
-        &self,
-        specs: &[String],
-        process: Process,
-        modules: &[Module],
-        wait: bool,
-    ) -> Result<Resolution, Error> {
-        let probes = resolve::resolve(specs, self.entries(), process, modules, wait)?;
-        match self.under {
+        let probes = resolve::resolve(&self.probes, self.entries(), process, modules, may_wait)?;
+        match self.request.calls.under {
             Some(function) => resolve::below(probes, function, process, modules),
             None => Ok(probes),
         }
@@ -115,9 +92,9 @@ impl<'a> Plan<'a> {
     /// Returns the option because of which the kernel cannot count for this request; `None` if it can.
     pub fn against_kernel(&self) -> Option<AgentOption> {
         let options = [
-            (self.record, AgentOption::Record),
-            (self.hits.filter.is_some(), AgentOption::Filter),
-            (self.hits.under, AgentOption::Under),
+            (self.request.calls.record, AgentOption::Record),
+            (self.request.calls.filter.is_some(), AgentOption::Filter),
+            (self.request.calls.under.is_some(), AgentOption::Under),
         ];
         let given = options.into_iter().find(|(given, _)| *given);
         given.map(|(_, option)| option)
@@ -141,19 +118,25 @@ impl<'a> Plan<'a> {
 
     /// Returns what the kernel observes if the agent cannot enter.
     pub fn agent_substitute(&self) -> AgentSubstitute {
-        match (self.locks, self.breakpoints) {
+        match (self.locks(), self.breakpoints()) {
             (true, _) => AgentSubstitute::Locks,
             (_, true) => AgentSubstitute::Variables,
             _ => AgentSubstitute::Functions,
         }
     }
 
+    /// Returns the time of the shortest timed call, in ns; `None` if calls are not timed.
+    fn timed_ns(&self) -> Option<u64> {
+        let calls = &self.request.calls;
+        calls.latency.then_some(calls.slower_ns.unwrap_or(0))
+    }
+
     /// Returns what is recorded of each entry.
     pub fn entries(&self) -> Follow {
-        match (self.calls, self.hits.by) {
+        match (self.timed_ns(), self.hits().by) {
             (Some(_), None) => Follow::Times,
             (Some(_), Some(_)) => Follow::TimedValues,
-            (None, _) if self.record => Follow::Record,
+            (None, _) if self.request.calls.record => Follow::Record,
             (None, Some(_)) => Follow::Values,
             (None, None) => Follow::No,
         }
@@ -161,7 +144,8 @@ impl<'a> Plan<'a> {
 
     /// Returns the most that is recorded of any probe's hits.
     pub fn follow(&self) -> Follow {
-        let returns = || self.specs.iter().any(|spec| spec.starts_with("uretprobe:"));
+        let is_return = |probe: &ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
+        let returns = || self.probes.iter().any(is_return);
         match self.entries() {
             Follow::No if returns() => Follow::Returns,
             entries => entries,
@@ -170,19 +154,27 @@ impl<'a> Plan<'a> {
 
     /// Returns the terms for an agent whose slots are free from `free_slot` on.
     pub fn terms(&self, free_slot: u32) -> Terms {
-        let behind_locks = free_slot + if self.locks { futex::WIDTH } else { 0 };
+        let behind_locks = free_slot + if self.locks() { futex::WIDTH } else { 0 };
         Terms {
-            lock_slot: if self.locks { free_slot } else { 0 },
-            scope_slot: if self.scopes { behind_locks } else { 0 },
+            lock_slot: if self.locks() { free_slot } else { 0 },
+            scope_slot: if self.request.needs_scopes() {
+                behind_locks
+            } else {
+                0
+            },
             // A thread's name is stored with its slab, so no other thread may take the slab over.
-            keep_slabs: self.lock_threads || matches!(self.by, Some(By::Thread | By::Comm)),
+            keep_slabs: self.lock_threads()
+                || matches!(self.request.hit_split(), Some(Split::Thread | Split::Comm)),
             clock: Clock {
-                credit: self.share.map_or(budget::UNLIMITED, |_| budget::INITIAL),
-                ns_per_tick: match self.calls.is_some() || self.locks || self.scopes {
+                credit: self.share().map_or(budget::UNLIMITED, |_| budget::INITIAL),
+                ns_per_tick: match self.timed_ns().is_some()
+                    || self.locks()
+                    || self.request.needs_scopes()
+                {
                     true => clock::ns_per_tick(),
                     false => 0,
                 },
-                slower_ns: self.calls.unwrap_or(0),
+                slower_ns: self.timed_ns().unwrap_or(0),
             },
             // False until the program's modules are known.
             trap_bytes: false,
@@ -191,8 +183,12 @@ impl<'a> Plan<'a> {
 
     /// Returns the number of slots besides those of counted events.
     pub fn own_slots(&self) -> u32 {
-        let locks = if self.locks { futex::WIDTH } else { 0 };
-        let scopes = if self.scopes { scopes::WIDTH } else { 0 };
+        let locks = if self.locks() { futex::WIDTH } else { 0 };
+        let scopes = if self.request.needs_scopes() {
+            scopes::WIDTH
+        } else {
+            0
+        };
         locks + scopes
     }
 }

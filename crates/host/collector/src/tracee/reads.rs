@@ -13,7 +13,7 @@ use crate::drive::RunClock;
 use crate::error::Error;
 use crate::measured::Measured;
 use crate::planner::Follow;
-use crate::request::By;
+use crate::request::Split;
 use crate::scopes::{NO_ROOM, Tree};
 use crate::values::{TimedValues, Values};
 
@@ -29,7 +29,7 @@ pub struct Reads {
 impl Tracee {
     /// Reads all counters first and then the records, so that no counted record is missed. The clock
     /// is the run's.
-    pub fn read(&self, by: Option<By>, clock: RunClock) -> Result<Reads, Error> {
+    pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let counts = match &self.target.link {
             Some(link) => {
                 let kinds = self.slot_kinds();
@@ -38,8 +38,8 @@ impl Tracee {
             None => Counts::default(),
         };
         let keys = match by {
-            Some(By::Argument(arg)) => Some(Keys::Argument(arg)),
-            Some(By::Scope) => Some(Keys::Scopes(self.scope_names()?)),
+            Some(Split::Argument(arg)) => Some(Keys::Argument(arg)),
+            Some(Split::Scope) => Some(Keys::Scopes(self.scope_names()?)),
             _ => None,
         };
         let kernel = match &self.uprobes {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_attach::link::Link;
-use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
+use tiptoe_event::{Counter, CounterKind};
 use tiptoe_kernel::scopes::{MOST_EVENTS, NodeSums, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
 use tiptoe_port::{Kind, Port};
@@ -18,6 +18,7 @@ use crate::counts::{self, SlabOwner};
 use crate::drive::session_target;
 use crate::error::Error;
 use crate::module::Module;
+use crate::request::Request;
 use crate::scopes::{Sums, Tree};
 
 /// The most bytes of one file's ports to read.
@@ -60,8 +61,8 @@ impl ScopeWatch {
 impl Tracee {
     /// Fails if scopes are requested and no library of a running program reports any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if plan.scopes
-            && !plan.starts
+        if plan.request.needs_scopes()
+            && !plan.request.is_command()
             && ports(self.target.process, modules, Kind::Scopes).is_empty()
         {
             let (pid, comm) = self.target.counted();
@@ -77,11 +78,11 @@ impl Tracee {
         plan: &Plan,
         modules: &[Module],
     ) -> Result<(), Error> {
-        if plan.locks {
+        if plan.locks() {
             // Locks of a port that stays closed are seen through their futex calls.
             link.open_ports(&ports(self.target.process, modules, Kind::Locks))?;
         }
-        if plan.scopes {
+        if plan.request.needs_scopes() {
             let opened = link.open_ports(&ports(self.target.process, modules, Kind::Scopes))?;
             self.scopes.has_ports |= opened.contains(&0);
         }
@@ -90,15 +91,15 @@ impl Tracee {
 
     /// Begins to charge events, then opens the ports, so that no scope is entered uncharged.
     pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if !plan.scopes && !plan.locks {
+        if !plan.request.needs_scopes() && !plan.locks() {
             return Ok(());
         }
         let Some(link) = self.target.link.take() else {
             return Ok(());
         };
-        let charged = match plan.charges {
-            Some(charges) => self.charge_events(&link, charges),
-            None => Ok(()),
+        let charged = match plan.request.reports_scopes() {
+            true => self.charge_events(&link, plan.request),
+            false => Ok(()),
         };
         let opened = charged.and_then(|()| self.open_ports(&link, plan, modules));
         self.target.link = Some(link);
@@ -106,8 +107,8 @@ impl Tracee {
     }
 
     /// Begins to charge events. If the kernel refuses, only times are reported.
-    fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
-        match self.charge(link, &counters(charges)?) {
+    fn charge_events(&mut self, link: &Link, request: &Request<'_>) -> Result<(), Error> {
+        match self.charge(link, &charged_counters(request)?) {
             Ok(charging) => self.scopes.charging = Some(charging),
             Err(error) => {
                 let why = error.to_string();
@@ -152,7 +153,7 @@ impl Tracee {
 
     /// Returns a note if no library reported scopes during the run.
     pub fn without_scopes(&self, plan: &Plan) -> Option<Note> {
-        let none = plan.scopes && !self.scopes.has_ports;
+        let none = plan.request.needs_scopes() && !self.scopes.has_ports;
         none.then(|| {
             let process = session_target(&self.target);
             let note = match self.target.link {
@@ -234,21 +235,16 @@ fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     ports
 }
 
-/// Returns the events of these names except clocks, because times are reported anyway.
-fn counters(lists: &[String]) -> Result<Vec<Counter<'_>>, Error> {
-    let bad = |error: CounterError<'_>| Error::BadCounter(error.to_string());
+/// Returns the requested counters except clocks, because times are reported anyway.
+fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error> {
     let mut all = Vec::new();
-    for group in lists.iter().flat_map(|list| counter_groups(list)) {
-        let group = group.map_err(bad)?;
-        for counter in group.events() {
-            let counter = counter.map_err(bad)?;
-            match counter.kind {
-                CounterKind::Software(clock) if clock <= TASK_CLOCK => {}
-                _ if !can_charge(&counter) => {
-                    return Err(Error::CpuCounter(counter.text.to_owned()));
-                }
-                _ => all.push(counter),
+    for counter in request.counter_groups().into_iter().flatten() {
+        match counter.kind {
+            CounterKind::Software(clock) if clock <= TASK_CLOCK => {}
+            _ if !can_charge(&counter) => {
+                return Err(Error::CpuCounter(counter.text.to_owned()));
             }
+            _ => all.push(counter),
         }
     }
     if all.len() > MOST_EVENTS {

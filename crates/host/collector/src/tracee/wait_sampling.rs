@@ -70,7 +70,7 @@ struct Waiter {
 impl Thinning {
     /// Returns the state for a plan, for a process that has used this CPU time; `None` if waits are not watched, or their cost is unlimited.
     pub fn of(plan: &Plan, used: Duration) -> Option<Thinning> {
-        let share = plan.share.filter(|_| plan.locks)?;
+        let share = plan.share().filter(|_| plan.locks())?;
         let now = clock::ticks();
         let known = BudgetState {
             at: Instant::now(),

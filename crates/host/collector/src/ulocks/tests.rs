@@ -54,7 +54,7 @@ fn the_records_of_threads_are_summed_up() {
     noted.add_thread("1 a", &thread(2), None, None);
     noted.add_thread("2 b", &thread(1), None, None);
     noted.add_unseen(4);
-    let locks = noted.locks(&names(), ByLock::Lock);
+    let locks = noted.locks(&names(), Split::Lock);
     let sums = [locks.waits, locks.wakes, locks.unfinished, locks.others];
     assert_eq!(sums, [10, 14, 2, 6]);
     let [row] = &locks.rows[..] else {
@@ -80,7 +80,7 @@ fn the_records_of_threads_are_summed_up() {
         (&*blame.callsite, blame.count, blame.total_ns),
         ("0x50", 4, 500)
     );
-    let by_thread = noted.locks(&names(), ByLock::Thread);
+    let by_thread = noted.locks(&names(), Split::Thread);
     let threads: Vec<&str> = by_thread.rows.iter().map(|row| &*row.lock).collect();
     assert_eq!(threads, ["1 a", "2 b"]);
 }
@@ -92,9 +92,9 @@ fn rows_whose_waits_were_not_all_timed_say_so() {
     let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &thinned, None, None);
     noted.add_thread("2 b", &thread(1), None, None);
-    let locks = noted.locks(&names(), ByLock::Lock);
+    let locks = noted.locks(&names(), Split::Lock);
     assert_eq!((locks.rows[0].slept, locks.rows[0].timed), (6, Some(4)));
-    let by_thread = noted.locks(&names(), ByLock::Thread);
+    let by_thread = noted.locks(&names(), Split::Thread);
     let timed: Vec<_> = by_thread.rows.iter().map(|row| row.timed).collect();
     assert_eq!(timed, [Some(1), None]);
 }
@@ -104,14 +104,14 @@ fn hostile_words_of_a_target_are_only_reported() {
     let mut noted = WaitRecords::default();
     noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None, None);
     noted.add_thread("2 b", &[u64::MAX; 5], None, None);
-    let locks = noted.locks(&names(), ByLock::Type);
+    let locks = noted.locks(&names(), Split::Type);
     assert_eq!(locks.wakes, u64::MAX);
     let mut hostile = thread(1);
     hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
     hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
     noted.add_thread("3 c", &hostile, None, None);
     noted.add_thread("4 d", &hostile, None, None);
-    assert_eq!(noted.locks(&names(), ByLock::Callsite).rows.len(), 2);
+    assert_eq!(noted.locks(&names(), Split::Callsite).rows.len(), 2);
 }
 
 /// Returns the words of a thread whose waits of 300 ns had these holders.
@@ -131,7 +131,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
         let mut noted = WaitRecords::default();
         noted.add_thread("1 a", &thread_with(holders), None, None);
         noted.add_holder(7, "7 b");
-        let locks = noted.locks(&names(), ByLock::Lock);
+        let locks = noted.locks(&names(), Split::Lock);
         let row = &locks.rows[0];
         let name = |holder: &tiptoe_session::Holder| match (&holder.callsite, &holder.thread) {
             (Some(name), None) | (None, Some(name)) => name.clone(),
@@ -166,7 +166,7 @@ fn a_cancelled_wait_was_reported_as_unfinished() {
     let mut noted = WaitRecords::default();
     let seen: &dyn Fn(u32) -> u64 = &|index| 1_000 + u64::from(index);
     noted.add_thread("1 a", &thread(1), None, Some(seen));
-    let locks = noted.locks(&names(), ByLock::Lock);
+    let locks = noted.locks(&names(), Split::Lock);
     assert_eq!(locks.unfinished, 0);
     let sums = |sum: fn(&Lock) -> u64| locks.rows.iter().map(sum).sum::<u64>();
     assert_eq!(sums(|row| row.left), 1);

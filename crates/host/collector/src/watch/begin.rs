@@ -52,6 +52,7 @@ pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
             started.hold_at_exec()?;
             Ok(started)
         }
+        RequestTarget::System => Err(Error::NothingCounted),
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) type InstructionNames = std::collections::HashMap<(u32, u64), String>
 impl Run<'_> {
     /// Reports the accesses since the last call, if the request wants them.
     pub(super) fn report_accesses(&mut self, clock: RunClock, observer: &mut dyn Observer) {
-        if !self.request.trace {
+        if !self.request.accesses.trace {
             return;
         }
         let mut hits = self.form.take_accesses();

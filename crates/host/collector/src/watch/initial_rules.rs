@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
+use tiptoe_event::Access;
 use tiptoe_kernel::Watchpoints;
-use tiptoe_symbol::variable::Access;
 
 use super::begin::Target;
 use super::learned_code::LearnedCode;

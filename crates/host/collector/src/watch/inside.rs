@@ -21,13 +21,13 @@ use super::access_sums::Sums;
 use super::begin::{Target, one};
 use super::breakpoints::{BreakpointReport, Breakpoints, placement};
 use super::form::reservations;
+use super::holders;
 use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
-use super::{WatchRequest, holders};
 use crate::drive::{RunClock, TICK, Targets};
 use crate::error::Error;
 use crate::module::Cache;
-use crate::request::RequestTarget;
+use crate::request::{Request, RequestTarget};
 use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
@@ -61,18 +61,17 @@ pub(super) struct InProcessWatch {
 }
 
 /// Brings the agent into the process, or starts the command with it.
-pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
-    let plan = Plan {
-        agent: request.agent,
+pub(super) fn enter(request: &Request<'_>) -> Result<(Tracee, Target), Error> {
+    let request = &Request {
         via: Via::Agent,
-        breakpoints: true,
-        starts: matches!(request.target, RequestTarget::Command(_)),
-        ..Plan::default()
+        ..request.clone()
     };
+    let plan = Plan::of(request, false);
     let mut cache = Cache::default();
     let tracee = match &request.target {
         RequestTarget::Pids(pids) => Tracee::attach(one(pids)?, &plan, &mut cache)?,
         RequestTarget::Command(command) => start(command, &plan, &mut cache)?,
+        RequestTarget::System => return Err(Error::NothingCounted),
     };
     let target = Target::of(&tracee.target, cache)?;
     Ok((tracee, target))

@@ -118,16 +118,16 @@ mod tests {
     use std::rc::Rc;
 
     use tiptoe_attach::Attached;
-    use tiptoe_event::{Cost, Via};
+    use tiptoe_event::{Cost, Event, Memory, Via};
     use tiptoe_kernel::watchpoints::{Access, Hits, Watchpoint, Window};
     use tiptoe_session::{Call, EndCause, Interval, Note, Reservations};
 
     use super::super::breakpoints::BreakpointReport;
-    use super::super::{Run, WatchRequest, variables};
+    use super::super::{Run, variables};
     use super::*;
-    use crate::drive::{Instrument, RunClock, RunOptions, Turn};
+    use crate::drive::{Instrument, RunClock, Turn};
     use crate::module::Cache;
-    use crate::request::{Budget, Observer, RequestTarget};
+    use crate::request::{Observer, Request};
 
     /// Breakpoints whose reads take time.
     struct Slow {
@@ -218,24 +218,14 @@ mod tests {
         let texts = WATCHED
             .each_ref()
             .map(|word| format!("{:p}:8:w", &raw const *word));
-        let parsed = variables::parse_all(&texts).expect("addresses");
-        let variables = target.find(&parsed, None).expect("mapped");
-        let request = WatchRequest {
-            agent: &[],
-            variables: texts.to_vec(),
-            target: RequestTarget::Pids(vec![attached.process.pid()]),
-            thread: None,
-            by_thread: false,
-            only_changed: false,
-            trace: false,
-            when: None,
-            all_slots: false,
-            rotate: None,
+        let event = |text: &'static str| Event::Memory(Memory::parse(text).expect("an address"));
+        let request = Request {
+            events: texts.map(|text| event(text.leak())).to_vec(),
             via: Via::Kernel,
-            stats: false,
-            budget: Budget::Off,
-            options: RunOptions::default(),
+            ..Request::default()
         };
+        let parsed = variables::parse_all(request.variables()).expect("addresses");
+        let variables = target.find(&parsed, None).expect("mapped");
         let turns = Turns {
             rotation: Rotation::new(&[false; 2], 1, 0).expect("none is pinned"),
             each: Some(Duration::ZERO),

@@ -1,10 +1,10 @@
 //! Finds variables by name in a process.
 
-use tiptoe_event::Store;
 use tiptoe_event::store::AccessValues;
+use tiptoe_event::{Access, Memory, Store};
 use tiptoe_kernel::watchpoints::{Hits, Snapshot, Watchpoint};
 use tiptoe_symbol::variable::{
-    Access, LoadedFile, Plan, Root, Start, Type, ValueKind, VariableError, Watch, check_alignment,
+    LoadedFile, Plan, Root, Start, Type, ValueKind, VariableError, Watch, check_alignment,
 };
 use tiptoe_sys::host::perf;
 
@@ -15,9 +15,6 @@ use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
 use crate::error::Error;
 use crate::resolve;
-
-/// The suffix of a variable that keeps its debug register while others take turns.
-const PINNED: &str = "/pinned/";
 
 /// A requested variable.
 pub(super) struct RequestedVariable {
@@ -45,20 +42,21 @@ pub(super) struct WatchedVariable {
     pub(super) way: Option<PointerPath>,
 }
 
-/// Parses the variables. Must run before anything is started, so that a bad name starts nothing.
-pub(super) fn parse_all(texts: &[String]) -> Result<Vec<RequestedVariable>, Error> {
-    let variable = |text: &String| {
-        let pinned = text.strip_suffix(PINNED);
-        let watch = Watch::parse(pinned.unwrap_or(text)).map_err(|error| {
-            let text = text.clone();
-            Error::BadVariable { text, error }
+/// Parses the variables' expressions. Must run before anything is started, so that a bad name starts nothing.
+pub(super) fn parse_all<'a>(
+    variables: impl Iterator<Item = Memory<'a>>,
+) -> Result<Vec<RequestedVariable>, Error> {
+    let variable = |memory: Memory<'a>| {
+        let watch = Watch::of(&memory).map_err(|error| Error::BadVariable {
+            text: memory.text.to_owned(),
+            error,
         })?;
         Ok(RequestedVariable {
             watch,
-            is_pinned: pinned.is_some(),
+            is_pinned: memory.is_pinned,
         })
     };
-    texts.iter().map(variable).collect()
+    variables.map(variable).collect()
 }
 
 impl Target {
@@ -324,7 +322,7 @@ impl WatchedVariable {
                 false => self.address,
             },
             len: self.len,
-            access: self.access_word().to_owned(),
+            access: self.access.word().to_owned(),
             hits: hits.all,
             count: hits.wanted,
             at_least: rested
@@ -338,15 +336,7 @@ impl WatchedVariable {
 
     /// Returns the variable in the event grammar.
     pub(super) fn event(&self) -> String {
-        format!("mem:{}:{}:{}", self.name, self.len, self.access_word())
-    }
-
-    fn access_word(&self) -> &'static str {
-        match self.access {
-            Access::Write => "w",
-            Access::ReadWrite => "rw",
-            Access::Execute => "x",
-        }
+        format!("mem:{}:{}:{}", self.name, self.len, self.access)
     }
 
     /// Returns an address inside the instruction of a hit.

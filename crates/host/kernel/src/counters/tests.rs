@@ -5,7 +5,7 @@ use super::*;
 fn groups(list: &str) -> Vec<Vec<Counter<'_>>> {
     let groups = tiptoe_event::counter_groups(list);
     groups
-        .map(|group| group.unwrap().events().map(Result::unwrap).collect())
+        .map(|group| group.unwrap().events().collect())
         .collect()
 }
 

@@ -4,7 +4,8 @@ use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
 use tiptoe_sys::host::limits;
 
-use super::{Outcome, WaitDrops, WaitSelection, Waits, WaitsWanted};
+use super::{Outcome, WaitDrops, Waits, WaitsWanted};
+use tiptoe_event::WaitSelection;
 
 const SPIN: u64 = 1;
 const READER: u64 = 2;

@@ -108,8 +108,12 @@ fn table_of(head: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> 
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let of_bench = |field: &str| word(bench.get(field).unwrap_or(&run[field]));
     let notes = bench["table"]["notes"].as_array().into_iter().flatten();
-    let doubts = notes.filter_map(Value::as_str).filter(|note| note.starts_with(DOUBT));
-    let doubts: String = doubts.map(|doubt| format!("\nThe bench says: {doubt}.\n")).collect();
+    let doubts = notes
+        .filter_map(Value::as_str)
+        .filter(|note| note.starts_with(DOUBT));
+    let doubts: String = doubts
+        .map(|doubt| format!("\nThe bench says: {doubt}.\n"))
+        .collect();
     Ok(format!(
         "{table}\n`tiptoe-dev {}`, {}, {} CPUs, {}, commit {}\n{doubts}",
         word(&bench["command"]),
@@ -149,7 +153,8 @@ fn compared(one: &str, other: &str) -> Result<(bool, String), String> {
         shared += 1;
         if (row.value - twin.value).abs() > row.spread.min(twin.spread) {
             apart += 1;
-            let [value, again] = [row, twin].map(|row| with_spread(row.value, Some(row.spread), ""));
+            let [value, again] =
+                [row, twin].map(|row| with_spread(row.value, Some(row.spread), ""));
             let _ = writeln!(text, "{}: {value}, {again}", row.name);
         }
     }
@@ -157,7 +162,10 @@ fn compared(one: &str, other: &str) -> Result<(bool, String), String> {
         return Err("the runs share no row".to_owned());
     }
     let within = shared - apart;
-    let _ = writeln!(text, "{within} of {shared} medians are within each other's intervals");
+    let _ = writeln!(
+        text,
+        "{within} of {shared} medians are within each other's intervals"
+    );
     Ok((10 * within >= 9 * shared, text))
 }
 
@@ -168,14 +176,19 @@ fn measured(run: &str) -> Result<Vec<Measured>, String> {
     let mut all = Vec::new();
     for (bench, recorded) in benches {
         for row in recorded["table"]["rows"].as_array().into_iter().flatten() {
-            let (Some(value), Some(spread)) = (row["value"].as_f64(), row["spread"].as_f64()) else {
+            let (Some(value), Some(spread)) = (row["value"].as_f64(), row["spread"].as_f64())
+            else {
                 continue;
             };
             let fields = row.as_object().into_iter().flatten();
             let fields = fields.filter(|(field, _)| !["value", "spread"].contains(&field.as_str()));
             let fields: Vec<String> = fields.map(|(field, is)| format!("{field}={is}")).collect();
             let name = format!("{bench} {}", fields.join(" "));
-            all.push(Measured { name, value, spread });
+            all.push(Measured {
+                name,
+                value,
+                spread,
+            });
         }
     }
     Ok(all)
@@ -378,7 +391,8 @@ mod tests {
         let run = RUN.replace(r#""notes": []"#, doubt);
         let page = format!("<!-- costs here lock\n{ROWS}\n-->\nold\n<!-- end -->\n");
         let page = filled(&page, &|_| run.clone()).expect("a page");
-        let expected = "1b17560a\n\nThe bench says: not to be trusted: the machine was busy.\n\n<!--";
+        let expected =
+            "1b17560a\n\nThe bench says: not to be trusted: the machine was busy.\n\n<!--";
         assert!(page.contains(expected), "{page}");
     }
 
@@ -387,8 +401,14 @@ mod tests {
         assert_eq!(compared(RUN, RUN).map(|(agree, _)| agree), Ok(true));
         let other = RUN.replace("1309.2", "1312.7");
         let (agree, text) = compared(RUN, &other).expect("two runs");
-        assert!(!agree && text.ends_with("2 of 3 medians are within each other's intervals\n"), "{text}");
-        assert!(text.contains(r#"case="bare" site="wait" unit="ns": 1,309 ± 3, 1,313 ± 3"#), "{text}");
+        assert!(
+            !agree && text.ends_with("2 of 3 medians are within each other's intervals\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"case="bare" site="wait" unit="ns": 1,309 ± 3, 1,313 ± 3"#),
+            "{text}"
+        );
         assert!(compared(RUN, r#"{"benches": {}}"#).is_err());
     }
 

@@ -9,7 +9,7 @@ mod mapped_files;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
 use libfuzzer_sys::fuzz_target;
-use mapped_files::{Image, Role, needed, segments};
+use mapped_files::{MappedFile, Role, needed, segments};
 
 const START: u64 = 0x7000_0000_0000;
 /// The injector follows as many frames.
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
         needed(file).map(|all| all.len()),
     );
     let span = START..START + (1 << 30);
-    let Some(image) = Image::read(file, (START, offset), span, role) else {
+    let Some(image) = MappedFile::read(file, START, offset, span, role) else {
         return;
     };
     let _ = (image.function("dlopen"), image.state());

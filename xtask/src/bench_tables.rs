@@ -21,7 +21,7 @@
 //! not have the bench, a sentence says so in place of the table. If the bench itself doubts its numbers, because the
 //! machine was busy, its reason is below the table.
 //!
-//! [`compare`] compares two runs of one machine, of which most medians should be within each other's intervals.
+//! [`compare`] compares two runs of one machine. Most of their medians should be within each other's intervals.
 
 use std::fmt::Write as _;
 

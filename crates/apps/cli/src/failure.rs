@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use tiptoe_event::counter::CounterFault;
-use tiptoe_event::{CounterError, Kind, ShellWord, SpecError};
+use tiptoe_event::{CounterError, OtherKind, ShellWord, SpecError};
 use tiptoe_sys::host::destination::DestinationError;
 
 use crate::terminal;
@@ -94,8 +94,8 @@ pub enum Failure {
     // Events.
     #[error("'{}': {error}", text.escape_debug())]
     BadSpec { text: String, error: SpecError },
-    #[error("'{0}:' is not implemented yet")]
-    NoSuchKind(Kind),
+    #[error("'{}:' is not implemented yet", .0.word())]
+    NoSuchKind(OtherKind),
     #[error("the event option '{0}' is not implemented yet")]
     NoSuchOption(String),
     #[error("--under '{}': {error}", text.escape_debug())]

@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn faults() {
-        use MemoryFault as M;
-        use WatchFault as F;
+        use super::super::WatchFault as F;
+        use tiptoe_event::MemoryFault as M;
         let outside = F::Memory;
         let check = |text: &str, at, fault| {
             assert_eq!(Watch::parse(text), Err(WatchError { at, fault }), "{text}");

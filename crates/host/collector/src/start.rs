@@ -18,7 +18,7 @@ use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
 use tiptoe_attach::{Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
-use tiptoe_wire::Geometry;
+use tiptoe_wire::Layout;
 
 use crate::drive::{Targets, pause};
 use crate::error::Error;
@@ -222,16 +222,10 @@ fn start_with_agent(
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
     let probes = plan.follow().room(command_probes(plan));
-    let geometry = match plan.breakpoints() {
-        true => Geometry::for_hits(Geometry::FIRST_SLOT),
-        false => Geometry::for_slots(
-            probes.saturating_add(plan.own_slots()),
-            plan.request.calls.record,
-        ),
-    };
-    let offer = Offer::new(geometry)?;
+    let layout = Layout::of(&plan.needs(0, probes));
+    let offer = Offer::new(layout.geometry)?;
     let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
-    let terms = plan.terms(Geometry::FIRST_SLOT);
+    let terms = plan.terms(&layout);
     let link = offer.open(&terms, target.process.pid())?;
     target.link = Some(link);
     target.hold_in_agent()?;

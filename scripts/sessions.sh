@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/sessions.sh [NAME…]: runs the commands whose whole output README and the book show, on servers under load and on
-# programs of the tests, and puts what they print into the pages. Needs root, and what `make tests` builds. Read `git diff`
-# then: sentences beside an output may name its numbers.
+# programs of the tests, and puts what they print into the pages. Needs root, what `make tests` builds, and the net for
+# redis' source. Read `git diff` then: sentences beside an output may name its numbers.
 . "$(dirname "$0")/common.sh"
 . scripts/redis.sh
 
@@ -33,6 +33,26 @@ session() {
     shown=$(sed -n 's/.* -p \([0-9]*\).*/\1/p' <<<"$2")
     { echo "\$ $2"; report "${@:3}"; } | sed "${shown:+s/\b$pid\b/$shown/g}" >"$sessions/$1"
 }
+
+# Writes the report of a watch in a redis-server with debug information to stdout. Debian's has none, so it is built.
+# Clients send a command each millisecond, because each is an access.
+debug_session() {
+    local built=target/bench-source/source/src/redis-server server
+    [[ -x $built ]] || { scripts/bench-source.sh redis && make -C "$(dirname "$built")" -j2 MALLOC=libc redis-server; } >&2
+    "$built" --port 0 --unixsocket "$work/debug.sock" --save '' --dir "$work" >/dev/null &
+    server=$!
+    until [[ -S $work/debug.sock ]]; do sleep 0.05; done
+    (sleep 0.6; redis-cli -s "$work/debug.sock" -r 500 -i 0.001 ping >/dev/null) &
+    tiptoe watch server.stat_numcommands -p "$server" --budget off --duration 2s
+    kill "$server"
+}
+session debug 'tiptoe watch server.stat_numcommands -p $(pidof redis-server) --budget off --duration 2s' debug_session
+
+session doctor "tiptoe doctor" tiptoe doctor
+bug_session() {
+    (cd "$work" && tiptoe bug 2>&1)
+}
+session bug "tiptoe bug" bug_session
 
 # Starts a redis-server as in `make demo`.
 start_redis --io-threads 2
@@ -114,6 +134,8 @@ session watch "tiptoe watch stats.state --changed -- ./watched corrupt 1" \
 events=cs,page-faults,syscalls:sys_enter_getppid
 session scopes "tiptoe stat --by scope -e $events -- ./scoped faults 2 10" \
     tiptoe stat --by scope -e $events -- ./scoped faults 2 10
+session csv "tiptoe stat --by scope --csv -e page-faults -- ./scoped faults 2 10" \
+    tiptoe stat --by scope --csv -e page-faults -- ./scoped faults 2 10
 session turns "tiptoe lock -- turns 1000000 4 200" tiptoe lock -- ./turns 1000000 4 200
 ./mmap_contended 3 4 60000 >/dev/null &
 pids+=("$!")

@@ -2,7 +2,10 @@
 //! remain after the detach.
 
 use std::process::Command;
+use std::time::Duration;
 
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::waiting::last_child;
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
 /// Attaches to a waiting target, lets it run to its end, and compares every count.
@@ -193,5 +196,27 @@ fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     let report = attached.finish();
     assert_eq!(report.count("add"), 1000, "{:#}", report.value);
     let notes = report.value["typed_notes"].to_string();
+    assert!(notes.contains("ended-in-attach"), "{notes}");
+}
+
+/// Regression: a command that ended while tiptoe attached to it had no report, and its status was lost.
+#[test]
+fn a_command_that_was_killed_during_the_attach_had_no_report() {
+    let mut tiptoe = command();
+    let all = "/usr/bin/python3:*";
+    tiptoe.args(["probe", "--latency", all, "--json", "-o", "/dev/stdout"]);
+    let tiptoe = Process::start(tiptoe.args(["--", "/usr/bin/python3", "-c", "pass"]));
+    // Its functions are resolved and patched after its exec, which takes longer than the kill.
+    wait_until("the command's exec", Duration::from_secs(20), || {
+        let child = last_child(tiptoe.pid());
+        // Before exec it runs tiptoe's program.
+        let program = std::fs::read_link(format!("/proc/{child}/exe"));
+        let is_python = program.is_ok_and(|path| path.to_string_lossy().contains("python"));
+        // SAFETY: the call has no memory effects.
+        is_python && unsafe { libc::kill(child.cast_signed(), libc::SIGKILL) } == 0
+    });
+    let (report, status) = tiptoe.finish();
+    assert_eq!(status.code(), Some(128 + libc::SIGKILL), "{report}");
+    let notes = Report::parse(&report).value["typed_notes"].to_string();
     assert!(notes.contains("ended-in-attach"), "{notes}");
 }

@@ -187,7 +187,7 @@ fn what_the_verdict_promises_works() {
         &'a dyn Fn() -> Command,
         &'a [&'a str],
     );
-    let whose: [Whose<'_>; 5] = [
+    let whose: [Whose<'_>; 8] = [
         ("root", &roots, &command, &[]),
         ("a user", &users, &|| user.with(&[]), &[]),
         (
@@ -207,6 +207,24 @@ fn what_the_verdict_promises_works() {
             &users,
             &|| without("memfd_create", &user.with(&[])),
             &agent,
+        ),
+        (
+            "a user whose agent reads nothing",
+            &users,
+            &|| without("process_vm_readv", &user.with(&[])),
+            &agent,
+        ),
+        (
+            "root without the agent",
+            &roots,
+            &|| without("memfd_create", &command()),
+            &[],
+        ),
+        (
+            "root whose agent reads nothing",
+            &roots,
+            &|| without("process_vm_readv", &command()),
+            &[],
         ),
     ];
     for (who, program, tiptoe, lacking) in whose {

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
+use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Ready, Report, WaitingTarget, command, is_root, skipped, target,
 };
@@ -118,6 +119,39 @@ fn json_on_stderr_stays_json() {
     Report::parse(&String::from_utf8_lossy(&ran.stderr));
 }
 
+/// Regression: nothing said that the waits of the second process were recorded for a shorter time.
+#[test]
+fn a_process_that_was_attached_later_was_not_named() {
+    if !is_root() {
+        return skipped("the kernel's tracepoints", "needs root");
+    }
+    let first = WaitingTarget::through(&["env"], &target("hot"), &["1", "1000"]);
+    let (second, attached) = attach_slowly(&first, Probe::lock());
+    attached.wait_ready();
+    assert_eq!(first.end().0["add"], 1000);
+    let pid = second.pid();
+    assert!(second.finish().1.success());
+    let report = attached.finish();
+    let mut notes = report.value["typed_notes"]
+        .as_array()
+        .expect("notes")
+        .iter();
+    let is_named = notes.any(|note| {
+        let note = &note["note"];
+        note["kind"] == "attached-later" && note["process"]["pid"] == pid
+    });
+    assert!(is_named, "{:#}", report.value);
+}
+
+/// Attaches to a process, and to another one that the agent tries for seconds to enter. It fails; then the kernel
+/// counts there.
+fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTiptoe) {
+    let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
+    assert_eq!(second.line(), "locked");
+    let attached = probe.attach(&[first.pid, second.pid()]);
+    (second, attached)
+}
+
 /// Counts `add` in two processes. Only the first one calls it, and only before the second one is attached.
 fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
@@ -126,11 +160,7 @@ fn count_of_the_first(options: &[&str]) -> Option<Report> {
     }
     let first = WaitingTarget::through(&["env"], &target("hot"), &["1", "1000"]);
     let site = first.site("add");
-    // The agent tries for seconds to enter the second process and fails; then the kernel counts there.
-    let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
-    assert_eq!(second.line(), "locked");
-    let probe = Probe::new(&["add"]).with(options);
-    let attached = probe.attach(&[first.pid, second.pid()]);
+    let (second, attached) = attach_slowly(&first, Probe::new(&["add"]).with(options));
     site.wait_probed();
     assert_eq!(first.end().0["add"], 1000);
     attached.wait_ready();

@@ -346,6 +346,20 @@ fn runs_are_repeated_and_the_status_is_the_commands() {
     );
 }
 
+/// Regression: the line of an event that is not supported lacked the column of the spread.
+#[test]
+fn lines_of_several_runs_lacked_a_column() {
+    let run = counted(
+        &["-r", "2", "-e", "cycles,page-faults", "-x,"],
+        &["sleeps", "1"],
+    );
+    let text = talk(&run);
+    let of = |event: &str| text.lines().find(|line| line.contains(event));
+    let lines = ["cycles", "page-faults"].map(|event| of(event).expect("a line"));
+    let columns = lines.map(|line| line.split(',').count());
+    assert_eq!(columns, [8; 2], "{text}");
+}
+
 /// Returns what tiptoe printed about `counted`, without the folder of that program and the cost, whose words depend on
 /// chance.
 fn printed(options: &[&str], arguments: &[&str]) -> String {

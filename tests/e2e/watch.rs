@@ -195,7 +195,7 @@ fn values_are_printed_by_their_types() {
     assert_eq!(state["last_new"], "0");
 }
 
-/// Accesses after the first event was enabled, but before the clock started, were all reported at 0.
+/// Regression: accesses after the first event was enabled, but before the clock started, were all reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     let Some(_turn) = turn() else { return };

@@ -231,7 +231,7 @@ fn the_process_that_holds_the_registers_is_named() {
 }
 
 /// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among all
-/// processes with perf events. A killed tiptoe must hold nothing.
+/// processes with perf events, which no breakpoint were. A killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };
@@ -250,6 +250,8 @@ fn the_watch_of_another_tiptoe_is_named() {
         let pid = [program.pid()];
         let first = watch(&["total", "owner", "mode", "--via", other]).attach(&pid);
         first.wait_ready();
+        let innocent = Probe::stat().with(&["-e", "task-clock"]).attach(&pid);
+        innocent.wait_ready();
         let second = watch(&["stats.hits", "stats.state", "--via", via]);
         let refused = second.attach_and_wait(&pid);
         assert_eq!(refused.status, 2, "{via}: {}", refused.stderr);
@@ -259,6 +261,9 @@ fn the_watch_of_another_tiptoe_is_named() {
             "{via}: {}",
             refused.stderr
         );
+        let accused = format!("(pid {})", innocent.process.pid());
+        assert!(!refused.stderr.contains(&accused), "{}", refused.stderr);
+        drop(innocent);
         if other == "agent" {
             first.interrupt();
         } else {

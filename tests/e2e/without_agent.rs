@@ -64,6 +64,22 @@ fn a_program_of_another_user() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
+/// Regression: without `process_vm_readv` the report said that nothing was called, and without `memfd_create` the kernel was
+/// not tried.
+#[test]
+fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let without = target("without");
+    for call in ["process_vm_readv", "memfd_create"] {
+        let through = [without.to_str().expect("text"), call];
+        let why = format!("a call that the agent needs ({call}: EPERM)");
+        let (report, expected) = by_kernel(&through, &target("hot"), "1000", &why);
+        assert_eq!(report.count("add"), expected.0["add"], "{call}");
+    }
+}
+
 /// tiptoe cannot know beforehand that this loader accepts no agent. The program runs, and is counted
 /// once tiptoe notices.
 #[test]

@@ -94,7 +94,7 @@ fn without_null(schema: &mut Map<String, Value>) {
     }
 }
 
-/// The book printed the Rust path of a link.
+/// Regression: the book printed the Rust path of a link.
 #[test]
 fn links_of_comments_kept_their_targets() {
     let text = "As [`a`](crate::A::a),\n [`b`] (not c) and `d`";

@@ -82,7 +82,7 @@ impl WaitingTarget {
 }
 
 /// Returns the last of a chain of processes that have one child each.
-pub(crate) fn last_child(pid: u32) -> u32 {
+pub fn last_child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let child = children
         .ok()

@@ -17,7 +17,11 @@
 //! A cell is the row of the bench that meets the conditions of `where`, of the table's row and of its column. With
 //! `less` the cell is the difference to another row of the bench, which meets the same conditions except that the
 //! fields in `less` have the values given there. With `over` it is the ratio to that other row. If there is no such
-//! row, the cell is empty; two such rows are an error. The table ends before the line `<!-- end -->`.
+//! row, the cell is empty; two such rows are an error. The table ends before the line `<!-- end -->`. If the run does
+//! not have the bench, a sentence says so in place of the table. If the bench itself doubts its numbers, because the
+//! machine was busy, its reason is below the table.
+//!
+//! [`compare`] compares two runs of one machine, of which most medians should be within each other's intervals.
 
 use std::fmt::Write as _;
 
@@ -29,6 +33,11 @@ use crate::read;
 pub const PAGE: &str = "docs/src/costs.md";
 const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
+/// What is in place of a table if the run does not have the bench.
+const NOT_RECORDED: &str = "Not recorded on this machine.\n";
+
+/// How a bench's note begins if the machine was busy.
+const DOUBT: &str = "not to be trusted: ";
 
 /// Conditions that a row of a bench must meet: fields and their values.
 type Conditions = Vec<(String, String)>;
@@ -88,20 +97,101 @@ fn table_of(head: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> 
         return Err("no run is named".to_owned());
     };
     let run: Value = serde_json::from_str(&run(machine)).map_err(|why| why.to_string())?;
-    let bench = &run["benches"][bench.join(" ")];
+    let selection = Selection::parse(selection)?;
+    let Some(bench) = run["benches"].get(bench.join(" ")) else {
+        return Ok(NOT_RECORDED.to_owned());
+    };
     let rows = bench["table"]["rows"]
         .as_array()
-        .ok_or("the run has no such bench")?;
-    let selection = Selection::parse(selection)?;
+        .ok_or("the bench has no rows")?;
     let table = selection.table(rows)?;
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let of_bench = |field: &str| word(bench.get(field).unwrap_or(&run[field]));
+    let notes = bench["table"]["notes"].as_array().into_iter().flatten();
+    let doubts = notes
+        .filter_map(Value::as_str)
+        .filter(|note| note.starts_with(DOUBT));
+    let doubts: String = doubts
+        .map(|doubt| format!("\nThe bench says: {doubt}.\n"))
+        .collect();
     Ok(format!(
-        "{table}\n`tiptoe-dev {}`, {}, {} CPUs, {}\n",
+        "{table}\n`tiptoe-dev {}`, {}, {} CPUs, {}, commit {}\n{doubts}",
         word(&bench["command"]),
         word(&run["cpu"]),
         run["cpus"],
-        word(&run["date"]),
+        of_bench("date"),
+        of_bench("commit"),
     ))
+}
+
+/// A row of a run: its bench, what it measures, and its value with the spread.
+struct Measured {
+    name: String,
+    value: f64,
+    spread: f64,
+}
+
+/// Compares two runs of `docs/costs`, of the same machine. Returns whether the medians of at least 9 of 10 rows are
+/// within each other's intervals, and a text with the rows that are not.
+///
+/// # Errors
+///
+/// A sentence if a run cannot be read, or if the runs share no row.
+pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
+    let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
+    compared(&run(one), &run(other))
+}
+
+fn compared(one: &str, other: &str) -> Result<(bool, String), String> {
+    let [one, other] = [measured(one)?, measured(other)?];
+    let (mut shared, mut text) = (0, String::new());
+    let mut apart = 0;
+    for row in &one {
+        let Some(twin) = other.iter().find(|twin| twin.name == row.name) else {
+            continue;
+        };
+        shared += 1;
+        if (row.value - twin.value).abs() > row.spread.min(twin.spread) {
+            apart += 1;
+            let [value, again] =
+                [row, twin].map(|row| with_spread(row.value, Some(row.spread), ""));
+            let _ = writeln!(text, "{}: {value}, {again}", row.name);
+        }
+    }
+    if shared == 0 {
+        return Err("the runs share no row".to_owned());
+    }
+    let within = shared - apart;
+    let _ = writeln!(
+        text,
+        "{within} of {shared} medians are within each other's intervals"
+    );
+    Ok((10 * within >= 9 * shared, text))
+}
+
+/// Returns all rows of a run that have a spread.
+fn measured(run: &str) -> Result<Vec<Measured>, String> {
+    let run: Value = serde_json::from_str(run).map_err(|why| why.to_string())?;
+    let benches = run["benches"].as_object().ok_or("the run has no benches")?;
+    let mut all = Vec::new();
+    for (bench, recorded) in benches {
+        for row in recorded["table"]["rows"].as_array().into_iter().flatten() {
+            let (Some(value), Some(spread)) = (row["value"].as_f64(), row["spread"].as_f64())
+            else {
+                continue;
+            };
+            let fields = row.as_object().into_iter().flatten();
+            let fields = fields.filter(|(field, _)| !["value", "spread"].contains(&field.as_str()));
+            let fields: Vec<String> = fields.map(|(field, is)| format!("{field}={is}")).collect();
+            let name = format!("{bench} {}", fields.join(" "));
+            all.push(Measured {
+                name,
+                value,
+                spread,
+            });
+        }
+    }
+    Ok(all)
 }
 
 impl Selection {
@@ -236,13 +326,13 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
 /// Formats a number with its spread. The number of decimals depends on the spread; without one, the number has three
 /// digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
-    let size = spread
-        .filter(|spread| *spread > 0.0)
-        .unwrap_or(value.abs() / 10.0);
-    let places = match size {
-        size if size >= 3.0 => 0,
-        size if size >= 0.3 => 1,
-        _ => 2,
+    let places = match spread.filter(|spread| *spread > 0.0) {
+        Some(3.0..) => 0,
+        Some(0.3..) => 1,
+        Some(_) => 2,
+        None if value.abs() >= 100.0 => 0,
+        None if value.abs() >= 10.0 => 1,
+        None => 2,
     };
     let value = format!("{sign}{}", thousands(&format!("{value:.places$}")));
     match spread {
@@ -270,8 +360,8 @@ fn thousands(number: &str) -> String {
 mod tests {
     use super::*;
 
-    const RUN: &str = r#"{"date": "2026-11-26", "cpu": "a CPU", "cpus": 2, "benches": {"lock": {
-        "command": "bench lock", "table": {"rows": [
+    const RUN: &str = r#"{"date": "2026-11-26", "cpu": "a CPU", "cpus": 2, "commit": "1b17560a", "benches": {"lock": {
+        "command": "bench lock", "table": {"notes": [], "rows": [
         {"case": "bare", "site": "wait", "value": 1309.2, "spread": 3.4, "unit": "ns"},
         {"case": "armed", "site": "wait", "value": 1342.6, "spread": 4.1, "unit": "ns"},
         {"case": "bare", "site": "wake", "value": 6.648, "spread": 0.14, "unit": "ns"}]}}}}"#;
@@ -289,9 +379,45 @@ mod tests {
     fn a_table_has_the_rows_of_the_run() {
         let page = fill(ROWS).expect("a table");
         let expected = "| ns | nothing | traced |\n|---|---|---|\n| a wait | 1,309 ± 3 | 1,343 ± 4 |\n\
-            | a wake | 6.65 ± 0.14 | |\n\n`tiptoe-dev bench lock`, a CPU, 2 CPUs, 2026-11-26\n\n<!-- end -->\nIts end.\n";
+            | a wake | 6.65 ± 0.14 | |\n\n`tiptoe-dev bench lock`, a CPU, 2 CPUs, 2026-11-26, commit 1b17560a\n\n<!-- end -->\nIts end.\n";
         assert!(page.ends_with(expected), "{page}");
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
+    }
+
+    /// Regression: the page had numbers of a busy machine without the bench's own doubt.
+    #[test]
+    fn a_doubt_of_the_bench_is_below_its_table() {
+        let doubt = r#""notes": ["not to be trusted: the machine was busy", "else"]"#;
+        let run = RUN.replace(r#""notes": []"#, doubt);
+        let page = format!("<!-- costs here lock\n{ROWS}\n-->\nold\n<!-- end -->\n");
+        let page = filled(&page, &|_| run.clone()).expect("a page");
+        let expected =
+            "1b17560a\n\nThe bench says: not to be trusted: the machine was busy.\n\n<!--";
+        assert!(page.contains(expected), "{page}");
+    }
+
+    #[test]
+    fn two_runs_agree_if_nine_of_ten_medians_do() {
+        assert_eq!(compared(RUN, RUN).map(|(agree, _)| agree), Ok(true));
+        let other = RUN.replace("1309.2", "1312.7");
+        let (agree, text) = compared(RUN, &other).expect("two runs");
+        assert!(
+            !agree && text.ends_with("2 of 3 medians are within each other's intervals\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"case="bare" site="wait" unit="ns": 1,309 ± 3, 1,313 ± 3"#),
+            "{text}"
+        );
+        assert!(compared(RUN, r#"{"benches": {}}"#).is_err());
+    }
+
+    #[test]
+    fn a_bench_that_was_not_recorded_has_no_numbers() {
+        let page = format!("<!-- costs here attach\n{ROWS}\n-->\nold\n<!-- end -->\n");
+        let page = filled(&page, &|_| RUN.to_owned()).expect("a page");
+        assert!(page.ends_with("-->\n\nNot recorded on this machine.\n\n<!-- end -->\n"));
+        assert!(fill("column nothing").is_err());
     }
 
     #[test]

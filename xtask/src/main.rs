@@ -2,9 +2,9 @@
 //! of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{bench_tables, keep, pictures, root, sbom, schema, sessions, tests, words};
+use xtask::{bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | costs | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | rooms FOLDER… | costs [compare RUN RUN] | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,10 +20,26 @@ fn main() {
             print!("{}", words::table());
             0
         }
+        ["rooms", folders @ ..] => {
+            for fault in rooms::faults(folders.iter().copied(), &[]) {
+                println!("{fault}");
+            }
+            0
+        }
         ["costs"] => match bench_tables::page() {
             Ok(page) => {
                 std::fs::write(root().join(bench_tables::PAGE), page).expect("the page is ours");
                 0
+            }
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
+        ["costs", "compare", one, other] => match bench_tables::compare(one, other) {
+            Ok((agree, text)) => {
+                print!("{text}");
+                i32::from(!agree)
             }
             Err(why) => {
                 eprintln!("{why}");

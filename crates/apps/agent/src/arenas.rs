@@ -3,7 +3,9 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use tiptoe_wire::arena::{BLOCK, INDEX, LEN, PROLOGUE_UNWIND, UNIT, WAYS, base, unwind_info};
+use tiptoe_wire::arena::{
+    BLOCK, LEN, PROLOGUE_UNWIND, UNIT, WAYS, base, entry, prologue, unwind_info,
+};
 use tiptoe_wire::calls::HASH;
 use tiptoe_wire::{Map, MapContent};
 
@@ -203,31 +205,29 @@ impl Arenas {
         if !self.hold(address) {
             return None;
         }
-        let base = base(address);
-        match address - base {
-            INDEX.. => None,
-            ..PROLOGUE_UNWIND => read(base + PROLOGUE_UNWIND),
-            offset => {
-                let blocks = (0..=offset / BLOCK).rev().take(FAR as usize);
-                let mut ranges = blocks.filter_map(|block| in_index(base, block));
-                ranges.find(|range| range.start <= address)
-            }
-        }
-        .filter(|range| address < range.end)
+        let entries = prologue(address);
+        let range = if (entries..entries + PROLOGUE_UNWIND).contains(&address) {
+            read(entries + PROLOGUE_UNWIND)
+        } else {
+            let blocks = (0..=address % LEN / BLOCK).rev().take(FAR as usize);
+            let mut ranges = blocks.filter_map(|block| in_index(base(address) + block * BLOCK));
+            ranges.find(|range| range.start <= address)
+        };
+        range.filter(|range| address < range.end)
     }
 }
 
-/// Returns the unwind information of the trampoline that begins in a block.
-fn in_index(base: u64, block: u64) -> Option<UnwindRange> {
+/// Returns the unwind information of the trampoline that begins in the block at an address.
+fn in_index(block: u64) -> Option<UnwindRange> {
     // SAFETY: this is an arena's index, used only as atomics. tiptoe wrote it before any thread could reach the
     // trampoline.
-    let unit = unsafe { &*((base + INDEX + 2 * block) as *const AtomicU16) }.load(Relaxed);
-    let info = base + u64::from(unit) * UNIT;
-    (unit != 0 && info < base + INDEX).then(|| read(info))?
+    let unit = unsafe { &*(entry(block) as *const AtomicU16) }.load(Relaxed);
+    let offset = u64::from(unit) * UNIT;
+    (unit != 0 && offset < LEN).then(|| read(base(block) + offset))?
 }
 
 fn read(info: u64) -> Option<UnwindRange> {
-    // SAFETY: the words are inside an arena, before its index. They are readable and do not change.
+    // SAFETY: the words are inside an arena, outside its index. They are readable and do not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
     // Offsets are relative to the beginning, and signed.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());

@@ -35,7 +35,7 @@ pub struct BugArgs {
 /// Writes the files into a new folder, and prints what is in them. Removes the folder if a file cannot be written.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     let new = DirBuilder::new().mode(0o700).create(folder);
-    new.map_err(|error| not_created(folder, &error))?;
+    new.map_err(|error| not_created(folder.to_owned(), error))?;
     match write(folder) {
         Ok(lines) => {
             Output::Stdout.write(&tiptoe_report::printable_lines(&lines))?;
@@ -80,13 +80,11 @@ fn write(folder: &Path) -> Result<String, Failure> {
     Ok(lines)
 }
 
-fn not_created(folder: &Path, error: &std::io::Error) -> Failure {
-    let folder = folder.display();
-    let what = match error.kind() {
-        ErrorKind::AlreadyExists => format!("`{folder}` exists"),
-        _ => format!("`{folder}` cannot be created: {error}"),
-    };
-    Failure::new(what).hint("name another folder: tiptoe bug FOLDER")
+fn not_created(folder: PathBuf, error: std::io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::AlreadyExists => Failure::FolderExists(folder),
+        _ => Failure::FolderNotCreated { folder, error },
+    }
 }
 
 /// Replaces each path below `/home`, `/root` or the given home by `[home]`. A path is assumed to end at white space.

@@ -1,7 +1,6 @@
 //! Parses `stat`'s lists of events.
 
-use tiptoe_event::counter::CounterFault;
-use tiptoe_event::{CounterError, Event, counter_groups};
+use tiptoe_event::{Event, counter_groups};
 
 use crate::failure::Failure;
 
@@ -9,24 +8,7 @@ use crate::failure::Failure;
 pub fn events(lists: &[String]) -> Result<Vec<Event<'_>>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     let events = groups.map(|group| group.map(Event::Counters));
-    events.collect::<Result<_, _>>().map_err(failed)
-}
-
-/// Returns the failure for an error in a list. Its hint is the names nearest to an unknown name, or an example of a
-/// list.
-fn failed(error: CounterError<'_>) -> Failure {
-    let near: Vec<&str> = error.nearest().into_iter().flatten().collect();
-    let hint = match (error.fault, near.is_empty()) {
-        (CounterFault::Unknown, true) => {
-            "events are named as in `perf list`: cycles, page-faults, rNNN, sched:sched_switch"
-                .to_owned()
-        }
-        (_, true) => {
-            "such as cycles,{instructions,branches}:u,page-faults,cache-misses:D".to_owned()
-        }
-        (_, false) => format!("near: {}", near.join(", ")),
-    };
-    Failure::new(error.to_string()).hint(hint)
+    Ok(events.collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]
@@ -41,8 +23,9 @@ mod tests {
             ("{cycles", "such as cycles,{instructions"),
             ("nothing-of-the-kind", "as in `perf list`"),
         ] {
-            let failure = format!("{:?}", events(&[list.to_owned()]).expect_err(list));
-            assert!(failure.contains(said), "{list}: {failure}");
+            let failure = events(&[list.to_owned()]).expect_err(list);
+            let lines = format!("{failure}\n{}", failure.hint().unwrap());
+            assert!(lines.contains(said), "{list}: {lines}");
         }
     }
 

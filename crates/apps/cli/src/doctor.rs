@@ -83,7 +83,7 @@ struct DoctorReport {
 struct OtherTracer {
     /// The process that traces; `null` if unknown.
     pid: Option<u32>,
-    /// Its name.
+    /// The process's name.
     comm: String,
     /// What it traces, and how.
     what: String,

@@ -1,143 +1,293 @@
-//! Failures as the user reads them, and clap's errors in the same form.
+//! All messages of failures. Other modules make only variants of [`Failure`].
 
-use std::fmt::Display;
-use std::process::ExitCode;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
 
-use clap::error::ErrorKind;
+use tiptoe_event::counter::CounterFault;
+use tiptoe_event::{CounterError, OtherKind, ShellWord, SpecError};
+use tiptoe_sys::host::destination::DestinationError;
 
-use crate::{processes, terminal};
+use crate::terminal;
 
 /// The exit status if tiptoe itself failed.
 pub const FAILED: u8 = 2;
 
-/// A failure: one line that says what failed, and at most one that says what to do.
-#[derive(Debug)]
-pub struct Failure {
-    what: String,
-    hint: Option<String>,
+/// The hint for process ids that are separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
+pub const PIDS_HINT: &str = "process ids are separated by commas: -p 1,2";
+
+/// Why tiptoe failed: the message is one line that says what failed, and [`Failure::hint`] one that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Run(#[from] tiptoe_collector::Error),
+    /// An error of clap's, which has its own words.
+    #[error("{what}")]
+    Usage { what: String, hint: String },
+
+    // Commands and targets.
+    #[error("a command is missing")]
+    NoCommand,
+    #[error("unexpected argument '{0}'")]
+    UnexpectedArgument(String),
+    /// A process id where another word belongs.
+    #[error("'{word}' is no {wanted}")]
+    IsPid { word: String, wanted: &'static str },
+    #[error("{}", match .0 {
+        TargetOf::Counters | TargetOf::Scopes => "no process to count",
+        _ => "no process to trace",
+    })]
+    NoTarget(TargetOf),
+    #[error("-a is not implemented yet")]
+    WholeSystem(TargetOf),
+    #[error("/proc cannot be read: {0}")]
+    UnreadableProcesses(io::Error),
+    #[error("no running process is named '{0}'")]
+    NoSuchProcess(String),
+    #[error("--now needs a running process, not a command to start")]
+    NowOfCommand,
+
+    // Options.
+    #[error("--via kernel-task works only with `tiptoe watch`")]
+    ViaKernelTask,
+    #[error("--force does not go with {0}: nothing enters the process")]
+    ForceWith(&'static str),
+    #[error("--budget does not go with --now: nothing is traced")]
+    BudgetOfNow,
+    #[error("--budget does not go with --kernel: the kernel times each contended wait")]
+    BudgetOfKernelLocks,
+    #[error("--budget does not go with --via kernel: the kernel times each wait")]
+    BudgetOfKernelWaits,
+    #[error("{0} without --kernel: mmap_lock is a lock of the kernel")]
+    WithoutKernel(&'static str),
+    #[error("--via agent does not go with --kernel: only the kernel sees its own locks")]
+    AgentOfKernelLocks,
+    #[error("--by {0} without --kernel")]
+    ByWithoutKernel(&'static str),
+    #[error("--by scope with --kernel: the kernel does not know a program's scopes")]
+    KernelByScope,
+    #[error("--interval for locks is not implemented yet")]
+    LockIntervals,
+    #[error("{0} for variables is not implemented yet")]
+    WatchOption(&'static str),
+    #[error("--histograms without --latency: no call is timed")]
+    HistogramsUntimed,
+    #[error("--slower without --latency: no call is timed")]
+    SlowerUntimed,
+    #[error("{0} does not go with --record, which prints single calls")]
+    WithRecord(&'static str),
+    #[error("{0} does not go with --via kernel, which only counts")]
+    WithViaKernel(&'static str),
+    #[error("{0} does not go with --by scope, which counts one program's threads")]
+    WithByScope(&'static str),
+    #[error("--per-cpu without -a: a process is not counted by CPU")]
+    PerCpuOfProcess,
+    #[error("-r without -- CMD: there is nothing to run again")]
+    RepeatOfNothing,
+    #[error("--top without --for-each-cgroup or --by scope: all events are printed")]
+    TopOfEvents,
+    #[error("-x: a separator is missing")]
+    NoSeparator,
+    #[error("-x: a quote or an end of line cannot separate fields")]
+    BadSeparator,
+
+    // Events.
+    #[error("'{}': {error}", text.escape_debug())]
+    BadSpec { text: String, error: SpecError },
+    #[error("'{}:' is not implemented yet", .0.word())]
+    NoSuchKind(OtherKind),
+    #[error("the event option '{0}' is not implemented yet")]
+    NoSuchOption(String),
+    #[error("--under '{}': {error}", text.escape_debug())]
+    BadGate { text: String, error: SpecError },
+    #[error("--under '{}': not one function", .0.escape_debug())]
+    NotOneGate(String),
+    #[error("'{spec}' is not an entry, and --latency times from entry to return")]
+    TimedInside { spec: String, entry: String },
+    #[error("'{spec}' is a return, {}", match *option {
+        "--by scope" => format!("and {option} needs an entry"),
+        // When a function returns, it may have overwritten the registers of its arguments.
+        _ => format!("which has no arguments for {option}"),
+    })]
+    OfReturn {
+        spec: String,
+        option: &'static str,
+        entry: String,
+    },
+    #[error("{what}")]
+    BadCounter {
+        what: String,
+        fault: CounterFault,
+        /// The names nearest to an unknown one.
+        near: Vec<&'static str>,
+    },
+
+    // Output and signals.
+    #[error("{} cannot be written: {why}", path.display())]
+    NotWritten {
+        path: PathBuf,
+        why: DestinationError,
+    },
+    #[error("standard output cannot be written: {0}")]
+    HelpNotWritten(io::Error),
+    #[error("`{}` cannot be written: {error}", folder.display())]
+    NotGenerated { folder: PathBuf, error: io::Error },
+    #[error("`{}` exists", .0.display())]
+    FolderExists(PathBuf),
+    #[error("`{}` cannot be created: {error}", folder.display())]
+    FolderNotCreated { folder: PathBuf, error: io::Error },
+    #[error("the report has no JSON form: {0}")]
+    NoJson(#[from] serde_json::Error),
+    #[error("--ready-fd {fd} cannot be written to: {error}")]
+    BadReadyFd { fd: i32, error: io::Error },
+    #[error("signals cannot be handled: {0}")]
+    NoSignals(io::Error),
+
+    // `doctor --fix`.
+    #[error("only root can enable what is missing")]
+    NotRoot,
+    #[error("`{program}` cannot be run: {error}")]
+    FixNotRun {
+        program: &'static str,
+        error: io::Error,
+    },
+    #[error("`{line}` failed: {status}")]
+    FixFailed { line: String, status: ExitStatus },
+}
+
+/// Why the value of an option is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadValue {
+    #[error("not a time (write 2, 1.5s, 500ms or 3m)")]
+    Time,
+    #[error("not the time of a call (write 1ms, 500us or 2s)")]
+    CallTime,
+    #[error("not a process id (by name: --comm NAME)")]
+    Pid,
+    /// As [`BadValue::Pid`], of a command without `--comm`.
+    #[error("not a process id (`pidof NAME` prints it)")]
+    PidAlone,
+    #[error("expected one of agent, kernel, auto")]
+    Via,
+    #[error("not a budget (write 1%, 0.5 or off)")]
+    Budget,
+}
+
+/// For what a target is chosen.
+#[derive(Clone, Copy, Debug)]
+pub enum TargetOf {
+    Functions,
+    Locks,
+    KernelLocks,
+    Variables,
+    Counters,
+    Scopes,
 }
 
 impl Failure {
-    /// Returns a failure without a hint. `what` says in one line what failed.
-    pub fn new(what: impl Into<String>) -> Failure {
-        Failure {
-            what: what.into(),
-            hint: None,
-        }
-    }
-
-    /// Adds a hint: one line that says what to do.
-    pub fn hint(self, hint: impl Into<String>) -> Failure {
-        Failure {
-            hint: Some(hint.into()),
-            ..self
-        }
-    }
-
-    /// Returns the failure for an option that is reserved, but not implemented; `instead` is the hint.
-    pub fn not_yet(what: impl Display, instead: &str) -> Failure {
-        Failure::new(format!("{what} is not implemented yet")).hint(instead)
-    }
-
     /// Prints the failure. Returns the exit status.
     pub fn report(&self) -> ExitCode {
-        say(&self.what, self.hint.as_deref());
+        terminal::say(&format!("error: {self}"));
+        if let Some(hint) = self.hint() {
+            terminal::say(&format!("hint: {hint}"));
+        }
         ExitCode::from(FAILED)
     }
-}
 
-impl From<serde_json::Error> for Failure {
-    fn from(error: serde_json::Error) -> Failure {
-        Failure::new(format!("the report has no JSON form: {error}"))
-    }
-}
-
-impl From<tiptoe_collector::Error> for Failure {
-    fn from(error: tiptoe_collector::Error) -> Failure {
-        Failure {
-            what: error.to_string(),
-            hint: error.hint(),
-        }
-    }
-}
-
-/// Prints clap's error in the form of a [`Failure`]. Help and the version, which are errors too, are printed as clap
-/// formats them. Returns the exit status.
-pub fn usage(error: &clap::Error) -> ExitCode {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
-        return match error.print() {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Failure::new(format!("standard output cannot be written: {error}")).report()
+    /// Returns what the user can do, in one line.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Run(error) => return error.hint(),
+            Self::Usage { hint, .. } => hint.clone(),
+            Self::TimedInside { entry, .. } => {
+                format!("--latency {}", ShellWord(entry.as_bytes()))
             }
-            // A reader that has closed the pipe, such as `head`, has read enough.
-            _ => ExitCode::SUCCESS,
-        };
+            Self::OfReturn { entry, .. } => format!("'{entry}' is the entry"),
+            Self::BadCounter { near, .. } if !near.is_empty() => {
+                format!("near: {}", near.join(", "))
+            }
+            _ => self.fixed_hint()?.to_owned(),
+        })
     }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        error.to_string().lines().for_each(terminal::say);
-        return ExitCode::from(FAILED);
+
+    fn fixed_hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoCommand => "tiptoe --help",
+            Self::UnexpectedArgument(_) => "tiptoe lock --help",
+            Self::IsPid { .. } => PIDS_HINT,
+            Self::NoTarget(of) | Self::WholeSystem(of) => match of {
+                TargetOf::Functions => "-p PID, --comm NAME or -- CMD chooses what to trace",
+                TargetOf::Locks => {
+                    "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own"
+                }
+                TargetOf::KernelLocks => {
+                    "-a, -p PID, --comm NAME or -- CMD chooses whose waits count"
+                }
+                TargetOf::Variables => "-p PID, --comm NAME or -- CMD chooses whose variables",
+                TargetOf::Counters => "-a, -p PID or -- CMD chooses what to count",
+                TargetOf::Scopes => "-p PID or -- CMD chooses whose scopes",
+            },
+            Self::NoSuchProcess(_) => "`ps -eo pid,comm` lists the names",
+            Self::NowOfCommand => "-p PID or --comm NAME",
+            Self::ViaKernelTask | Self::AgentOfKernelLocks => "leave out --via",
+            Self::ForceWith(_) => "leave out --force",
+            Self::BudgetOfNow => "leave out --budget",
+            Self::BudgetOfKernelLocks | Self::BudgetOfKernelWaits => {
+                "leave out --budget: the report says what it cost"
+            }
+            Self::WithoutKernel(_) => "add --kernel",
+            Self::ByWithoutKernel(_) => "--by lock, callsite, thread, type or scope",
+            Self::KernelByScope => "leave out --kernel: scopes are for the program's locks",
+            Self::LockIntervals => "--duration ends a trace, and the report is printed then",
+            Self::WatchOption(_) => "--duration ends a watch, and the report is printed then",
+            Self::HistogramsUntimed => "--latency --histograms draws the times of each event",
+            Self::SlowerUntimed => {
+                "--latency --slower 1ms times the calls that take longer than 1 ms"
+            }
+            Self::WithRecord(_) => "leave out one of the two",
+            Self::WithViaKernel(_) => "--via agent or --via auto",
+            Self::WithByScope(_) => {
+                "leave it out; -p PID or -- CMD chooses the program, --csv or --json is for scripts"
+            }
+            Self::PerCpuOfProcess => "-a --per-cpu counts the whole system, by CPU",
+            Self::RepeatOfNothing => "-I MS counts in intervals",
+            Self::TopOfEvents => "leave out --top",
+            Self::NoSeparator | Self::BadSeparator => "such as -x, or -x ';'",
+            Self::BadSpec { .. } | Self::NoSuchKind(_) | Self::NoSuchOption(_) => {
+                "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'"
+            }
+            Self::BadGate { .. } | Self::NotOneGate(_) => {
+                "--under [BINARY:]FUNCTION, such as redis-server:serverCron"
+            }
+            Self::BadCounter { fault, .. } => match fault {
+                CounterFault::Unknown => {
+                    "events are named as in `perf list`: cycles, page-faults, rNNN, sched:sched_switch"
+                }
+                _ => "such as cycles,{instructions,branches}:u,page-faults,cache-misses:D",
+            },
+            Self::NotWritten { why, .. } => match why {
+                DestinationError::NoReader => "start the reader first",
+                DestinationError::OwnerLost => {
+                    "remove the file first, or -o FILE puts the report in another place"
+                }
+                _ => "-o FILE puts the report in another place",
+            },
+            Self::FolderExists(_) | Self::FolderNotCreated { .. } => {
+                "name another folder: tiptoe bug FOLDER"
+            }
+            Self::BadReadyFd { .. } => "in a shell: --ready-fd 3 3>FILE",
+            Self::NotRoot => "sudo tiptoe doctor --fix",
+            _ => return None,
+        })
     }
-    let (what, hint) = two_lines(&error.to_string());
-    say(&what, Some(&hint));
-    ExitCode::from(FAILED)
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint (its tip). Drops a tip
-/// that says how to pass a mistyped option as a word. Without a tip the hint is the command's help,
-/// because clap's usage line cannot be typed as it is; after `-p`, an unexpected number is taken for
-/// a process id.
-fn two_lines(message: &str) -> (String, String) {
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut paragraphs = message.split("\n\n").map(words);
-    let what = paragraphs.next().unwrap_or_default();
-    let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
-    // Of several tips, which are in one paragraph, the first is the best.
-    let tip = tip.map(|tips| tips.split(" tip: ").next().unwrap_or_default().to_owned());
-    let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
-    let what = what.strip_prefix("error: ").unwrap_or(&what);
-    // Replaces the standard library's message for a number that does not parse.
-    let what = what.replace(
-        "invalid digit found in string",
-        "not a whole number from 0 on",
-    );
-    let word = what.split('\'').nth(1).unwrap_or_default();
-    let is_pid = what.starts_with("unexpected argument") && processes::is_pid(word);
-    let hint = || match is_pid && has_pids() {
-        true => processes::LIST_HINT.to_owned(),
-        false => help(),
-    };
-    let hint = tip.unwrap_or_else(hint);
-    (what, hint)
-}
-
-/// Returns whether the command line has `-p`.
-fn has_pids() -> bool {
-    let mut own = words().take_while(|word| word != "--");
-    own.any(|word| word.starts_with("-p") || word == "--pid" || word.starts_with("--pid="))
-}
-
-/// Returns the words of the command line, which need not be UTF-8.
-fn words() -> impl Iterator<Item = String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned())
-}
-
-/// Returns the command line for the given command's help, or for all help if there is no such
-/// command.
-fn help() -> String {
-    use clap::CommandFactory;
-    let given = words().nth(1).unwrap_or_default();
-    match crate::args::Cli::command().find_subcommand(&given) {
-        Some(command) => format!("tiptoe {} --help", command.get_name()),
-        None => "tiptoe --help".to_owned(),
-    }
-}
-
-fn say(what: &str, hint: Option<&str>) {
-    terminal::say(&format!("error: {what}"));
-    if let Some(hint) = hint {
-        terminal::say(&format!("hint: {hint}"));
+impl From<CounterError<'_>> for Failure {
+    fn from(error: CounterError<'_>) -> Failure {
+        Failure::BadCounter {
+            what: error.to_string(),
+            fault: error.fault,
+            near: error.nearest().into_iter().flatten().collect(),
+        }
     }
 }

@@ -26,8 +26,9 @@ pub struct GenerateArgs {
 
 /// Writes `man/*.1` and a completion for each shell into the folder.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
-    write(folder).map_err(|error| {
-        Failure::new(format!("`{}` cannot be written: {error}", folder.display()))
+    write(folder).map_err(|error| Failure::NotGenerated {
+        folder: folder.to_owned(),
+        error,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -71,7 +71,6 @@ pub fn on_signals(
     notes: NotesTo,
 ) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
-    let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
     let is_wanted = |signal: &i32| !is_ignored(*signal);
     if let (true, NotesTo::Stderr) = (is_ignored(SIGINT), notes) {
         let line = LiveNotes::default().line(&ProcessNote::SigintIgnored.into());
@@ -81,35 +80,35 @@ pub fn on_signals(
         .into_iter()
         .filter(is_wanted)
         .collect();
-    let wakes = wake_by_signals().map_err(failed)?;
+    let wakes = wake_by_signals().map_err(Failure::NoSignals)?;
     for signal in &signals {
         match target {
             RequestTarget::Pids(_) | RequestTarget::System => {
                 let status = 128 + signal;
                 flag::register_conditional_shutdown(*signal, status, Arc::clone(&stop))
-                    .map_err(failed)?;
+                    .map_err(Failure::NoSignals)?;
                 flag::register_usize(*signal, Arc::clone(&hand_on), *signal as usize)
-                    .map_err(failed)?;
+                    .map_err(Failure::NoSignals)?;
             }
             RequestTarget::Command(_) if *signal != SIGINT => {
                 flag::register_usize(*signal, Arc::clone(&hand_on), *signal as usize)
-                    .map_err(failed)?;
+                    .map_err(Failure::NoSignals)?;
             }
             RequestTarget::Command(_) => {}
         }
-        flag::register(*signal, Arc::clone(&stop)).map_err(failed)?;
+        flag::register(*signal, Arc::clone(&stop)).map_err(Failure::NoSignals)?;
         // Must be registered last, because the flags must be set when the pipe wakes the driver's thread.
-        let writer = wakes.try_clone().map_err(failed)?;
-        pipe::register(*signal, writer).map_err(failed)?;
+        let writer = wakes.try_clone().map_err(Failure::NoSignals)?;
+        pipe::register(*signal, writer).map_err(Failure::NoSignals)?;
     }
     // With a handler, a write beyond `ulimit -f` returns an error. Without one, the signal would kill tiptoe in the
     // middle of an attach.
-    flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
-    let signals = Signals::new(signals).map_err(failed)?;
+    flag::register(SIGXFSZ, Arc::default()).map_err(Failure::NoSignals)?;
+    let signals = Signals::new(signals).map_err(Failure::NoSignals)?;
     let thread = std::thread::Builder::new().stack_size(STACK);
     thread
         .spawn(move || end_if_stuck(signals, notes))
-        .map_err(failed)?;
+        .map_err(Failure::NoSignals)?;
     Ok((stop, hand_on))
 }
 

@@ -4,7 +4,7 @@
 
 use clap::Args;
 use tiptoe_collector::Split;
-use tiptoe_event::{Function, Kind, ProbeSpec, ShellWord, Spec, SpecFault, Via};
+use tiptoe_event::{Function, Kind, ProbeSpec, Spec, SpecFault, Via};
 
 use crate::args::{ByWord, ProbeArgs};
 use crate::failure::Failure;
@@ -46,22 +46,16 @@ pub fn check<'a>(
         under,
     } = &args.timing;
     if *histograms && !latency {
-        return Err(
-            Failure::new("--histograms without --latency: no call is timed")
-                .hint("--latency --histograms draws the times of each event"),
-        );
+        return Err(Failure::HistogramsUntimed);
     }
     if slower.is_some() && !latency {
-        return Err(Failure::new("--slower without --latency: no call is timed")
-            .hint("--latency --slower 1ms times the calls that take longer than 1 ms"));
+        return Err(Failure::SlowerUntimed);
     }
     if let Some(option) = by_value(args).filter(|_| args.record) {
-        let what = format!("{option} does not go with --record, which prints single calls");
-        return Err(Failure::new(what).hint("leave out one of the two"));
+        return Err(Failure::WithRecord(option));
     }
     if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
-        let what = format!("{option} does not go with --via kernel, which only counts");
-        return Err(Failure::new(what).hint("--via agent or --via auto"));
+        return Err(Failure::WithViaKernel(option));
     }
     let under = under.as_deref().map(parse_under).transpose()?;
     let mut specs = probes.iter().map(|probe| &probe.spec);
@@ -100,14 +94,13 @@ fn by_value(args: &ProbeArgs) -> Option<&'static str> {
 
 /// Parses a function of `--under`: one function, by its name or its offset.
 fn parse_under(text: &str) -> Result<ProbeSpec<'_>, Failure> {
-    let failure = |why: String| {
-        let what = format!("--under '{}': {why}", text.escape_debug());
-        Failure::new(what).hint("--under [BINARY:]FUNCTION, such as redis-server:serverCron")
-    };
-    let not_one = || failure("not one function".into());
+    let not_one = || Failure::NotOneGate(text.to_owned());
     let probe = ProbeSpec::parse(text).map_err(|error| match error.fault {
         SpecFault::NoSuchOption | SpecFault::NotAProbe(_) => not_one(),
-        _ => failure(error.to_string()),
+        _ => Failure::BadGate {
+            text: text.to_owned(),
+            error,
+        },
     })?;
     let plain = probe.spec.kind == Kind::Uprobe && probe.spec.offset == 0;
     match probe.spec.function {
@@ -118,27 +111,22 @@ fn parse_under(text: &str) -> Result<ProbeSpec<'_>, Failure> {
 
 /// Fails if an option needs the entry of a function, or arguments, and the event has none.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
+    let (text, entry) = (
+        spec.to_string(),
+        Spec::uprobe(spec.binary, spec.function).to_string(),
+    );
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
-        let what = format!("'{spec}' is not an entry, and --latency times from entry to return");
-        let entry = Spec::uprobe(spec.binary, spec.function);
-        return Err(Failure::new(what).hint(format!(
-            "--latency {}",
-            ShellWord(entry.to_string().as_bytes())
-        )));
+        return Err(Failure::TimedInside { spec: text, entry });
     }
     let arguments = by_value(args)
         .or(args.record.then_some("--record"))
         .or(args.filter.map(|_| "--filter"));
     match arguments {
-        Some(option) if spec.kind == Kind::Uretprobe => {
-            let what = match option {
-                "--by scope" => format!("'{spec}' is a return, and {option} needs an entry"),
-                // When a function returns, it may have overwritten the registers of its arguments.
-                _ => format!("'{spec}' is a return, which has no arguments for {option}"),
-            };
-            let entry = Spec::uprobe(spec.binary, spec.function);
-            Err(Failure::new(what).hint(format!("'{entry}' is the entry")))
-        }
+        Some(option) if spec.kind == Kind::Uretprobe => Err(Failure::OfReturn {
+            spec: text,
+            option,
+            entry,
+        }),
         _ => Ok(()),
     }
 }

@@ -205,25 +205,11 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 
 /// Fails if a budget was given for waits that have no limit. `off` requests just that.
 fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
-    let (other, why, hint) = match args.common.via {
-        _ if args.now => ("--now", "nothing is traced", ""),
-        _ if args.kernel => (
-            "--kernel",
-            "the kernel times each contended wait",
-            ": the report says what it cost",
-        ),
-        Via::Kernel => (
-            "--via kernel",
-            "the kernel times each wait",
-            ": the report says what it cost",
-        ),
-        _ => return Ok(()),
-    };
-    match args.common.budget {
-        Some(Budget::Percent(_)) => {
-            let what = format!("--budget does not go with {other}: {why}");
-            Err(Failure::new(what).hint(format!("leave out --budget{hint}")))
-        }
+    match (args.common.budget, args.common.via) {
+        (None | Some(Budget::Off), _) => Ok(()),
+        _ if args.now => Err(Failure::BudgetOfNow),
+        _ if args.kernel => Err(Failure::BudgetOfKernelLocks),
+        (_, Via::Kernel) => Err(Failure::BudgetOfKernelWaits),
         _ => Ok(()),
     }
 }
@@ -234,20 +220,15 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();
         processes::refuse_pid(&word, "option", &args.common.pids)?;
-        let what = format!("unexpected argument '{word}'");
-        return Err(Failure::new(what).hint("tiptoe lock --help"));
+        return Err(Failure::UnexpectedArgument(word.into_owned()));
     }
     refuse_budget(args)?;
     if args.kernel && args.force {
-        let what = "--force does not go with --kernel: nothing enters the process";
-        return Err(Failure::new(what).hint("leave out --force"));
+        return Err(Failure::ForceWith("--kernel"));
     }
     let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
     match of_kernel.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) if !args.kernel => {
-            let what = format!("{option} without --kernel: mmap_lock is a lock of the kernel");
-            Err(Failure::new(what).hint("add --kernel"))
-        }
+        Some((_, option)) if !args.kernel => Err(Failure::WithoutKernel(option)),
         _ => Ok(()),
     }
 }
@@ -313,7 +294,7 @@ mod tests {
             ),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);
-            assert!(format!("{failure:?}").contains(said), "{failure:?}");
+            assert!(failure.to_string().contains(said), "{failure}");
         }
     }
 }

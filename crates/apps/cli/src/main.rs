@@ -23,6 +23,7 @@ mod ready;
 mod stat;
 mod status;
 mod terminal;
+mod usage;
 mod values;
 mod version;
 mod watch;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(terminal::say_panic));
     let cli = match parse::parse() {
         Ok(cli) => cli,
-        Err(error) => return failure::usage(&error),
+        Err(error) => return usage::report(&error),
     };
     let result = run(cli);
     status::end();
@@ -54,7 +55,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         return version::run(&cli.version);
     }
     let Some(command) = cli.command else {
-        return Err(Failure::new("a command is missing").hint("tiptoe --help"));
+        return Err(Failure::NoCommand);
     };
     match command {
         Command::Probe(args) => probe::run(*args),

@@ -20,8 +20,6 @@ use crate::failure::Failure;
 use crate::status::{self, AboveStatusLine};
 use crate::terminal;
 
-const ELSEWHERE_HINT: &str = "-o FILE puts the report in another place";
-
 /// Where the notes of a run go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotesTo {
@@ -62,7 +60,7 @@ impl Output {
 
     /// Opens a file for a report.
     pub fn file(path: &Path, has_values: bool) -> Result<Output, Failure> {
-        let opened = Destination::open(path, has_values).map_err(|why| refused(path, &why))?;
+        let opened = Destination::open(path, has_values).map_err(|why| not_written(path, why))?;
         Ok(match opened {
             Destination::Whole(file) => Output::Whole(Rc::new(file), path.to_owned()),
             Destination::Direct(file) => Output::Direct(file, path.to_owned()),
@@ -99,7 +97,7 @@ impl Output {
             Output::Direct(file, path) => (write_all(file, report), path),
             Output::Whole(file, path) => (write_and_place(&file, report), path),
         };
-        written.map_err(|error| cannot_write(&path, &explain_file_size(error)))
+        written.map_err(|error| not_written(&path, explain_file_size(error)))
     }
 
     /// Returns a writer for lines that precede the report.
@@ -111,7 +109,7 @@ impl Output {
             Output::Whole(file, _) => return Ok(Box::new(GrowingFile(Rc::clone(file)))),
         };
         let file = file.try_clone();
-        let file = file.map_err(|error| cannot_write(path, &error))?;
+        let file = file.map_err(|error| not_written(path, error))?;
         Ok(Box::new(file))
     }
 
@@ -171,20 +169,11 @@ fn write_all(mut to: impl Write, report: &str) -> io::Result<()> {
     }
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    let what = format!("{} cannot be written: {error}", path.display());
-    Failure::new(what).hint(ELSEWHERE_HINT)
-}
-
-fn refused(path: &Path, why: &DestinationError) -> Failure {
-    let what = format!("{} cannot be written: {why}", path.display());
-    Failure::new(what).hint(match why {
-        DestinationError::NoReader => "start the reader first",
-        DestinationError::OwnerLost => {
-            "remove the file first, or -o FILE puts the report in another place"
-        }
-        _ => ELSEWHERE_HINT,
-    })
+fn not_written(path: &Path, why: impl Into<DestinationError>) -> Failure {
+    Failure::NotWritten {
+        path: path.to_owned(),
+        why: why.into(),
+    }
 }
 
 #[cfg(test)]
@@ -195,15 +184,12 @@ mod tests {
     fn a_full_disk_and_a_missing_folder_are_reported() {
         let full = Output::file(Path::new("/dev/full"), false)
             .unwrap()
-            .write("report");
-        assert!(
-            format!("{full:?}").contains("No space left on device"),
-            "{full:?}"
-        );
-        let missing = format!(
-            "{:?}",
-            Output::file(Path::new("/nonexistent/report"), false)
-        );
+            .write("report")
+            .unwrap_err()
+            .to_string();
+        assert!(full.contains("No space left on device"), "{full}");
+        let missing = Output::file(Path::new("/nonexistent/report"), false).unwrap_err();
+        let missing = missing.to_string();
         assert!(missing.contains("/nonexistent/report cannot be written: No such file"));
     }
 }

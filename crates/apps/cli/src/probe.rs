@@ -11,7 +11,7 @@ use tiptoe_report::Options;
 use tiptoe_session::Session;
 
 use crate::args::{Common, ProbeArgs};
-use crate::failure::{FAILED, Failure};
+use crate::failure::{FAILED, Failure, TargetOf};
 use crate::interrupt;
 use crate::latency;
 use crate::observer::Terminal;
@@ -21,26 +21,20 @@ use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::terminal;
 
-const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses what to trace";
-
 /// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
 pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     match via {
-        Via::KernelTask => {
-            let what = "--via kernel-task works only with `tiptoe watch`";
-            Err(Failure::new(what).hint("leave out --via"))
-        }
+        Via::KernelTask => Err(Failure::ViaKernelTask),
         _ => Ok(()),
     }
 }
 
 /// Fails if `--force` is given with `--via kernel`.
 pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
-    if !is_forced || via != Via::Kernel {
-        return Ok(());
+    match is_forced && via == Via::Kernel {
+        true => Err(Failure::ForceWith("--via kernel")),
+        false => Ok(()),
     }
-    let what = "--force does not go with --via kernel: nothing enters the process";
-    Err(Failure::new(what).hint("leave out --force"))
 }
 
 /// What each instrument needs besides its request.
@@ -117,7 +111,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     refuse_of_threads(common.via)?;
     refuse_force(args.force, common.via)?;
-    let target = target(common, NO_TARGET_HINT)?;
+    let target = target(common, TargetOf::Functions)?;
     let has_values = args.record || latency::has_arguments(args.by);
     let (mut run, request) = InstrumentRun::begin(&target, common, "hit", has_values)?;
     let request = Request {
@@ -151,23 +145,23 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
 
 /// Parses a spec. Must run before the command is started.
 fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
-    const GRAMMAR: &str =
-        "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'";
     ProbeSpec::parse(text).map_err(|error| match error.fault {
-        SpecFault::NotAProbe(kind) => Failure::not_yet(format!("'{}:'", kind.word()), GRAMMAR),
+        SpecFault::NotAProbe(kind) => Failure::NoSuchKind(kind),
         SpecFault::NoSuchOption => {
             let option = text[error.at..].split([',', '=', '/']).next();
-            let option = option.unwrap_or_default();
-            Failure::not_yet(format!("the event option '{option}'"), GRAMMAR)
+            Failure::NoSuchOption(option.unwrap_or_default().to_owned())
         }
-        _ => Failure::new(format!("'{}': {error}", text.escape_debug())).hint(GRAMMAR),
+        _ => Failure::BadSpec {
+            text: text.to_owned(),
+            error,
+        },
     })
 }
 
-/// Returns the target that the options choose. Fails with `hint` if they choose none.
-pub fn target(common: &Common, hint: &str) -> Result<RequestTarget, Failure> {
+/// Returns the target that the options choose. Fails if they choose none.
+pub fn target(common: &Common, of: TargetOf) -> Result<RequestTarget, Failure> {
     if common.all {
-        return Err(Failure::not_yet("-a", hint));
+        return Err(Failure::WholeSystem(of));
     }
     if !common.command.is_empty() {
         return Ok(RequestTarget::Command(common.command.clone()));
@@ -176,7 +170,7 @@ pub fn target(common: &Common, hint: &str) -> Result<RequestTarget, Failure> {
         return processes::named(comm).map(RequestTarget::Pids);
     }
     match common.pids.as_slice() {
-        [] => Err(Failure::new("no process to trace").hint(hint)),
+        [] => Err(Failure::NoTarget(of)),
         pids => Ok(RequestTarget::Pids(without_repeats(pids))),
     }
 }
@@ -262,13 +256,13 @@ mod tests {
             ("f/latency/", "'latency' is not implemented yet"),
         ] {
             let failure = parse(spec).expect_err(spec);
-            assert!(format!("{failure:?}").contains(said), "{failure:?}");
+            assert!(failure.to_string().contains(said), "{failure}");
         }
     }
 
     #[test]
     fn a_lost_report_does_not_hide_the_commands_status() {
-        let lost = || Err(Failure::new("disk full"));
+        let lost = || Err(Failure::NoCommand);
         assert_eq!(exit_code(None, Ok(())), ExitCode::SUCCESS);
         assert_eq!(exit_code(Some(143), Ok(())), ExitCode::from(143));
         assert_eq!(exit_code(Some(3), lost()), ExitCode::from(3));

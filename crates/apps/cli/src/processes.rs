@@ -13,19 +13,17 @@ const COMM_BYTES: usize = 15;
 /// programs have no variables below it.
 const PID_LIMIT: u32 = 1 << 22;
 
-/// The hint for process ids that are separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
-pub const LIST_HINT: &str = "process ids are separated by commas: -p 1,2";
-
 /// Returns whether a word may be a process id.
 pub fn is_pid(word: &str) -> bool {
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
     is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
 }
 
-/// Fails if `-p` was given and this word, which must be a `what`, is a process id: it was probably meant for `-p`.
-pub fn refuse_pid(word: &str, what: &str, pids: &[u32]) -> Result<(), Failure> {
-    match !pids.is_empty() && is_pid(word) {
-        true => Err(Failure::new(format!("'{word}' is no {what}")).hint(LIST_HINT)),
+/// Fails if `-p` was given and this word, which must be a `wanted`, is a process id: it was probably meant for `-p`.
+pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), Failure> {
+    let word = word.to_owned();
+    match !pids.is_empty() && is_pid(&word) {
+        true => Err(Failure::IsPid { word, wanted }),
         false => Ok(()),
     }
 }
@@ -33,13 +31,11 @@ pub fn refuse_pid(word: &str, what: &str, pids: &[u32]) -> Result<(), Failure> {
 /// Returns the ids of the processes whose comm is `name`, in order. Leaves out this process, zombies and kernel
 /// threads, because tiptoe cannot trace them. Fails if there is no other process of that name.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
-    let found = named_in(Path::new("/proc"), name)
-        .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;
-    if found.is_empty() {
-        let what = format!("no running process is named '{name}'");
-        return Err(Failure::new(what).hint("`ps -eo pid,comm` lists the names"));
+    let found = named_in(Path::new("/proc"), name).map_err(Failure::UnreadableProcesses)?;
+    match found.is_empty() {
+        true => Err(Failure::NoSuchProcess(name.to_owned())),
+        false => Ok(found),
     }
-    Ok(found)
 }
 
 fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {

@@ -37,11 +37,7 @@ impl ReadyLine {
 /// from which another program reads. Fails if `fd` was not inherited for writing.
 pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
     let taken = fd.map(|fd| {
-        let failed = |error| {
-            Failure::new(format!("--ready-fd {fd} cannot be written to: {error}"))
-                .hint("in a shell: --ready-fd 3 3>FILE")
-        };
-        inherited_descriptors::take_writable(fd).map_err(failed)
+        inherited_descriptors::take_writable(fd).map_err(|error| Failure::BadReadyFd { fd, error })
     });
     let waits = taken.transpose()?.map(File::from);
     Ok(Ready::new(move |counted| {

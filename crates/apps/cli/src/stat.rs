@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use tiptoe_collector::{CounterOptions, Request, RequestTarget};
 
 use crate::counters;
-use crate::failure::Failure;
+use crate::failure::{Failure, TargetOf};
 use crate::ready;
 use crate::{probe, processes, values};
 
@@ -262,27 +262,21 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     let has_command = !args.command.is_empty();
     let of_all = args.all || !args.for_each_cgroup.is_empty();
     if args.per_cpu && !of_all {
-        let what = "--per-cpu without -a: a process is not counted by CPU";
-        return Err(Failure::new(what).hint("-a --per-cpu counts the whole system, by CPU"));
+        return Err(Failure::PerCpuOfProcess);
     }
     if args.repeat.is_some() && !has_command {
-        let what = "-r without -- CMD: there is nothing to run again";
-        return Err(Failure::new(what).hint("-I MS counts in intervals"));
+        return Err(Failure::RepeatOfNothing);
     }
     if let Some(program) = args.command.first().and_then(|word| word.to_str()) {
         processes::refuse_pid(program, "command", &args.pids)?;
     }
     if args.top.is_some() && args.for_each_cgroup.is_empty() {
-        let what = "--top without --for-each-cgroup or --by scope: all events are printed";
-        return Err(Failure::new(what).hint("leave out --top"));
+        return Err(Failure::TopOfEvents);
     }
     match (of_all, args.pids.as_slice(), has_command) {
         (true, _, _) => Ok(RequestTarget::System),
         (false, [], true) => Ok(RequestTarget::Command(args.command.clone())),
-        (false, [], false) => {
-            Err(Failure::new("no process to count")
-                .hint("-a, -p PID or -- CMD chooses what to count"))
-        }
+        (false, [], false) => Err(Failure::NoTarget(TargetOf::Counters)),
         (false, pids, _) => Ok(RequestTarget::Pids(probe::without_repeats(pids))),
     }
 }
@@ -303,11 +297,8 @@ fn lists(args: &StatArgs) -> Vec<String> {
 
 fn form(args: &StatArgs) -> Result<Form, Failure> {
     match args.separator.as_deref() {
-        Some("") => Err(Failure::new("-x: a separator is missing").hint("such as -x, or -x ';'")),
-        Some(separator) if separator.contains(['"', '\n']) => {
-            let what = "-x: a quote or an end of line cannot separate fields";
-            Err(Failure::new(what).hint("such as -x, or -x ';'"))
-        }
+        Some("") => Err(Failure::NoSeparator),
+        Some(separator) if separator.contains(['"', '\n']) => Err(Failure::BadSeparator),
         Some("\\t") => Ok(Form::Fields("\t".into())),
         Some(separator) => Ok(Form::Fields(separator.into())),
         None if args.json => Ok(Form::Json),
@@ -383,7 +374,7 @@ mod tests {
             ("-x \" -- ls", "-x: a quote"),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);
-            assert!(format!("{failure:?}").contains(said), "{failure:?}");
+            assert!(failure.to_string().contains(said), "{failure}");
         }
     }
 }

@@ -5,26 +5,28 @@ use std::time::Duration;
 use tiptoe_collector::Budget;
 use tiptoe_event::{UnknownWord, Via, duration_ns};
 
+use crate::failure::BadValue;
+
 /// Parses a time: seconds, or a number with a unit.
-pub fn time(text: &str) -> Result<Duration, String> {
-    tiptoe_event::time(text).ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
+pub fn time(text: &str) -> Result<Duration, BadValue> {
+    tiptoe_event::time(text).ok_or(BadValue::Time)
 }
 
 /// Parses the time of one call, in nanoseconds. A number without a unit is refused, because tiptoe
 /// must not guess the unit.
-pub fn slower_ns(text: &str) -> Result<u64, String> {
+pub fn slower_ns(text: &str) -> Result<u64, BadValue> {
     let ns = duration_ns(text).filter(|ns| *ns > 0);
-    ns.ok_or_else(|| "not the time of a call (write 1ms, 500us or 2s)".to_owned())
+    ns.ok_or(BadValue::CallTime)
 }
 
 /// Parses a process id, for commands that have `--comm`.
-pub fn pid(text: &str) -> Result<u32, String> {
-    number_of_process(text).ok_or_else(|| "not a process id (by name: --comm NAME)".to_owned())
+pub fn pid(text: &str) -> Result<u32, BadValue> {
+    number_of_process(text).ok_or(BadValue::Pid)
 }
 
 /// Parses a process id, for commands without `--comm`.
-pub fn pid_alone(text: &str) -> Result<u32, String> {
-    number_of_process(text).ok_or_else(|| "not a process id (`pidof NAME` prints it)".to_owned())
+pub fn pid_alone(text: &str) -> Result<u32, BadValue> {
+    number_of_process(text).ok_or(BadValue::PidAlone)
 }
 
 fn number_of_process(text: &str) -> Option<u32> {
@@ -32,25 +34,23 @@ fn number_of_process(text: &str) -> Option<u32> {
 }
 
 /// Parses what counts. `kernel-task` is parsed, too, because its refusal names the command that has it.
-pub fn via(text: &str) -> Result<Via, String> {
-    let via = text.parse();
-    via.map_err(|_| "expected one of agent, kernel, auto".to_owned())
+pub fn via(text: &str) -> Result<Via, BadValue> {
+    text.parse().map_err(|_| BadValue::Via)
 }
 
 /// Parses what watches.
-pub fn watch_via(text: &str) -> Result<Via, String> {
-    text.parse().map_err(|error: UnknownWord| error.to_string())
+pub fn watch_via(text: &str) -> Result<Via, UnknownWord> {
+    text.parse()
 }
 
 /// Parses a budget: `off`, or percent with or without the sign.
-pub fn budget(text: &str) -> Result<Budget, String> {
+pub fn budget(text: &str) -> Result<Budget, BadValue> {
     if text == "off" {
         return Ok(Budget::Off);
     }
     let percent = plain_number(text.strip_suffix('%').unwrap_or(text));
     let sensible = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
-    let budget = sensible.map(Budget::Percent);
-    budget.ok_or_else(|| "not a budget (write 1%, 0.5 or off)".to_owned())
+    sensible.map(Budget::Percent).ok_or(BadValue::Budget)
 }
 
 /// Parses digits and a point. Refuses signs, exponents, infinity and NaN, which Rust's parser
@@ -70,11 +70,8 @@ mod tests {
     fn process_ids_are_numbers_above_0() {
         assert_eq!(pid("42"), Ok(42));
         for text in ["0", "-1", "redis-server", "4294967296", ""] {
-            assert!(pid(text).is_err_and(|why| why.contains("--comm")), "{text}");
-            assert!(
-                pid_alone(text).is_err_and(|why| why.contains("pidof")),
-                "{text}"
-            );
+            assert_eq!(pid(text), Err(BadValue::Pid), "{text}");
+            assert_eq!(pid_alone(text), Err(BadValue::PidAlone), "{text}");
         }
     }
 

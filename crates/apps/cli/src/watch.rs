@@ -8,7 +8,7 @@ use tiptoe_collector::{AccessOptions, Error, Request, Split};
 use tiptoe_event::{Event, Memory};
 
 use crate::args::Common;
-use crate::failure::Failure;
+use crate::failure::{Failure, TargetOf};
 use crate::probe::{self, InstrumentRun, ReportExtras};
 use crate::processes;
 use crate::values;
@@ -150,8 +150,6 @@ pub enum WatchByWord {
     Thread,
 }
 
-const NO_TARGET_HINT: &str = "-p PID, --comm NAME or -- CMD chooses whose variables";
-
 /// Runs the instrument. Returns the exit status of the command if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
@@ -165,11 +163,10 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         (common.delay.is_some(), "--delay"),
     ] {
         if given {
-            let hint = "--duration ends a watch, and the report is printed then";
-            return Err(Failure::not_yet(format!("{option} for variables"), hint));
+            return Err(Failure::WatchOption(option));
         }
     }
-    let target = probe::target(&common, NO_TARGET_HINT)?;
+    let target = probe::target(&common, TargetOf::Variables)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "hit", true)?;
     let request = Request {
         events: variables,

@@ -1,6 +1,10 @@
 //! Help must fit the narrowest usual terminal even if the width is unknown, as in a pipe or a file.
 
+mod kept;
+
 use std::process::Command;
+
+use kept::check_screen;
 
 /// The columns of the narrowest usual terminal.
 const WIDTH: usize = 80;
@@ -16,7 +20,7 @@ const COMMANDS: [&str; 8] = [
     "", "probe", "lock", "watch", "stat", "doctor", "bug", "generate",
 ];
 
-/// Help had lines of 100 columns.
+/// Regression: help had lines of 100 columns.
 #[test]
 fn no_line_of_help_is_longer_than_80_columns() {
     for command in COMMANDS {
@@ -36,7 +40,7 @@ fn block<'a>(help: &'a str, heading: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.is_empty()).collect()
 }
 
-/// `-h` printed everything, over three screens.
+/// Regression: `-h` printed everything, over three screens.
 #[test]
 fn short_help_has_a_line_for_each_option_and_three_examples() {
     for command in COMMANDS {
@@ -49,7 +53,12 @@ fn short_help_has_a_line_for_each_option_and_three_examples() {
             assert!(is_option, "{command:?}: `{line}` continues a line:\n{help}");
         }
         assert_eq!(block(&help, "Examples:").len(), 3, "{help}");
-        check_screen(command, &help);
+        let name = if command.is_empty() {
+            "tiptoe"
+        } else {
+            command
+        };
+        check_screen(&format!("help/{name}.txt"), &help);
     }
 }
 
@@ -92,8 +101,8 @@ fn help_has_no_option_that_is_not_implemented() {
     }
 }
 
-/// Texts of options that several commands have did not fit some of them: `watch` takes one process, and `lock` counts
-/// nothing.
+/// Regression: texts of options that several commands have did not fit some of them: `watch` takes one process, and
+/// `lock` counts nothing.
 #[test]
 fn the_text_of_each_option_fits_its_command() {
     for (command, option, text) in [
@@ -115,7 +124,7 @@ fn the_text_of_each_option_fits_its_command() {
     }
 }
 
-/// Words of `--by` were in neither help.
+/// Regression: words of `--by` were in neither help.
 #[test]
 fn long_help_explains_each_word_of_an_option() {
     for (command, words) in [
@@ -138,21 +147,4 @@ fn long_help_explains_each_word_of_an_option() {
             );
         }
     }
-}
-
-/// Fails unless `help` is the text of `help/COMMAND.txt`. `TIPTOE_WRITE_SCREENS=1` writes the file.
-fn check_screen(command: &str, help: &str) {
-    let name = if command.is_empty() {
-        "tiptoe"
-    } else {
-        command
-    };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help");
-    let path = format!("{folder}/{name}.txt");
-    if std::env::var_os("TIPTOE_WRITE_SCREENS").is_some() {
-        std::fs::create_dir_all(folder).expect("the folder is writable");
-        std::fs::write(&path, help).expect("the folder is writable");
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(help, kept, "{path}:\n{help}");
 }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tiptoe_dev::{Breakpoints, Enable, Error, Options, Queue, Stress, Table, Thread, up_to};
+use tiptoe_dev::{Breakpoints, Enable, Options, Queue, Stress, Table, Thread, up_to};
 use tiptoe_image::AGENT;
 
 use crate::args::{BenchArgs, BenchCommand, BreakpointBench};
@@ -20,8 +20,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         // continues until it is done.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
-    tiptoe_dev::clean_up_on_signals()
-        .map_err(|error| Failure::new(format!("signals cannot be handled: {error}")))?;
+    tiptoe_dev::clean_up_on_signals().map_err(Failure::NoSignals)?;
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => printed(
             &tiptoe_dev::run_breakpoints(&breakpoint(bench))?,
@@ -35,19 +34,19 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
 
 /// Runs the bench in several processes. If a signal ends this process, they end too.
 fn runs(args: &BenchArgs) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("tiptoe-dev cannot run: {error}"));
-    let program = std::env::current_exe().map_err(failed)?;
+    let program = std::env::current_exe().map_err(Failure::NotRun)?;
     let mut tables: Vec<Table> = Vec::new();
     for _ in 0..args.runs {
         let mut run = Command::new(&program);
         run.args(std::env::args_os().skip(1))
             .arg("--is-one-of-runs");
-        let output = run.stderr(Stdio::inherit()).output().map_err(failed)?;
+        let output = run.stderr(Stdio::inherit()).output();
+        let output = output.map_err(Failure::NotRun)?;
         if !output.status.success() {
-            return Err(Failure::new(format!("a run ended with {}", output.status)));
+            return Err(Failure::RunFailed(output.status));
         }
         let table = serde_json::from_slice(&output.stdout);
-        tables.push(table.map_err(|error| Failure::new(format!("a run has no table: {error}")))?);
+        tables.push(table.map_err(Failure::NoTable)?);
     }
     print(&printed(&Table::of_runs(&tables), is_json(args))?)
 }
@@ -70,8 +69,7 @@ fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {
         return Ok(table.to_string());
     }
     let json = serde_json::to_string(table);
-    let json =
-        json.map_err(|error| Failure::new(format!("the rows have no JSON form: {error}")))?;
+    let json = json.map_err(|error| Failure::NoJson("rows have", error))?;
     Ok(json + "\n")
 }
 
@@ -147,26 +145,4 @@ fn list() -> String {
     benches
         .map(|bench| format!("{:<10}  {}\n", bench.name, bench.about))
         .collect()
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        match error {
-            Error::Trace(error) => {
-                let failure = Failure::new(error.to_string());
-                error.hint().into_iter().fold(failure, Failure::hint)
-            }
-            Error::Threads { cpus, .. } => {
-                let hint = format!("`-t {cpus}` gives each thread its own CPU");
-                Failure::new(error.to_string()).hint(hint)
-            }
-            Error::OneCpu => {
-                Failure::new(error.to_string()).hint("`--line-ns 60` takes that of another machine")
-            }
-            Error::Unknown(_) => {
-                Failure::new(error.to_string()).hint("`tiptoe-dev bench` lists all benches")
-            }
-            _ => Failure::new(error.to_string()),
-        }
-    }
 }

@@ -41,6 +41,9 @@ pub enum Error {
     /// A function has no probe, although tracing started.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
+    /// Most traps were found without the lookup that the bench measures.
+    #[error("most traps of `{0}` were not found speculatively")]
+    Unspeculative(&'static str),
     /// A function still has its probe, although tracing ended.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),

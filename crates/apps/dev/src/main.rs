@@ -30,9 +30,7 @@ fn main() -> ExitCode {
 fn print(report: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(report.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(format!(
-            "standard output cannot be written: {error}"
-        ))),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::NotPrinted(error)),
         _ => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, NotTime};
 use crate::print as print_report;
 
 pub const PLAN_HELP: &str = "\
@@ -120,8 +120,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let time = args.time.unwrap_or(Duration::from_secs(1));
     let switches = f64::from(cpus) * f64::from(args.switches) * time.as_secs_f64();
     if trace.is_none() && switches > MOST_SWITCHES {
-        let what = format!("{switches:.0} switches are too many to simulate");
-        return Err(Failure::new(what).hint("less --time, or fewer --cpus: all CPUs are alike"));
+        return Err(Failure::ManySwitches(switches));
     }
     let setting = simulate::Setting {
         groups: &groups,
@@ -147,6 +146,6 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 }
 
 /// Parses a time: seconds, or a number with a unit.
-fn time(text: &str) -> Result<Duration, String> {
-    tiptoe_event::time(text).ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
+fn time(text: &str) -> Result<Duration, NotTime> {
+    tiptoe_event::time(text).ok_or(NotTime)
 }

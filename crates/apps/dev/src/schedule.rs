@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         notes: vec![
             about,
             format!(
-                "a simulation; inputs: an operation on the PMU lasts {OPERATION_NS:?} ns, a turn 4 ms; medians of these, ± half \
+                "a simulation; assumed: an operation on the PMU lasts {OPERATION_NS:?} ns, a turn 4 ms; medians of these, ± half \
                  their range, and for the simulator's own speed ± half the distance between the quartiles"
             ),
         ],

@@ -223,6 +223,19 @@ fn traced(
     if (hits > 0) != case.counts() {
         return Err(Error::Unprobed(case.name(KINDS[0])));
     }
+    let spaces = session
+        .targets
+        .iter()
+        .filter_map(|target| target.address_space);
+    let [speculative, others] = spaces.fold([0, 0], |[speculative, others], space| {
+        [
+            speculative + space.speculative,
+            others + space.locked + space.missed,
+        ]
+    });
+    if speculative < others {
+        return Err(Error::Unspeculative(case.name(KINDS[0])));
+    }
     Ok(Times {
         each,
         kept: kept(&session),

@@ -1,6 +1,6 @@
 //! Hands out memory for trampolines.
 //!
-//! An arena is 64 KiB at a multiple of 64 KiB:
+//! An arena is 64 KiB at a multiple of 64 KiB (for every second one, see [`rotation`]):
 //!
 //! | offset | content |
 //! | --- | --- |
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT};
+use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT, prologue, rotation};
 
 use crate::abi::Abi;
 use crate::code::LinkTarget;
@@ -38,11 +38,12 @@ const HOOK: u64 = COLD + 16;
 const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
 const FUTEX: u64 = TIME + 16;
-const GATE: u64 = PROLOGUE_UNWIND + 80;
+const GATE: u64 = PROLOGUE + PROLOGUE_UNWIND + 80;
 const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 /// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
+const HALF: u64 = ARENA_LEN / 2;
 /// Shorter free runs are dropped, because no trampoline fits.
 const SHORTEST: u64 = 32;
 /// An arena without a longer free run is used only if nothing else is free, except for short
@@ -87,13 +88,13 @@ pub struct Arena {
     pub base: u64,
     /// The arena's length in bytes.
     pub len: u64,
-    /// The bytes at `base + PROLOGUE`.
+    /// The bytes at [`prologue`].
     pub prologue: Vec<u8>,
 }
 
 impl Arena {
     fn new(base: u64, agent: &AgentAddresses) -> Arena {
-        let mut prologue = Vec::new();
+        let mut bytes = Vec::new();
         let entries = [
             agent.cold_entry,
             agent.hook_entry,
@@ -102,15 +103,16 @@ impl Arena {
             agent.futex_entry,
         ];
         for entry in entries {
-            prologue.extend_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
-            prologue.extend_from_slice(&entry.to_le_bytes());
-            prologue.extend_from_slice(&[0xcc, 0xcc]);
+            bytes.extend_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
+            bytes.extend_from_slice(&entry.to_le_bytes());
+            bytes.extend_from_slice(&[0xcc, 0xcc]);
         }
-        let unwind = UnwindInfo::called(prologue.len());
-        prologue.extend(unwind.at(base + PROLOGUE_UNWIND, base + PROLOGUE, 0));
-        debug_assert!(prologue.len() as u64 <= GATE - PROLOGUE);
-        prologue.resize((GATE - PROLOGUE) as usize, 0);
-        prologue.extend(
+        let unwind = UnwindInfo::called(bytes.len());
+        let at = prologue(base);
+        bytes.extend(unwind.at(at + PROLOGUE_UNWIND, at, 0));
+        debug_assert!(bytes.len() as u64 <= GATE - PROLOGUE);
+        bytes.resize((GATE - PROLOGUE) as usize, 0);
+        bytes.extend(
             [agent.gate, agent.thunks]
                 .map(u64::to_le_bytes)
                 .as_flattened(),
@@ -118,14 +120,25 @@ impl Arena {
         Arena {
             base,
             len: ARENA_LEN,
-            prologue,
+            prologue: bytes,
         }
     }
 }
 
+/// Returns the ranges of an arena for trampolines and their unwind information, lowest first.
+fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
+    let offsets = match rotation(base) {
+        0 => [CODE..END, ARENA_LEN..ARENA_LEN],
+        _ => [0..END - HALF, HALF + CODE..ARENA_LEN],
+    };
+    let rooms = offsets.into_iter().filter(|room| !room.is_empty());
+    rooms.map(move |room| base + room.start..base + room.end)
+}
+
 /// Returns the address of a link's target for a trampoline.
 pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
-    let base = base_of(room.at);
+    // The offsets are those of an arena that is not rotated.
+    let base = base_of(room.at) + rotation(room.at);
     match to {
         LinkTarget::Address(address) => address,
         LinkTarget::Gate => base + GATE,
@@ -197,8 +210,7 @@ struct Open {
 
 impl Open {
     fn new(base: u64, used: &[Range<u64>]) -> Open {
-        let whole = base + CODE..base + END;
-        let free = vec![whole];
+        let free = rooms(base).collect();
         let mut open = Open { base, free };
         used.iter().for_each(|used| open.take(used));
         open
@@ -230,7 +242,8 @@ impl Open {
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
-            (start >= run.start).then_some(start)
+            // In the arena's index, 0 means that there is none.
+            (start >= run.start && !start.is_multiple_of(ARENA_LEN)).then_some(start)
         })
     }
 
@@ -392,23 +405,21 @@ impl Arenas {
         for _ in 0..TRIES {
             let at = want.in_range(&(from..range.end), allowed)?;
             let base = base_of(at);
-            let unwind = base + END - want.unwind_len;
-            let code = base + CODE..unwind;
-            let room = at >= code.start && at + want.len <= code.end;
             let end = base + ARENA_LEN;
-            let free = base >= free.start && end <= free.end && !self.bases.contains(&base);
-            if room && free {
+            let is_free = base >= free.start && end <= free.end && !self.bases.contains(&base);
+            let mut code = rooms(base).map(|room| room.start.max(from)..room.end.min(range.end));
+            let found = code.find_map(|code| want.in_range(&code, allowed));
+            if let Some(at) = found.filter(|_| is_free) {
+                let end = rooms(base).last()?.end;
+                let is_clear = at + want.len <= end - want.unwind_len;
+                let unwind_end = if is_clear { end } else { at & !(UNIT - 1) };
                 return Some(TrampolineRoom {
                     at,
-                    unwind,
+                    unwind: unwind_end - want.unwind_len,
                     callers: 0,
                 });
             }
-            from = if at < code.start && free {
-                code.start
-            } else {
-                end + CODE
-            };
+            from = end;
         }
         None
     }

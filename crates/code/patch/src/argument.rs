@@ -6,8 +6,9 @@ use iced_x86::{
     Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
-use crate::decode::{FunctionCode, Survey};
-use crate::syscall::sets;
+use crate::call_numbers::sets;
+use crate::decode::FunctionCode;
+use crate::survey::Survey;
 
 /// Returns the first argument of the call that returns to `returns_to`, if it is a constant on each
 /// way there, as a variable's address is.

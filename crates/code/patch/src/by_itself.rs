@@ -38,16 +38,16 @@
 //! saved.
 
 use tiptoe_wire::arena::WAYS;
-use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
+use tiptoe_wire::calls::{FRAME_BYTES, words};
 
 use crate::abi::Abi;
 use crate::code::{Code, ForwardJump, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget, NOT_ABOVE};
 use crate::counters;
-use crate::timed::{self, Call, count, now, restore, save};
+use crate::followed::{
+    FRAMES_IN_RAX, FollowedCall, KEEP_RAX, RAX_IN_FRAMES, TAKE_RAX, count, leave, now,
+};
 use crate::trampoline::Trampoline;
 
-const KEEP_RAX: [u8; 5] = [0x48, 0x89, 0x44, 0x24, 0xf8]; // mov %rax,-8(%rsp)
-const TAKE_RAX: [u8; 5] = [0x48, 0x8b, 0x44, 0x24, 0xf8]; // mov -8(%rsp),%rax
 const KEEP_BOTH: [u8; 10] = [
     0x48, 0x89, 0x4c, 0x24, 0xf0, // mov %rcx,-16(%rsp)
     0x48, 0x89, 0x54, 0x24, 0xe8, // mov %rdx,-24(%rsp)
@@ -77,7 +77,7 @@ impl Trampoline {
     /// instructions, by the jumps in `missed`.
     pub(crate) fn by_itself(
         &mut self,
-        call: &Call,
+        call: &FollowedCall,
         abi: &Abi,
         copy: &Trampoline,
         missed: Vec<ForwardJump>,
@@ -110,7 +110,7 @@ impl Trampoline {
         followed.itself
     }
 
-    fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<ForwardJump>) {
+    fn spent(&mut self, call: &FollowedCall, copy: &Trampoline, missed: Vec<ForwardJump>) {
         count(&mut self.code, call.slot + words::ONLY_COUNTED);
         self.code.put(&TAKE_RAX);
         for jump in missed {
@@ -129,7 +129,7 @@ struct FollowCode {
     general: [ForwardJump; 2],
 }
 
-fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
+fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
     // A probe over many functions pays for each taken branch, so the first caller's path has none.
     let others = unless_from(code, 0);
     let known = code.len();
@@ -141,7 +141,7 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> FollowCode {
     let second = unless_from(code, 0);
     let (first_offset, first_call) = go(code, call, 0);
     let exit = code.len();
-    timed::leave(code, call, abi);
+    leave(code, call, abi);
     code.bind(second);
     let (second_offset, second_call) = go(code, call, 1);
     code.set_unwind_state(0, 0).jump_back(None, exit);
@@ -169,7 +169,7 @@ fn unless_from(code: &mut Code, way: usize) -> ForwardJump {
 }
 
 /// Makes the call, and restores its return address. Returns where it is made, and the call.
-fn go(code: &mut Code, call: &Call, way: usize) -> (usize, ForwardJump) {
+fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) {
     code.put(&TAKE_RAX);
     let call_offset = code.len();
     code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
@@ -182,7 +182,7 @@ fn go(code: &mut Code, call: &Call, way: usize) -> (usize, ForwardJump) {
 
 /// Counts a call that will be followed. The returned jumps are taken at the end of a page of
 /// frames, or if the thread lost its counters: a signal handler may have forked.
-fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [ForwardJump; 2] {
+fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
     let full = code.jump_ahead(IF_EQUAL, true);
@@ -193,7 +193,7 @@ fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [ForwardJump; 2] {
 
 /// Pushes a frame without time. It must be reserved first and its first word written last, because
 /// a signal handler may push in between.
-fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<ConditionalWrite> {
+fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
     code.put(&RAX_IN_FRAMES).put32(abi.frames);
@@ -215,7 +215,7 @@ fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<ConditionalWrite> {
     ]
 }
 
-fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<ConditionalWrite> {
+fn push_timed(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&KEEP_BOTH);
     code.put(&FRAMES_IN_RCX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
@@ -236,35 +236,5 @@ fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<ConditionalWrite> 
     )] // movq $whose,-24(%rcx)
 }
 
-/// Appends the exit of calls that are neither timed nor a gate's, with the return address on the
-/// stack. Without counters the call belongs to an earlier session.
-pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
-    // The function has returned: the stack is as at its entry.
-    code.set_unwind_state(0, 0);
-    code.put(&KEEP_RAX);
-    code.put(&FRAMES_IN_RAX).put32(abi.frames);
-    code.put(&[0x48, 0x39, 0x60, 0xe0]); // cmp %rsp,-32(%rax): the uppermost frame's?
-    let odd = code.jump_ahead(IF_NOT_EQUAL, false);
-    code.put(&[0x48, 0xc7, 0x40, 0xe0]).put32(0); // movq $0,-32(%rax): before it is counted
-    code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rax
-    code.put(&RAX_IN_FRAMES).put32(abi.frames);
-    let none = counters::load(code, abi.tls, false);
-    count(code, call.slot + words::RETURNS);
-    code.bind(none);
-    code.put(&TAKE_RAX);
-    let out = code.len();
-    code.put(&[0xc3]);
-    code.bind(odd);
-    code.put(&TAKE_RAX);
-    save(code);
-    code.put(&[0x68])
-        .put32(call.slow_argument(RETURNING))
-        .relative(&[0xe8], LinkTarget::Slow, &[]);
-    restore(code);
-    code.jump_back(None, out);
-}
-
-const FRAMES_IN_RAX: [u8; 5] = [0x64, 0x48, 0x8b, 0x04, 0x25]; // mov %fs:frames,%rax
-const RAX_IN_FRAMES: [u8; 5] = [0x64, 0x48, 0x89, 0x04, 0x25]; // mov %rax,%fs:frames
 const FRAMES_IN_RCX: [u8; 5] = [0x64, 0x48, 0x8b, 0x0c, 0x25]; // mov %fs:frames,%rcx
 const RCX_IN_FRAMES: [u8; 5] = [0x64, 0x48, 0x89, 0x0c, 0x25]; // mov %rcx,%fs:frames

@@ -53,6 +53,11 @@ pub(crate) const NOT_ABOVE: u8 = 14;
 /// Signed.
 pub(crate) const IF_GREATER: u8 = 15;
 
+pub(crate) const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+pub(crate) const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+pub(crate) const PUSH_RAX: u8 = 0x50;
+pub(crate) const POP_RAX: u8 = 0x58;
+
 /// Relocatable machine code, whose length must not depend on its address, because the arena
 /// reserves room first.
 #[derive(Clone, Debug, Default)]

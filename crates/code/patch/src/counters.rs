@@ -9,7 +9,7 @@ pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> ForwardJump {
     code.jump_ahead(IF_EQUAL, far)
 }
 
-/// Loads the thread's counters, or 0, to %rax.
+/// Loads the address of the thread's counters into %rax; 0 if the thread has none.
 pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x64, 0x48, 0x8b, 0x04, 0x25]).put32(tls); // mov %fs:tls,%rax
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax

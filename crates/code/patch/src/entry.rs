@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | nothing, or moves and the like | the flags, the red zone |
 //! | these, and then only compares | the same: compares are executed again after the hit (see `twice`) |
-//! | another that sets status flags or the direction flag | neither |
+//! | another instruction that sets status flags or the direction flag | neither |
 //! | a store through the stack pointer, or a copy of it | neither |
 //!
 //! Trampolines preserve everything else: the x87 stack and its condition codes, vector registers, MXCSR.
@@ -21,10 +21,12 @@ use iced_x86::{
 
 use crate::Refusal;
 use crate::code::Code;
-use crate::decode::{FunctionCode, Survey, falls_through};
+use crate::decode::{FunctionCode, check_boundary, falls_through};
 use crate::flags;
 use crate::relocate::relocate;
-use crate::shape::{Kind, Shape, Strategy, shape_in};
+use crate::shape::{Kind, Shape, shape_in, signal_return};
+use crate::strategy::Strategy;
+use crate::survey::Survey;
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -41,7 +43,21 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
+/// Returns the shape at an instruction. For `offset` 0, the entry, the site may be later, as after
+/// an `endbr64`.
+pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
+    check_boundary(function, offset, 64)?;
+    if signal_return(function).is_some() {
+        return Err(Refusal::SignalReturn);
+    }
+    let survey = Survey::new(function);
+    match offset {
+        0 => entry_shape(function, &survey),
+        _ => shape_in(function, &survey, offset, Kind::Inside),
+    }
+}
+
+fn entry_shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
     let start = after_mark(function, survey);
     let kind = if reads_flags(function, start) {
         Kind::Inside
@@ -158,8 +174,8 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Returns the offset after the marks at the beginning. A mark is not skipped if a loop goes back to its end, because a
-/// jump there is not a call.
+/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
+/// loop jumps back to its end, because such a jump is not a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -182,7 +198,7 @@ fn mark(code: &[u8]) -> Option<usize> {
 }
 
 /// Returns whether the code reads flags that it has not set. If so, other code jumps to it with flags set: it is no
-/// function's entry, whatever the symbol says. A system call only passes flags on.
+/// function's entry, whatever the symbol says. `syscall` does not count as a reader, because it only saves the flags.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);
@@ -203,7 +219,6 @@ fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::shape;
 
     fn check(bytes: &[u8], site: u64, entry: bool, strategy: Strategy) {
         let function = FunctionCode {

@@ -27,12 +27,14 @@ use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
 
 use crate::Refusal;
-use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
-use crate::decode::{FunctionCode, Survey};
+use crate::call_numbers::sets;
+use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget, STEP_BACK, STEP_OVER_RED_ZONE};
+use crate::decode::FunctionCode;
 use crate::pushed::{PushedNumber, makes_pushed, pushed};
-use crate::shape::{Kind, Shape, Strategy, shape_in};
-use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, sets, syscall_sites};
-use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
+use crate::shape::{Kind, Shape, shape_in};
+use crate::strategy::Strategy;
+use crate::survey::Survey;
+use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, syscall_sites};
 
 const FUTEX: u32 = 202;
 /// The operation that wakes, whose return needs no notice.

@@ -28,7 +28,7 @@
 //! Both makers' manuals list the invalid operands as #UD. `tests/foreign` runs each.
 
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
-use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
+use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {

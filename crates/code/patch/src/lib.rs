@@ -49,7 +49,10 @@
 mod abi;
 mod arena;
 mod argument;
+mod body;
+mod build;
 mod by_itself;
+mod call_numbers;
 mod code;
 mod counters;
 mod decode;
@@ -57,6 +60,7 @@ mod displacement;
 mod entry;
 mod filter;
 mod flags;
+mod followed;
 mod futex;
 mod guard;
 mod hits;
@@ -69,6 +73,8 @@ mod returns;
 mod shape;
 mod stack_check;
 mod store;
+mod strategy;
+mod survey;
 mod syscall;
 mod timed;
 mod timed_values;
@@ -80,19 +86,19 @@ mod values;
 pub use abi::Abi;
 pub use arena::{ARENA_LEN, Arena, CallerArena, Space, UsedArena};
 pub use argument::first_argument;
-pub use decode::{
-    FunctionCode, Padding, call_returns, check_boundary, direct_calls, padding, transfers,
-};
+pub use body::Body;
+pub use call_numbers::{may_change_masks, stays};
+pub use decode::{FunctionCode, call_returns, check_boundary, direct_calls, transfers};
 pub use displacement::{is_head_patched, is_trap_byte};
+pub use entry::shape;
 pub use futex::{FutexSite, Notice, any_futex_site, futex_sites};
 pub use hits::{GroupValue, Hits};
 pub use plan::{Head, Island, Patch, Planner, UnwindBytes};
 pub use refusal::Refusal;
 pub use returns::{Callee, Cfa, ReturnReads, return_reads, stub_slot};
-pub use shape::{Shape, Strategy, shape, signal_return};
+pub use shape::{Shape, signal_return};
 pub use stack_check::after_stack_check;
 pub use store::store_before;
-pub use syscall::{
-    SyscallSite, any_syscall_site, may_change_masks, may_replace_block, stays, syscall_sites,
-};
-pub use trampoline::Body;
+pub use strategy::Strategy;
+pub use survey::{Padding, padding};
+pub use syscall::{SyscallSite, any_syscall_site, may_replace_block, syscall_sites};

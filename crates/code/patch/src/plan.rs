@@ -6,11 +6,14 @@ use std::ops::Range;
 use crate::Refusal;
 use crate::abi::Abi;
 use crate::arena::{Arena, Arenas, CallerArena, RoomRequest, Space, TrampolineRoom, resolve};
-use crate::decode::Padding;
+use crate::body::Body;
+use crate::build::build;
 use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
-use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
-use crate::trampoline::{Body, Trampoline, build};
+use crate::shape::{Shape, Window};
+use crate::strategy::{JUMP, SHORT_JUMP, Strategy};
+use crate::survey::Padding;
+use crate::trampoline::Trampoline;
 use crate::unwind::UnwindInfo;
 
 /// A byte of the window that traps, and where its thread resumes.
@@ -42,7 +45,7 @@ pub struct UnwindBytes {
     pub bytes: Vec<u8>,
 }
 
-/// A patch without a trampoline's address yet.
+/// A patch whose trampoline has no address yet.
 struct Draft<'a> {
     shape: &'a Shape,
     window: &'a Window,
@@ -96,8 +99,8 @@ pub struct Patch {
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
-    /// The address of the return addresses that the trampoline keeps,
-    /// [`tiptoe_wire::arena::CALLER_BYTES`], or 0.
+    /// The address of the [`tiptoe_wire::arena::CALLER_BYTES`] bytes in which the trampoline keeps
+    /// return addresses; 0 if it keeps none.
     pub callers: u64,
     /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
     /// counted.
@@ -108,8 +111,8 @@ pub struct Patch {
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site with only its first byte restored. SIGTRAP is
-    /// always needed.
+    /// Whether a head raises SIGILL, or the site would after another tool has restored only its first
+    /// byte. SIGTRAP is always needed.
     pub needs_sigill: bool,
 }
 
@@ -127,7 +130,7 @@ impl Patch {
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// For each patch its first byte, and the end.
+    /// The planned patches: from the address of the first byte to the address after the last.
     claims: BTreeMap<u64, u64>,
 }
 
@@ -149,7 +152,7 @@ impl Planner {
         body: &Body,
         islands: impl FnOnce() -> Vec<Padding>,
     ) -> Result<Patch, Refusal> {
-        let shape = shape.suited_to(body)?;
+        let shape = body.suited(shape)?;
         let mut islands = Some(islands);
         let mut reason = Refusal::NoRoom;
         let called = |window: &&Window| matches!(window.guard, Guard::Call { .. });
@@ -177,7 +180,7 @@ impl Planner {
     }
 
     /// Returns the address ranges to map for the arenas that [`Planner::new_arenas`] returns next.
-    /// An arena that is in none is mapped already.
+    /// An arena outside these ranges is already mapped.
     pub fn new_ranges(&self) -> Vec<Range<u64>> {
         self.arenas.fresh_ranges()
     }
@@ -224,8 +227,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns five bytes of unclaimed padding within a short jump's reach, from the end, so that
-    /// the function before it can use the beginning.
+    /// Returns the last five bytes of the padding that are unclaimed and within a short jump's reach.
+    /// Earlier bytes are left for the function before the padding, which reaches only those.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

@@ -6,10 +6,12 @@
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
-use crate::decode::{FunctionCode, Survey, direct_target};
+use crate::call_numbers::{known_calls, sets};
+use crate::decode::{FunctionCode, branch_targets, direct_target};
 use crate::flags;
 use crate::shape::{Kind, shape_in};
-use crate::syscall::{SyscallSite, known_calls, sets};
+use crate::survey::Survey;
+use crate::syscall::SyscallSite;
 
 /// The maximum number of instructions between the return and the use of the result.
 const WAY_BACK: usize = 8;
@@ -31,10 +33,11 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
             && instruction.op0_register().full_register() == Register::RAX;
         loads.then_some(0)
     };
-    !known_calls(function, &Survey::new(function), loaded).is_empty()
+    !known_calls(function, &branch_targets(function), loaded).is_empty()
 }
 
-/// Finds where `nr` is pushed before a call. The caller must check that the callee is a maker.
+/// Finds the pushes of system call number `nr` before a call. The caller must check with [`makes_pushed`] that the
+/// callee makes the system call.
 pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
@@ -84,8 +87,8 @@ fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> 
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets after a return to `offset`, while control surely reaches them with the
-/// result unread in %rax.
+/// Returns the offsets of the instructions that surely run after a return to `offset`, up to the first that may use the
+/// result in %rax.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();

@@ -1,13 +1,6 @@
 //! Finds what can be patched at a site, independent of the trampoline's address.
 //!
-//! A site's *window* is the run of whole instructions that a patch displaces. Strategies, in the
-//! order tried:
-//!
-//! | strategy | patch | window | needs |
-//! | --- | --- | --- | --- |
-//! | [`Strategy::Jump`] | `jmp rel32` | 5 bytes | trap bytes on the heads |
-//! | [`Strategy::Short`] | `jmp rel8` to an island | 2 bytes | padding nearby |
-//! | [`Strategy::Trap`] | `int3` | 1 byte | nothing |
+//! A site's *window* is the run of whole instructions that a patch displaces.
 //!
 //! A head inside a window traps whenever a thread reaches it. So a strategy is refused if the
 //! function's branches, or a displaced call's return, lead to a head, or if nothing guards the site
@@ -17,34 +10,12 @@ use iced_x86::Instruction;
 
 use crate::Refusal;
 use crate::code::Code;
-use crate::decode::{FunctionCode, Survey, check_boundary, direct_target, falls_through};
+use crate::decode::{FunctionCode, direct_target, falls_through};
 use crate::displacement::{ByteSet, Displacement, SECOND, needs_second};
-use crate::entry;
 use crate::guard::Guard;
 use crate::relocate::relocate;
-use crate::trampoline::Body;
-
-/// How a site is patched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// A 5-byte jump to the trampoline.
-    Jump,
-    /// A 2-byte jump to an island in padding, which jumps to the trampoline.
-    Short,
-    /// A breakpoint, whose handler continues at the trampoline.
-    Trap,
-}
-
-impl Strategy {
-    /// Returns the number of bytes written at the site.
-    pub const fn patch_len(self) -> u8 {
-        match self {
-            Strategy::Jump => 5,
-            Strategy::Short => 2,
-            Strategy::Trap => 1,
-        }
-    }
-}
+use crate::strategy::{CALL, JUMP, Strategy};
+use crate::survey::Survey;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
@@ -59,14 +30,24 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    fn new(instruction: &Instruction, offset: usize, copy: Code) -> Step {
+        let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
+        // A copied call returns to the original code.
+        let falls_through = falls_through(instruction) && !is_call;
+        Step {
+            offset,
+            copy,
+            falls_through,
+            target: direct_target(instruction),
+            len: instruction.len(),
+            is_call,
+        }
+    }
+
     pub(crate) fn end(&self) -> usize {
         self.offset + self.len
     }
 }
-
-pub(crate) const JUMP: u8 = 0xe9;
-pub(crate) const SHORT_JUMP: u8 = 0xeb;
-pub(crate) const CALL: u8 = 0xe8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
@@ -156,24 +137,12 @@ impl Shape {
         self
     }
 
-    /// Returns the shape for `body`: the entry's first instruction if `body` reads an argument
-    /// overwritten before the site.
-    pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
-        let needs_argument =
-            (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
-        match (&self.unmoved, body) {
-            (Some(first), Body::Count { .. } | Body::Record { .. }) if needs_argument => Ok(first),
-            (_, Body::Call { .. } | Body::Hold { .. }) if needs_argument => self.unmoved_entry(),
-            _ if body.is_entry_only() && !self.entry => self.unmoved_entry(),
-            _ => Ok(self),
-        }
-    }
-
     pub(crate) fn displaced_end(&self, window: &Window) -> u64 {
         self.site + window.displaced as u64
     }
 
-    fn unmoved_entry(&self) -> Result<&Shape, Refusal> {
+    /// Returns the entry's shape at its first instruction.
+    pub(crate) fn unmoved_entry(&self) -> Result<&Shape, Refusal> {
         let first = self.unmoved.as_deref().filter(|first| first.entry);
         first.ok_or(Refusal::NotEntry)
     }
@@ -224,20 +193,6 @@ pub(crate) struct WindowContext<'a> {
     pub(crate) kind: Kind,
     pub(crate) run_ends_function: bool,
     pub(crate) padding: usize,
-}
-
-/// Returns the shape at an instruction. For `offset` 0, the entry, the site may be later, as after
-/// an `endbr64`.
-pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
-    check_boundary(function, offset, 64)?;
-    if signal_return(function).is_some() {
-        return Err(Refusal::SignalReturn);
-    }
-    let survey = Survey::new(function);
-    match offset {
-        0 => entry::shape(function, &survey),
-        _ => shape_in(function, &survey, offset, Kind::Inside),
-    }
 }
 
 pub(crate) fn shape_in(
@@ -313,22 +268,6 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-impl Step {
-    fn new(instruction: &Instruction, offset: usize, copy: Code) -> Step {
-        let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
-        // A copied call returns to the original code.
-        let falls_through = falls_through(instruction) && !is_call;
-        Step {
-            offset,
-            copy,
-            falls_through,
-            target: direct_target(instruction),
-            len: instruction.len(),
-            is_call,
-        }
-    }
-}
-
 /// Returns the start of a function that returns from a signal handler: `mov $15,%eax; syscall`
 /// (rt_sigreturn). It may be a few bytes after the symbol, because the unwind information starts in
 /// the padding.
@@ -347,6 +286,7 @@ pub fn signal_return(function: &FunctionCode) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::{self, shape};
 
     fn look(bytes: &[u8], offset: usize) -> Result<Shape, Refusal> {
         shape(

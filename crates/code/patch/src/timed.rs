@@ -1,7 +1,7 @@
 //! Trampolines that follow a call from its entry to its return.
 //!
 //! # The path of a call
-//! Calls from the first two callers are followed in the trampoline itself ([`by_itself`]). All others
+//! Calls from the first two callers are followed in the trampoline itself ([`crate::by_itself`]). All others
 //! take this path, as do gates and `--by`:
 //! ```text
 //! entry:  [filter]
@@ -48,7 +48,7 @@
 //! been left, and the agent checks. A call costs 7.5 ns in all, 6.8 without a gate.
 //!
 //! With `--by` an argument's value selects the words that count a call, kept in the frame:
-//! [`timed_values`].
+//! [`crate::timed_values`].
 //!
 //! Without credit a hit costs a count and a compare.
 //!
@@ -59,37 +59,17 @@
 //! a call costs 25 to 30 ns, of which any return probe pays 6.
 
 use crate::abi::Abi;
-use crate::by_itself;
-use crate::code::{Code, ForwardJump, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, LinkTarget};
-use crate::counters;
-use crate::hits::{GroupValue, Hits};
-use crate::refusal::Refusal;
-use crate::timed_values;
-use crate::trampoline::{POP_RAX, PUSH_RAX, Trampoline};
-use tiptoe_wire::Geometry;
-use tiptoe_wire::calls::{
-    BY_ITSELF, FRAME_BYTES, GATE, HASH, MAX_PROBES, MAX_SLOT, RETURNING, TABLE_BITS, TIMED,
-    UNCOUNTED, UNDER, words,
+use crate::code::{
+    Code, ForwardJump, IF_BELOW, IF_EQUAL, IF_NOT_EQUAL, LinkTarget, POP_RAX, PUSH_RAX,
 };
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    /// The first of the probe's words.
-    pub(crate) slot: u32,
-    /// The probe's number among those that follow calls.
-    pub(crate) probe: u32,
-    pub(crate) is_timed: bool,
-    /// Whether the thread is marked as inside the call.
-    pub(crate) is_gate: bool,
-    pub(crate) hits: Hits,
-}
-
-/// Offset of the return address above the three saved registers.
-const SLOT: u8 = 24;
+use crate::counters;
+use crate::followed::{FollowedCall, SLOT, frames, leave, now, restore, set_frames};
+use crate::trampoline::Trampoline;
+use tiptoe_wire::calls::{BY_ITSELF, FRAME_BYTES, HASH, TABLE_BITS, UNCOUNTED, words};
 
 impl Trampoline {
     /// Appends the whole trampoline around the displaced instructions' `copy`.
-    pub(crate) fn call(&mut self, call: &Call, abi: &Abi, copy: &Trampoline) {
+    pub(crate) fn call(&mut self, call: &FollowedCall, abi: &Abi, copy: &Trampoline) {
         let missed = call.hits.emit_filter(&mut self.code);
         let (itself, missed) = match call.follows_by_itself() {
             true => (Some(self.by_itself(call, abi, copy, missed)), Vec::new()),
@@ -174,31 +154,11 @@ impl Trampoline {
     }
 }
 
-pub(crate) fn save(code: &mut Code) {
-    code.put(&[0x50, 0x51, 0x52]);
-}
-
-pub(crate) fn restore(code: &mut Code) {
-    code.put(&[0x5a, 0x59, 0x58]);
-}
-
-pub(crate) fn count(code: &mut Code, word: u32) {
-    counters::increment(code, word as i32 * 8);
-}
-
-fn frames(code: &mut Code, abi: &Abi) {
-    code.put(&[0x64, 0x48, 0x8b, 0x0c, 0x25]).put32(abi.frames);
-}
-
-fn set_frames(code: &mut Code, abi: &Abi) {
-    code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
-}
-
 /// Looks up the thunk's entry for this probe and the return address on the stack, to %rax, in `key,
 /// thunk` pairs from the hash on. Returns the jump that is taken if the first has another key, and
 /// the offset that compares the next. Over many functions each taken branch costs, so nearly always
 /// none is taken.
-fn look_up(code: &mut Code, call: &Call) -> (ForwardJump, usize) {
+fn look_up(code: &mut Code, call: &FollowedCall) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
         .put(&(u64::from(call.probe) << 47).to_le_bytes());
@@ -222,7 +182,7 @@ fn next_entry(code: &mut Code, look: usize) -> ForwardJump {
 }
 
 /// Pushes the frame of the thunk whose entry is in %rax, and jumps there.
-fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
+fn push_frame(code: &mut Code, abi: &Abi, call: &FollowedCall) {
     code.put(&[0x48, 0x8b, 0x40, 8]); // mov 8(%rax),%rax
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
     set_frames(code, abi);
@@ -232,8 +192,8 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
         None => code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0), // movq $0,-8(%rcx): in callees
     };
     match call {
-        Call { is_gate: true, .. } => counters::of_thread(code, abi.tls),
-        Call { is_timed: true, .. } => now(code),
+        FollowedCall { is_gate: true, .. } => counters::of_thread(code, abi.tls),
+        FollowedCall { is_timed: true, .. } => now(code),
         _ => {}
     }
     if call.is_gate || call.is_timed {
@@ -244,99 +204,12 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
     code.put(&[0xff, 0x61, 0xe8]); // jmp *-24(%rcx)
 }
 
-/// Reads the time stamp counter to %rax; destroys %rdx.
-pub(crate) fn now(code: &mut Code) {
-    code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
-}
-
 /// A slow entry's call: its offset with the request pushed, and the two addresses that it passes.
 struct SlowCall {
     again: usize,
     copy: ForwardJump,
     exit: ForwardJump,
 }
-
-impl Call {
-    pub(crate) fn new(slot: u32, probe: u32) -> Result<Call, Refusal> {
-        let end = slot.checked_add(words::ALL);
-        match end.is_some_and(|end| end < MAX_SLOT) && probe < MAX_PROBES {
-            true => Ok(Call {
-                slot,
-                probe,
-                is_timed: false,
-                is_gate: false,
-                hits: Hits::default(),
-            }),
-            false => Err(Refusal::Slot { slot }),
-        }
-    }
-
-    pub(crate) fn slow_argument(&self, more: i32) -> i32 {
-        let flags = [
-            (self.is_timed, TIMED),
-            (self.is_gate, GATE),
-            (self.hits.under, UNDER),
-        ];
-        let flags = flags.into_iter().filter(|(set, _)| *set);
-        flags.fold(self.slot as i32 | more, |argument, (_, flag)| {
-            argument | flag
-        })
-    }
-
-    /// Returns whether calls from the first two callers are followed in the trampoline itself.
-    fn follows_by_itself(&self) -> bool {
-        !self.is_gate && self.by().is_none()
-    }
-
-    fn by(&self) -> Option<GroupValue> {
-        self.hits.by.filter(|_| self.is_timed)
-    }
-
-    /// Appends a jump that is taken if the thread has credit to follow the call; a gate's calls need none. Without
-    /// credit the call is only counted.
-    fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
-        if self.is_gate {
-            return code.field_ahead(&[0xe9]); // jmp
-        }
-        if let Some(by) = self.by() {
-            code.put(&[0x51, 0x52]);
-            let has_credit = timed_values::jump_if_credit(code, by, self.slot);
-            code.put(&[0x5a, 0x59]);
-            return has_credit;
-        }
-        code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-        let has_credit = code.jump_ahead(IF_GREATER, true);
-        count(code, self.slot + words::ONLY_COUNTED);
-        has_credit
-    }
-
-    pub(crate) fn enter(&self, code: &mut Code) {
-        match self.is_gate {
-            true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
-            false => code.put(&[0x48, 0xff, 0x08]),              // decq (%rax)
-        };
-        let word = self.slot + words::CALLS;
-        match self.by() {
-            Some(_) => timed_values::count(code, word),
-            None => count(code, word),
-        }
-    }
-
-    /// Ends a gate's call. Jumps if the agent must, because the call may have begun on another
-    /// thread or in an earlier session.
-    fn ends(&self, code: &mut Code, abi: &Abi) -> [ForwardJump; 2] {
-        let none = counters::load(code, abi.tls, true);
-        code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
-        let other = code.jump_ahead(IF_NOT_EQUAL, true);
-        remove_frame(code);
-        code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
-        count(code, self.slot + words::RETURNS);
-        [none, other]
-    }
-}
-
-/// The word that marks a thread as inside a call.
-const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
 
 /// Jumps if the uppermost frame may have been left: it is not above this call's. Otherwise a left
 /// frame would keep its gate open.
@@ -351,7 +224,7 @@ fn jump_if_stale(code: &mut Code) -> ForwardJump {
 /// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, and in %rcx the probe's
 /// number with the frame's last word above. The agent returns in %rax the thunk, 0, or that the
 /// trampoline follows the call by itself, at `call_offsets`.
-fn call_agent(code: &mut Code, call: &Call, call_offsets: &[usize]) -> SlowCall {
+fn call_agent(code: &mut Code, call: &FollowedCall, call_offsets: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {
         code.put(&[0x68]).put32(call.slow_argument(0));
@@ -380,55 +253,4 @@ fn call_agent(code: &mut Code, call: &Call, call_offsets: &[usize]) -> SlowCall 
     code.put(&[0xff, 0xe0]); // jmp *%rax
     code.bind(over);
     SlowCall { again, copy, exit }
-}
-
-/// Removes the uppermost frame. Must come after the last jump to code in which the agent looks for that frame, and
-/// before the return is counted (invariant 3).
-fn remove_frame(code: &mut Code) {
-    code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
-}
-
-/// Appends the exit, with the return address on the stack.
-pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
-    if !call.is_timed && !call.is_gate {
-        return by_itself::leave(code, call, abi);
-    }
-    // The function has returned: the stack is as at its entry.
-    code.set_unwind_state(0, 0);
-    save(code);
-    frames(code, abi);
-    code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
-    code.put(&[0x48, 0x39, 0x51, 0xe0]); // cmp %rdx,-32(%rcx)
-    let mut odd = vec![code.jump_ahead(IF_NOT_EQUAL, true)];
-    let mut ended = None;
-    if call.is_timed {
-        remove_frame(code);
-        ended = Some(counters::load(code, abi.tls, false));
-        now(code);
-        code.put(&[0x48, 0x2b, 0x41, 0xf0]); // sub -16(%rcx),%rax
-        match call.by() {
-            Some(_) => timed_values::load_set(code, call.slot),
-            None => {
-                code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
-            }
-        }
-        code.relative(&[0xe8], LinkTarget::Time, &[]);
-    } else {
-        odd.extend(call.ends(code, abi));
-    }
-    if let Some(ended) = ended {
-        code.bind(ended);
-    }
-    code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rcx
-    set_frames(code, abi);
-    let out = code.len();
-    restore(code);
-    code.put(&[0xc3]);
-    for jump in odd {
-        code.bind(jump);
-    }
-    code.put(&[0x68])
-        .put32(call.slow_argument(RETURNING))
-        .relative(&[0xe8], LinkTarget::Slow, &[]);
-    code.jump_back(None, out);
 }

@@ -159,7 +159,7 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
     }
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     assert_eq!(allowed, names(&["Bt", "Cmp", "Test"]));
-    // The test must notice the difference of other instructions.
+    // The test must find that these instructions differ when they are repeated; otherwise it could not fail.
     let seen: BTreeSet<String> = names(&["Fld", "Fld1", "Fcomip", "Fincstp", "Cmc"]);
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }

@@ -68,7 +68,7 @@ impl ReadBudget {
         left.map(drop).ok_or(BudgetExceeded)
     }
 
-    /// Spends all of it, because no honest file has what was found.
+    /// Spends the whole budget, because no honest file has what was found.
     pub(crate) fn exhaust(&self) {
         self.left.set(0);
     }

@@ -11,8 +11,8 @@ use object::read::{Object as _, ObjectSection as _};
 use crate::budget::{BudgetExceeded, ReadBudget};
 use crate::content::Content;
 use crate::debug::DebugSource;
+use crate::dwarf::dwarf;
 use crate::elf;
-use crate::inline::dwarf;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
@@ -20,8 +20,8 @@ use crate::variable::Files;
 /// which take ten times as much memory.
 const MOST: u64 = 32 << 20;
 
-/// The most units times the bytes of all abbreviation tables, because each unit may have its own, and all may
-/// overlap.
+/// The largest product of the number of units and the bytes of all abbreviation tables. It must be bounded, because each
+/// unit may have its own table, and all tables may overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
 /// Why a unit was not read to its end.

@@ -1,4 +1,4 @@
-//! Errors between a file's bytes and a function.
+//! Why a function is not found in the bytes of a file.
 
 use thiserror::Error;
 

@@ -79,8 +79,8 @@ impl Header {
         self.program && self.interpreter.is_none()
     }
 
-    /// Returns why no agent can be injected into a process of this image, if so. The kernel can
-    /// still probe it.
+    /// Returns why no agent can be injected into a process of this image, which the kernel can still
+    /// probe. `None` if an agent can be injected.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
             (Machine::X86, _) => Some("32-bit program"),

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
 use crate::tables::{DataSymbol, Symbol, Symbols};
-use crate::variable::ThreadSegment;
+use crate::thread_segment::ThreadSegment;
 use crate::xz;
 
 /// The most bytes that MiniDebugInfo may unpack.
@@ -243,8 +243,9 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Returns the first separate debug file of the image: it has symbols or debug information, and the same build-id, or
-/// if found by its name the link's check sum. Also returns whether one was refused for exceeding a limit.
+/// Returns the first separate debug file of the image that has symbols or debug information. It must have the image's
+/// build-id; a file found by the name in `.gnu_debuglink` may have the link's check sum instead. Also returns whether a
+/// file was refused because it exceeds a limit.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,

@@ -325,7 +325,7 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     assert_eq!(count(&image, "local"), 1);
 }
 
-/// Such programs run, so their exports and slots must be found as the loader finds them.
+/// Files without section headers can be run, so their exports and slots must be found as the loader finds them.
 #[test]
 fn a_file_without_section_headers_has_its_dynamic_symbols() {
     for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {

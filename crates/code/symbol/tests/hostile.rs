@@ -134,7 +134,8 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Such names must cost the file's length, not the product of symbols and names.
+/// Many symbols share one long name. Reading them must take time in proportion to the file's length, not to the product
+/// of the number of symbols and the length of their name.
 #[test]
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);

@@ -259,7 +259,7 @@ fn found(sections: &[(&str, &[u8])]) -> [Option<u32>; 2] {
     let places = image.inlined_places(&file, &NoDebugFiles);
     [
         parameters.get(&START).map(|count| u32::from(*count)),
-        // Without an error the place is found: no number is too low.
+        // The place must be found if there is no error, because a count that is too low would be wrong.
         places.ok().map(|places| places[&START].count),
     ]
 }
@@ -287,7 +287,8 @@ fn attributes_without_bytes_were_free() {
     }
 }
 
-/// Empty ranges cost nothing: a list of them was read again for each function that referred to it.
+/// Regression: the budget was not charged for empty ranges: a list of them was read again for each function that
+/// referred to it.
 #[test]
 fn empty_ranges_were_free() {
     let range = |begin: u64, end: u64| [begin.to_le_bytes(), end.to_le_bytes()].concat();
@@ -303,7 +304,8 @@ fn empty_ranges_were_free() {
     }
 }
 
-/// A type's long name cost nothing: it was searched for its end again for each parameter of that type.
+/// Regression: the budget was not charged for a type's long name, whose end was searched again for each parameter of
+/// that type.
 #[test]
 fn long_names_of_types_were_free() {
     for (parameters, wanted) in [(1, Some(1)), (2_000, None)] {
@@ -331,7 +333,7 @@ fn after_units(count: usize, mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     ([unit.repeat(count), info].concat(), abbrev)
 }
 
-/// The first entry of a unit cost nothing.
+/// Regression: the budget was not charged for the first entry of a unit.
 #[test]
 fn first_entries_were_free() {
     for (units, wanted) in [(1, Some(1)), (40, None)] {
@@ -341,14 +343,15 @@ fn first_entries_were_free() {
     }
 }
 
-/// The line table was read, too: as much as the file says, and for nothing. If it was damaged, its unit was skipped.
+/// Regression: a unit's line table was read although functions do not need it, without a limit. If the table was damaged,
+/// the unit was skipped.
 #[test]
 fn line_tables_were_read_for_functions() {
     let dwarf = Dwarf::with_root(&[(dw::LINES, dw::OFFSET)], &[0; 4]);
     check(dwarf, (".debug_line", &[0xff; 64]), [Some(1); 2]);
 }
 
-/// Tables of abbreviations had no limit, and take ten times as much memory.
+/// Regression: tables of abbreviations had no limit, although they take ten times their size in memory.
 #[test]
 fn tables_of_abbreviations_had_no_limit() {
     let (info, mut abbrev) = functions(Dwarf::new());
@@ -357,8 +360,8 @@ fn tables_of_abbreviations_had_no_limit() {
     assert_eq!(found(&sections), [None; 2]);
 }
 
-/// Units whose first entries a request could not pay for were missing for all later requests, and for itself without an
-/// error.
+/// Regression: a request whose budget ended at a unit's first entry gave no error, and all later requests missed the
+/// unit, too.
 #[test]
 fn an_exceeded_budget_hid_units_for_good() {
     let mut dwarf = Dwarf::with_root(&vec![(0x3f, dw::PRESENT); ATTRIBUTES], &[]);
@@ -366,8 +369,8 @@ fn an_exceeded_budget_hid_units_for_good() {
     let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
     let kind = dwarf.entry(kind, &[&[4]]);
     dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
-    // A first entry is paid for once, and again by each search of its unit. So the first request can pay for the units
-    // before, but not for the first entry of the variable's.
+    // A first entry is charged once, and again by each search of its unit. So the first request can pay for the earlier
+    // units, but not for the first entry of the variable's unit.
     let (info, abbrev) = after_units(26, dwarf);
     let file = Content::from(elf::elf(&[
         (".debug_info", &info),

@@ -20,7 +20,7 @@ impl Ends {
         numbers.into_iter().fold(self.returns, u64::wrapping_add)
     }
 
-    /// Returns the sum of two threads or processes.
+    /// Returns the sum of the ends of two threads or processes.
     #[must_use]
     pub fn plus(self, other: Ends) -> Ends {
         Ends {

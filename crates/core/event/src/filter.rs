@@ -97,9 +97,9 @@ impl Comparison {
 /// How a filter's comparisons are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Join {
-    /// All must hold (`&&`).
+    /// All comparisons must hold (`&&`).
     All,
-    /// One suffices (`||`).
+    /// At least one comparison must hold (`||`).
     Any,
 }
 

@@ -35,7 +35,7 @@ pub enum FilterFault {
     Trailing,
 }
 
-/// A filter with an error, and where.
+/// The error of a filter, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilterError {
     /// The byte offset of the error.
@@ -74,7 +74,7 @@ const WIDTHS: [(&str, Width); 8] = [
     ("s64", Width::S64),
 ];
 
-/// Longer ones first; otherwise `<=` would be read as `<`.
+/// Longer operators first; otherwise `<=` would be read as `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Eq),
     ("!=", Operator::Ne),

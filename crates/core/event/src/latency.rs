@@ -5,7 +5,7 @@
 pub struct Latency {
     /// The sum of the times between entry and return, over all timed calls.
     pub total_ns: u64,
-    /// That sum without the time in probed callees.
+    /// The sum of these times, without the time in probed callees.
     pub self_ns: u64,
     /// The longest time.
     pub max_ns: u64,

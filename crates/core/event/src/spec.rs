@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the word before the first `:`.
+    /// Returns the kind's word in a spec, before the first `:`.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Uprobe => "uprobe",
@@ -64,7 +64,7 @@ pub enum OtherKind {
 }
 
 impl OtherKind {
-    /// Returns the word before the first `:`.
+    /// Returns the kind's word in a spec, before the first `:`.
     pub const fn word(self) -> &'static str {
         match self {
             OtherKind::Usdt => "usdt",
@@ -126,8 +126,8 @@ impl<'a> Spec<'a> {
         spec_parse::parse(text)
     }
 
-    /// Returns all ways to read a spec: as [`parse`](Spec::parse) does, with each single colon as
-    /// the one after the binary, then without a binary.
+    /// Returns all ways to read a spec: first as [`parse`](Spec::parse) does, then with each other
+    /// single colon as the end of the binary, then without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         spec_parse::readings(text)
     }

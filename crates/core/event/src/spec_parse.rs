@@ -141,9 +141,9 @@ fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, Sp
     }
 }
 
-/// Returns the first `:` from a byte on that is in no `::` and not between closed brackets: in a
-/// [spec](crate::spec), the end of a kind, a binary, or a part of a name. In a longer run of odd
-/// length the first is alone: `bin:::f` is the function `::f`.
+/// Returns the first single `:` at byte `from` or later, which in a [spec](crate::spec) ends a kind, a binary or a part
+/// of a name. A `:` in a `::` or inside closed brackets is not single. Of an odd number of adjacent `:` the first is
+/// single: `bin:::f` is the function `::f` of `bin`.
 ///
 /// ```
 /// # use tiptoe_event::single_colon;

@@ -46,7 +46,7 @@ pub struct AccessValues {
     pub new: Option<u64>,
 }
 
-/// The flag of an equal comparison.
+/// The flag in %rflags that a comparison of equal values sets.
 const ZERO_FLAG: u64 = 1 << 6;
 const ACCUMULATOR: u8 = 0;
 

@@ -58,7 +58,7 @@ pub mod mode {
     pub const READ: u64 = 3;
     /// To read, with the right to upgrade.
     pub const UPGRADABLE: u64 = 4;
-    /// An upgrade of that right to write.
+    /// To write, by a thread that already holds the lock as [`UPGRADABLE`].
     pub const UPGRADE: u64 = 5;
 }
 

@@ -29,7 +29,8 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// Returns a block's words, which may be free or in another use by now.
+    /// Returns a block's words; `None` if no such block exists. The block may be free, or another thread may have taken it
+    /// again, because readers take no lock.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)

@@ -136,7 +136,7 @@ impl<W: Wait> Drop for ShardGuard<'_, W> {
 pub struct AllShardsGuard<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     locked_count: usize,
-    /// How long the thread waited in all; `None` if each was free.
+    /// How long the thread waited for all shards together; `None` if every shard was free.
     pub waited_ns: Option<u64>,
 }
 

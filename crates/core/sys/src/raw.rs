@@ -135,7 +135,7 @@ pub fn check(word: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Makes a system call; returns an error separately.
+/// Makes a system call. Returns its result, or its error number.
 ///
 /// # Safety
 /// As [`syscall6`].
@@ -173,8 +173,9 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (under a second); may return early. Uses ppoll, because that
-/// leaves the restart block alone: the thread may be borrowed from its own nanosleep.
+/// Sleeps for about `ns` nanoseconds (under a second); may return early. Uses ppoll, because the
+/// thread may be borrowed inside its own nanosleep, whose restart block another nanosleep would
+/// overwrite.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.

@@ -6,6 +6,10 @@
 //! | after that | trampolines, upwards; from the end, downwards, the unwind information of each |
 //! | [`INDEX`] | where the unwind information of each trampoline is, two bytes for each block of [`BLOCK`] |
 //!
+//! In every second arena these offsets are rotated by [`LEN`] / 2 ([`rotation`]). A jump that must
+//! keep the first bytes of the code that it replaces leads to one offset, in any arena. So no
+//! offset may be reserved in all of them.
+//!
 //! An arena is read-only. What a trampoline writes is elsewhere: in the counters of its thread, and
 //! in the [`CALLER_BYTES`] of its own.
 
@@ -13,8 +17,8 @@
 pub const LEN: u64 = 0x1_0000;
 /// Offset of the entries to the agent.
 pub const PROLOGUE: u64 = 0;
-/// Offset of their unwind information.
-pub const PROLOGUE_UNWIND: u64 = PROLOGUE + 80;
+/// Distance from the entries to their unwind information.
+pub const PROLOGUE_UNWIND: u64 = 80;
 /// Offset of the index: [`LEN`] / [`BLOCK`] numbers of two bytes. A block in which a trampoline
 /// begins has the offset of its unwind information, in units of [`UNIT`]; others have 0.
 pub const INDEX: u64 = 0xf800;
@@ -35,9 +39,19 @@ pub const fn base(address: u64) -> u64 {
     address & !(LEN - 1)
 }
 
-/// Returns the index entry of the trampoline at an address.
+/// Returns by how many bytes the layout of an arena is rotated. `address` is anywhere in the arena.
+pub const fn rotation(address: u64) -> u64 {
+    address / LEN % 2 * (LEN / 2)
+}
+
+/// Returns the address of the entries to the agent, in the arena that contains an address.
+pub const fn prologue(address: u64) -> u64 {
+    base(address) + PROLOGUE + rotation(address)
+}
+
+/// Returns the address of the index entry of the trampoline at an address.
 pub const fn entry(trampoline: u64) -> u64 {
-    base(trampoline) + INDEX + trampoline % LEN / BLOCK * 2
+    base(trampoline) + (INDEX + rotation(trampoline)) % LEN + trampoline % LEN / BLOCK * 2
 }
 
 /// Unwind information of a range of code, as words of `.eh_frame_hdr` and `.eh_frame`. A trampoline

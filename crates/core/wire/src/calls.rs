@@ -73,15 +73,15 @@ pub mod intercepted {
     pub const ITERATE: u32 = 1;
     /// A function that inspects its return address: `dlsym`, `dlopen` and similar.
     pub const LOOKER: u32 = 2;
-    /// `_Unwind_ForcedUnwind` of the first unwinder; others follow.
+    /// `_Unwind_ForcedUnwind` of the first unwinder; that of unwinder N has `FORCED + N`.
     pub const FORCED: u32 = 1 << 14;
     /// What the loader calls when its list of libraries changes.
     pub const CHANGED: u32 = 1 << 15;
-    /// `_Unwind_Backtrace` of the first unwinder; others follow.
+    /// `_Unwind_Backtrace` of the first unwinder; that of unwinder N has `BACKTRACE + N`.
     pub const BACKTRACE: u32 = 3;
-    /// `longjmp` and similar functions, while there is a gate.
+    /// `longjmp` and similar functions. Hooked only with `--under`.
     pub const JUMP: u32 = 1 << 16;
-    /// `_Unwind_SetIP` of the first unwinder, while there is a gate; others follow.
+    /// `_Unwind_SetIP` of the first unwinder; that of unwinder N has `LAND + N`. Hooked only with `--under`.
     pub const LAND: u32 = JUMP + 1;
 }
 
@@ -89,9 +89,9 @@ pub mod intercepted {
 /// thread-local block that has none of our words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry's result for a call that the trampoline follows by itself, through its first
-/// return address. The next number stands for the next return address. Otherwise the address of a
-/// return thunk, or 0 if the call is not followed.
+/// The slow entry's result for a call that the trampoline follows by itself, through its first return address; for its
+/// second return address the result is one more. Otherwise the result is the address of a return thunk, or 0 if the
+/// call is not followed.
 pub const BY_ITSELF: u64 = 1;
 /// Upper bound of slots of probes that follow calls; the flags below need the higher bits.
 pub const MAX_SLOT: u32 = 1 << 26;

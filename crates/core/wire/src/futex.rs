@@ -244,7 +244,7 @@ pub mod holder {
     pub const THREAD: u64 = 1 << 63;
     /// Threads that read.
     pub const READERS: u64 = 1 << 62;
-    /// Unseen: a waiter was waking up, and found the lock free. Threads that did not wait may have held it meanwhile.
+    /// Unseen: a waiter woke up and found the lock free. Since the release, threads that did not wait may have held it.
     pub const UNSEEN: u64 = 1 << 61;
     /// Unknown.
     pub const UNKNOWN: u64 = 1 << 60;

@@ -303,8 +303,8 @@ impl<'a> Hits<'a> {
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
-        // SeqCst: must come before the futex call's own load. A wake-up lost in a race is repeated
-        // at the next reading.
+        // SeqCst: the store must be visible before the futex call loads the tail. If a reading races with both, the
+        // wake-up is lost, and the next reading wakes the writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }
@@ -313,8 +313,8 @@ impl<'a> Hits<'a> {
     /// they may wait again.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
-        // SeqCst: must come after the store of the tail, as in `wait`. An addition of 0, because it
-        // is also a fence.
+        // SeqCst: must come after the store of the tail; see `wait`. Adds 0, because a plain load could be executed before
+        // that store.
         let waited = self.0.at(head::WAITED_FOR)?.fetch_add(0, SeqCst) != 0;
         self.0.futex(head::TAIL).filter(|_| waited)
     }

@@ -41,8 +41,8 @@ fn data() -> Data<'static> {
     Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
 }
 
-/// Answers the newest request, unless done already. Its one record is its own sequence. Returns the
-/// last sequence done.
+/// Answers the newest request, unless it was answered before. The only record of a request is the
+/// request's sequence number. Returns the sequence number of the last answered request.
 fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     let sequence = plan.sequence();
     if sequence == done {
@@ -94,8 +94,8 @@ fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// Edge C and the greeting: a reader of an owner must read its name, and a reader that sees an
-/// agent serve its whole greeting.
+/// Edge C and the greeting: a reader that sees an owner must read the owner's name, and a reader that
+/// sees that an agent serves must read the agent's whole greeting.
 fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();

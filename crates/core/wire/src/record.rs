@@ -152,7 +152,7 @@ impl Site {
         (0..sets).map(move |number| timed_values::set(slot, number))
     }
 
-    /// Returns the heads that are used.
+    /// Returns the site's heads, without the unused end of the array.
     pub fn heads(&self) -> &[Head] {
         self.heads.get(..self.head_count as usize).unwrap_or(&[])
     }

@@ -66,7 +66,7 @@ pub mod record {
     pub const PARENT: u32 = 0;
     /// Set in that word once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
-    /// The name, cut to its room.
+    /// The name, cut to [`NAME_BYTES`].
     pub const NAME: u32 = 1;
     /// The most bytes of the name.
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
@@ -100,13 +100,13 @@ pub mod key {
 /// A thread's totals for one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeTotals {
-    /// How often it was entered.
+    /// How often the thread entered the node.
     pub entries: u64,
-    /// Ticks in it, without nodes below.
+    /// The ticks that the thread was in the node, without those in nodes below it.
     pub ticks: u64,
 }
 
-/// Returns a thread's totals for each node; the target's claim.
+/// Returns a thread's totals for each node. The target wrote them, so they may be any numbers.
 pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
     let nodes = words.get(NODES_AT as usize..).unwrap_or_default();
     let nodes = nodes.chunks_exact(NODE_WORDS as usize).take(NODES as usize);
@@ -124,7 +124,7 @@ pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
 pub struct Node {
     /// The node's parent, a smaller number than its own, or [`OTHERS`].
     pub parent: u32,
-    /// The node's name, cut to its room, and the length.
+    /// The node's name, cut to [`record::NAME_BYTES`], and the length of the cut name.
     pub name: ([u8; record::NAME_BYTES], usize),
     /// Whether the name was cut.
     pub is_cut: bool,

@@ -4,8 +4,8 @@ use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | the holder of each | histogram of tasks | changes of it begun | ended]`. See
-/// [`crate::constraints`].
+/// `[number of CPU-wide slots | holder of each | histogram of tasks | number of its begun changes | of its ended changes]`.
+/// See [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,
@@ -37,7 +37,7 @@ impl<'a> Cpu<'a> {
         self.words.store(0, u64::from(wide.saturating_add(weight)));
     }
 
-    /// Returns whether the holder has so many slots.
+    /// Returns whether the holder has at least `weight` slots.
     pub(crate) fn has(&self, holder: u64, weight: u32) -> bool {
         self.holders().filter(|&id| id == holder).count() >= weight as usize
     }

@@ -11,7 +11,7 @@ pub enum Side {
     Writer,
 }
 
-/// Counters of one side since the state was zeroed.
+/// How often one side was locked, since the state was zeroed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Reservations that were granted.

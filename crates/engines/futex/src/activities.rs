@@ -13,7 +13,7 @@ use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Two positions that are farther apart than this are on different stacks.
+/// Two positions at a greater distance than this are assumed to be on different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
@@ -79,7 +79,7 @@ impl<'a> Activities<'a> {
         let innermost = noted().last()?;
         let wait = self.get(innermost, self.sp(innermost));
         self.0.store(sp_word(innermost), 0);
-        // A slot without an address was interrupted while it was filled, and its wait never began.
+        // If the slot has no address, the thread was interrupted while it filled the slot, so the wait never began.
         wait.or_else(|| self.pop_left(sp))
     }
 
@@ -103,7 +103,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(sp_word(index), wait.sp);
-        // Waits inside the one that this slot had before have ended with it.
+        // The wait that this slot had before has ended, and so have the waits inside it.
         if index + 1 < activity::DEPTH {
             self.0.store(sp_word(index + 1), 0);
         }

@@ -67,7 +67,7 @@ impl<C: Fn(u64, u64)> Parts<'_, C> {
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
             // The holder is unknown if a thread was just taking or releasing the lock. If that thread's release is
-            // known, the release's call site stands for it.
+            // known, that release's call site is charged.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,

@@ -31,7 +31,7 @@ pub enum Beginning {
     Unknown,
     /// The time in ticks.
     At(u64),
-    /// The time in ticks of a wait that tiptoe saw twice.
+    /// The time in ticks from which tiptoe, which saw the wait twice, knows that the thread waits.
     LongAgo(u64),
 }
 

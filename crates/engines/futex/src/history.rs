@@ -325,7 +325,7 @@ mod tests {
             marks.map(|(lock, mark)| is_cut(&history, lock, mark)),
             [true, true, false]
         );
-        // But once this family has a hand-over, too, that one may be overwritten.
+        // Once this family has a hand-over, too, a busy lock may overwrite it.
         history.push(other, &hand_over(1));
         assert!(!is_cut(&history, other, marks[2].1), "it is still there");
         fill();

@@ -151,9 +151,9 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records for which kind of lock (`frames::owner`) these functions of libc wait, if there is
-    /// room. Must be called before libc is added, because cached paths have the kind. Called by
-    /// tiptoe.
+    /// Records the kind of lock (`frames::owner`) for which these functions of libc wait. Does
+    /// nothing if the table is full. Called by tiptoe, which must do so before it adds libc, because
+    /// cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);

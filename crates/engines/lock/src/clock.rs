@@ -44,7 +44,7 @@ mod ticks {
     static TICK: AtomicU64 = AtomicU64::new(0);
     /// `TICK` if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// How long the clocks are compared. Reading both takes up to 50 ns, 0.1% of it.
+    /// How long the clocks are compared. Reading both takes up to 50 ns, 0.1% of this time.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]

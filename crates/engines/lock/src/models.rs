@@ -185,7 +185,7 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
                 Holder::Cancels => world.stop.store(1, Relaxed),
                 Holder::Breaks => {
                     core::mem::forget(guard);
-                    // SAFETY: the release unlocks nothing that another thread holds.
+                    // SAFETY: this thread holds the lock, and its guard was forgotten, so no other thread's lock is released.
                     unsafe { world.mutex.raw() }.raw().0.store(BROKEN, Relaxed);
                 }
             }

@@ -64,7 +64,7 @@ pub struct Order {
 
 impl Order {
     fn node(&self, lock: &Lock) -> u32 {
-        // Relaxed: only a number; a thread that finds 0 gets it under the graph's mutex.
+        // Relaxed: the number publishes no other data. A thread that loads 0 gets the number under the graph's mutex.
         let mut class = self.class.load(Relaxed);
         if class == 0 {
             class = match lock.class == TypeId::of::<Unnamed>() {

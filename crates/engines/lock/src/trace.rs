@@ -65,7 +65,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Keeps events as text; of fields that vary only the names.
+    /// Keeps events as text. Fields whose values differ from run to run are kept by name only.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

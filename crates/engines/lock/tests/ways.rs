@@ -243,7 +243,7 @@ fn each_acquisition_is_reported() {
     holds_are_reported(&Mutex::<Holding>::new(0), of_mutexes());
     holds_are_reported(&RwLock::<Holding>::new(0), of_rwlocks());
     holds_are_reported(&RwLock::<Holding>::new(0), of_upgrades());
-    // A hook of waits makes the lock be tried first.
+    // With a hook of waits the wrapper tries the lock before it waits.
     holds_are_reported(
         &Mutex::<(Holding, tiptoe_lock::Waits)>::new(0),
         of_mutexes(),

@@ -18,9 +18,9 @@ impl Label {
 /// What an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// All that runs in this context: the system on a CPU, the thread in a thread.
+    /// All that runs in this context: in that of a CPU the whole system, in that of a thread only the thread.
     System,
-    /// What runs under this label or below.
+    /// What runs under this label, or under a label below it.
     Label(Label),
     /// The task that runs now. It takes its events along.
     Task,

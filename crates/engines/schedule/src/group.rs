@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// How much of its target's running time a flexible group's share remembers. Beyond that, half is
-/// forgotten.
+/// The longest enabled time over which a flexible group's share is computed. When it is exceeded,
+/// half of that time is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
 /// How long, in its target's running time, a new group is taken to have had an even share.
@@ -20,9 +20,9 @@ pub(crate) struct Group {
     pub(crate) priority: Priority,
     events: Box<[Event]>,
     phase: Phase,
-    /// The times up to the last change of `phase`; if running, up to the last removal.
+    /// The enabled time before `enabled_at`, and the running time up to the last removal from the PMU.
     until: Times,
-    /// The target's running time when the group was enabled.
+    /// The target's running time when the group was last enabled.
     enabled_at: u64,
     /// The part of the times that is too old to count for the group's share.
     forgotten: Times,
@@ -141,8 +141,8 @@ impl Group {
         times
     }
 
-    /// Returns the part of its recent enabled time in which the group counted. `even` is the fair
-    /// part now.
+    /// Returns in which share of its recent enabled time the group counted, in units of 1 / [`WHOLE`].
+    /// `even` is the share of each group if all had the same; a new group begins with it.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

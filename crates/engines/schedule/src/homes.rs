@@ -1,20 +1,21 @@
-//! The labels with groups (*homes*), linked upwards.
+//! The labels with groups (*homes*). Each is linked to the nearest home above it in the tree.
 
 use alloc::vec::Vec;
 
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// The sets of labels on one PMU. Labels without groups are skipped: any label's nearest home is
-/// one step away.
+/// The groups of each label on one PMU. A label without groups has the index of its nearest home, so
+/// that no switch walks through labels without groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
     /// Each label's own home, or the nearest one above.
     nearest: Vec<Option<u32>>,
-    /// The homes on the longest path. Times `largest`, it bounds the label groups that a switch
-    /// sorts.
+    /// The number of homes on the longest path to the root. `longest * largest` is the most label
+    /// groups that a switch sorts.
     longest: usize,
+    /// The most groups that any label had.
     largest: usize,
 }
 

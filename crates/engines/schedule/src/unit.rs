@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::candidate::{Candidate, ReassignCause, SetId};
 use crate::homes::{HomeIndex, Homes};
-use crate::order::{Candidate, ReassignCause, SetId};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
@@ -59,7 +59,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Moves from the labels left to those entered, without starting groups.
+    /// Leaves the labels up to the nearest common one, and enters those down to `to`. Starts no group.
     pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -192,7 +192,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups in error that find no slots. Those that count keep their slots.
+    /// Puts each pinned group that finds no slots in error. Pinned groups that count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

@@ -104,7 +104,7 @@ fn switches_do_not_allocate() {
             for task in &mut tasks {
                 let event = [Event(99)];
                 task.add(0, Priority::Flexible, &event).unwrap();
-                // Its first switch allocates capacity.
+                // A task's first switch allocates capacity.
                 let next = std::mem::take(task);
                 *task = context.switch(&tree, next, Label::ROOT, 0);
             }

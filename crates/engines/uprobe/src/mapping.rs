@@ -122,8 +122,7 @@ pub(crate) const fn words_for(tables: usize) -> usize {
 // Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts
 // (edges E and F).
 impl<'a> Mappings<'a> {
-    /// Returns an empty page table over zeroed words, [`words_for`] of them, the first table as
-    /// root.
+    /// Returns an empty page table in [`words_for`] zeroed words. The first table is the root.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {

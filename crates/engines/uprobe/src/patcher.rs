@@ -96,10 +96,10 @@ pub enum Outcome {
 /// What the caller guarantees about the other threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherThreads {
-    /// They run. No thread blocks SIGTRAP or SIGILL while trap bytes are needed.
+    /// The threads run. No thread blocks SIGTRAP or SIGILL while trap bytes are needed.
     #[default]
     Running,
-    /// Each is stopped, outside all windows, until the patcher returns.
+    /// Each thread is stopped, outside all windows, until the patcher returns.
     Stopped,
 }
 

@@ -25,7 +25,8 @@ const MOST_LINKS: usize = 64;
 /// The link of a probe that has none after it. 0 is the link of a probe that was never inserted.
 const LAST: u64 = 1;
 
-/// Places in the first half; in the second the first probe at each, plus one, because 0 is a free slot.
+/// The first half has the place of each slot. The second half has the number of the first probe at that place plus one,
+/// or 0 if the slot is free.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 #[derive(Debug)]

@@ -205,7 +205,7 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(space.find(PAGE + 5, 1, |_| false), Lookup::Locked(None));
 }
 
-/// Regression: such a copy left empty mappings.
+/// Regression: copying a mapping from its middle (mremap with an old length of 0) left empty mappings.
 #[test]
 fn a_copy_out_of_the_middle_is_one_mapping() {
     let words = storage(SHAPE);

@@ -6,12 +6,13 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
 use tiptoe_sys::host::Process;
+use tiptoe_sys::host::ends::wait_for_end;
 
 use crate::end_check;
 use crate::error::AttachError;
@@ -20,6 +21,9 @@ use crate::link::Link;
 use crate::phase::{has_exited, set_command};
 use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
+
+/// How long the end of a process without memory may take.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A process to be traced. Dropping it kills a command that is still held, because such a command
 /// must not run.
@@ -189,6 +193,16 @@ impl Attached {
             true => has_exited(pid),
             false => end_check(pid)(),
         }
+    }
+
+    /// Returns whether a request failed because the process ended. The kernel frees the memory of a process before it
+    /// reports its end, so this waits for the end of a process without memory.
+    pub fn has_failed_by_end(&self) -> bool {
+        let has_memory = self.process.maps().is_ok_and(|maps| !maps.is_empty());
+        if let Some(handle) = self.handle.as_ref().filter(|_| !has_memory) {
+            wait_for_end(handle.as_fd(), ENDING);
+        }
+        self.has_ended()
     }
 
     /// Returns the signal that killed the process; `None` if it exited or the kernel no longer

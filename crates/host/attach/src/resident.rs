@@ -131,8 +131,8 @@ pub fn is_agent(path: &Path) -> bool {
 
 /// Returns the sites that an agent has patched, the latest last, from the agent's own table. Entries that cannot be
 /// decoded are left out. A site that was planned twice is listed twice, because threads may still be inside the earlier
-/// trampoline, and followed calls return through it. So its address, slot and number remain in use. Fails if no agent
-/// can have left such a table, because the program may change the table at any time.
+/// trampoline, and followed calls return through it. So that trampoline's address, slot and number remain in use. Fails
+/// if no agent can have left such a table: the program may change it at any time.
 pub fn known_sites(
     process: Process,
     base: u64,

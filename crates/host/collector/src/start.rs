@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::attach_progress;
+use tiptoe_sys::host::capabilities::agent_calls;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use tiptoe_attach::link::Link;
+use tiptoe_attach::link::{Link, Terms};
 use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::preload;
@@ -20,7 +21,7 @@ use tiptoe_attach::{Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Layout;
 
-use crate::drive::{Targets, pause};
+use crate::drive::{Targets, pause, session_target};
 use crate::error::Error;
 use crate::module::{Cache, Module, Object};
 use crate::request::{Request, RequestTarget};
@@ -140,7 +141,7 @@ pub(crate) fn start_and_attach(
     let is_over = pause(delay, stop, &waiting);
     let tracees = waiting.alone.into_iter().map(|target| match is_over {
         true => Tracee::attach_late(target, plan, cache),
-        false => Ok(Tracee::ended_in_delay(target)),
+        false => Ok(Tracee::ended(target, ProcessNote::EndedInDelay)),
     });
     tracees.collect()
 }
@@ -175,8 +176,10 @@ pub(crate) fn start(
     };
     // A command inherits tiptoe's limits.
     let own = Process::current();
-    let room = || short_of_room(own).filter(|_| !plan.request.force && object.is_ok());
-    let against = against.or_else(room);
+    let force = plan.request.force;
+    let room = || short_of_room(own).filter(|_| !force && object.is_ok());
+    let refused = || refused_calls().filter(|_| !force && object.is_ok());
+    let against = against.or_else(room).or_else(refused);
     if let (Via::Agent, Some(reason)) = (plan.request.via, &against) {
         return Err(Error::AgentKeptOut {
             target: path.display().to_string(),
@@ -197,6 +200,14 @@ pub(crate) fn start(
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
     tracee.locks.expect_start(modules);
     Ok(tracee)
+}
+
+/// Returns why the agent could not work in a command that inherits tiptoe's seccomp filter; `None` if it could.
+fn refused_calls() -> Option<String> {
+    let refusal = agent_calls().err()?;
+    Some(format!(
+        "the kernel refuses the agent a call that the agent needs ({refusal})"
+    ))
 }
 
 /// Returns whether a file is an ELF program, of any machine.
@@ -225,19 +236,33 @@ fn start_with_agent(
     let layout = Layout::of(&plan.needs(0, probes));
     let offer = Offer::new(layout.geometry)?;
     let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
-    let terms = plan.terms(&layout);
-    let link = offer.open(&terms, target.process.pid())?;
-    target.link = Some(link);
-    target.hold_in_agent()?;
     // An agent that cannot serve holds the program until the link is dropped.
-    match wait_for_agent(&target) {
-        Ok(()) => Tracee::adopt(target, plan, cache),
-        Err(why) => without_agent(target, &why, plan).map_err(|error| Error::AgentNotLoaded {
+    match lead_in(&mut target, &offer, &plan.terms(&layout)) {
+        Ok(Ok(())) => Tracee::adopt(target, plan, cache),
+        // A command that ends by itself was no program, or its loader reports an error.
+        _ if target.has_failed_by_end() && target.killed_by().is_some() => {
+            let process = session_target(&target);
+            let note = ProcessNote::EndedInAttach { process };
+            Ok(Tracee::ended(target, note))
+        }
+        Ok(Err(why)) => without_agent(target, &why, plan).map_err(|error| Error::AgentNotLoaded {
             word: command[0].display().to_string(),
             why,
             error: Box::new(error),
         }),
+        Err(error) => Err(error),
     }
+}
+
+/// Lets the agent into a held command. The inner error says why it does not answer.
+fn lead_in(
+    target: &mut Attached,
+    offer: &Offer,
+    terms: &Terms,
+) -> Result<Result<(), String>, Error> {
+    target.link = Some(offer.open(terms, target.process.pid())?);
+    target.hold_in_agent()?;
+    Ok(wait_for_agent(target))
 }
 
 /// Waits for the agent's hello; otherwise returns why there is none.

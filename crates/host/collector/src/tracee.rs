@@ -9,7 +9,7 @@ use tiptoe_session::{KernelNote, Note, ProcessNote};
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
 
-use crate::drive::RunClock;
+use crate::drive::{RunClock, session_target};
 use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Follow};
@@ -180,21 +180,30 @@ impl Tracee {
     /// Attaches to a command that already runs. If the command ends meanwhile, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
-        match tracee.enter(plan, cache) {
-            Ok(None) => Ok(tracee),
-            _ if tracee.target.has_ended() => {
-                tracee.coverage.note(ProcessNote::EndedInDelay);
-                Ok(tracee)
-            }
-            Ok(Some((modules, error))) => tracee.leave_to_kernel(plan, &modules, error),
+        let entered = tracee.enter(plan, cache);
+        tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
+    }
+
+    /// Returns a command's process after tiptoe entered it, or tried to. If the command has ended, nothing of it is
+    /// counted, and `ended` says so.
+    fn unless_ended(
+        self,
+        entered: Result<Option<(Vec<Module>, Error)>, Error>,
+        plan: &Plan,
+        ended: ProcessNote,
+    ) -> Result<Tracee, Error> {
+        match entered {
+            Ok(None) => Ok(self),
+            _ if self.target.has_failed_by_end() => Ok(Tracee::ended(self.target, ended)),
+            Ok(Some((modules, error))) => self.leave_to_kernel(plan, &modules, error),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns a process of which nothing is counted, because it ended in the delay.
-    pub fn ended_in_delay(target: Attached) -> Tracee {
+    /// Returns a process of which nothing is counted, because it ended, as `note` says.
+    pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
-        tracee.coverage.note(ProcessNote::EndedInDelay);
+        tracee.coverage.note(note);
         tracee.target.mark();
         tracee
     }
@@ -247,8 +256,19 @@ impl Tracee {
     /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If the agent fails, the kernel
     /// counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = target.process;
         let mut tracee = Tracee::new(target);
+        let process = session_target(&tracee.target);
+        let taken = tracee.take_over(plan, cache);
+        tracee.unless_ended(taken, plan, ProcessNote::EndedInAttach { process })
+    }
+
+    /// Begins to count in a command that waits in the agent's constructor. Returns as [`Tracee::enter`] does.
+    fn take_over(
+        &mut self,
+        plan: &Plan,
+        cache: &mut Cache,
+    ) -> Result<Option<(Vec<Module>, Error)>, Error> {
+        let process = self.target.process;
         let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
             // On failure the agent keeps the name under which it was loaded.
@@ -260,25 +280,25 @@ impl Tracee {
         }
         let modules = cache.modules(process, &maps)?;
         if let Some(name) = planner::replaces_block(&modules) {
-            return tracee.leave_to_kernel(plan, &modules, Error::ReplacesBlock(name));
+            return Ok(Some((modules, Error::ReplacesBlock(name))));
         }
         let resolved = plan.resolve(process, &modules, true)?;
         let mut waiting = plan.probes.clone();
         waiting.retain(|probe| !resolved.met.iter().any(|met| met == probe.text));
-        if let Err(error) = tracee.begin(plan, resolved, &modules) {
-            return tracee.leave_to_kernel(plan, &modules, error);
+        if let Err(error) = self.begin(plan, resolved, &modules) {
+            return Ok(Some((modules, error)));
         }
-        if !tracee.agent.later.watching {
+        if !self.agent.later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
         let waiting = waiting.iter().map(|probe| probe.text.to_owned());
-        tracee.agent.later.waiting = waiting.collect();
+        self.agent.later.waiting = waiting.collect();
         if plan.locks() {
             // The command may have ended before tiptoe runs again. Then nothing could name its
             // locks.
-            tracee.look_for_names(cache)?;
+            self.look_for_names(cache)?;
         }
-        Ok(tracee)
+        Ok(None)
     }
 
     /// Counts through the kernel, either on request or because the agent cannot enter, for the

@@ -2,9 +2,9 @@
 //!
 //! There are two ways ([`ExtraCounts`] decides):
 //!
-//! - **By tasks**: each task has its run time, faults, switches and moves between CPUs. If no more is wanted, no
-//!   program runs at switches. A task is charged with the growth of these fields when counts are read, when it is
-//!   moved to another cgroup, and after it has ended (`bpf/cgroup_tasks.bpf.c`).
+//! - **By tasks**: the kernel keeps each task's run time, faults, switches and moves between CPUs. If only these are
+//!   requested, no program runs at switches. The growth of a task's fields is charged when counts are read, when the
+//!   task is moved to another cgroup, and after it has ended (`bpf/cgroup_tasks.bpf.c`).
 //! - **At switches**: for events that must be read, and for counts per CPU. A BPF program at the context switch
 //!   charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches, and
 //!   the events if the cgroup changes. System-wide counts are the same counters, never rescheduled, so that the sum
@@ -38,7 +38,7 @@ use tiptoe_sys::raw::monotonic_ns;
 
 use crate::programs::{self, Link, array_fd, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
-use crate::{CounterSet, Error};
+use crate::{CounterRefusal, CounterSet, Error};
 
 mod cgroups_layout;
 mod flush;
@@ -98,7 +98,7 @@ pub struct Cgroups {
     owners: MappedArray,
     /// Each slot's nonzero sums, per CPU, when its cgroup's count started.
     before: BTreeMap<u32, Vec<CpuCounts>>,
-    /// Cgroups below no mount point of ours.
+    /// Cgroups that are not below `root`.
     elsewhere: BTreeSet<u64>,
     tree: Tree,
     root: PathBuf,
@@ -107,6 +107,7 @@ pub struct Cgroups {
     begun: Option<[u64; 2]>,
     /// Tasks whose ends were not reported in time.
     unended: u64,
+    /// [`CountFaults::hidden`] and [`CountFaults::surplus`].
     off: [u64; 2],
 }
 
@@ -126,7 +127,8 @@ pub enum CountOwner {
 pub struct TaskCounts {
     /// The tasks.
     pub whose: CountOwner,
-    /// The counts by CPU; by tasks all on the first, because a task does not record its CPUs.
+    /// The counts of each CPU. If counting is by tasks, all counts are those of the first, because the kernel does not
+    /// record on which CPU a task had them.
     pub cpus: Vec<CpuCounts>,
 }
 
@@ -142,10 +144,7 @@ impl Cgroups {
     ) -> Result<Cgroups, Error> {
         let count = events.everywhere().iter().flatten().count();
         if count > MOST_EVENTS {
-            return Err(Error::Counter {
-                what: format!("{count} events to read at each switch between cgroups"),
-                hint: format!("{MOST_EVENTS} at most"),
-            });
+            return Err(CounterRefusal::ManyEvents(count).into());
         }
         // From within another PID namespace not all tasks are visible.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
@@ -229,7 +228,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Records all tasks' fields; later tasks start with nothing.
+    /// Records the kernel's counts of each task. A task that is created later begins with no counts.
     fn start_by_tasks(&mut self) -> Result<(), Error> {
         for place in [BORN, ENDED, ATTACHED] {
             self.links.push(attach(&mut self.bpf, place)?);
@@ -340,7 +339,7 @@ impl Cgroups {
         self.spare
     }
 
-    /// Forgets removed cgroups and frees their slots. Returns what their own tasks did.
+    /// Forgets removed cgroups and frees their slots. Returns the counts of their own tasks.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();

@@ -128,7 +128,7 @@ impl CounterSet {
         self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Returns each event's number among those that every CPU counts by itself.
+    /// Returns for each event its number among the events that are open on every CPU; `None` if it is not.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;

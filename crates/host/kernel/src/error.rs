@@ -1,11 +1,15 @@
 //! Reasons why the kernel refused.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use tiptoe_event::ShellWord;
 use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::CountedOn;
+
+use crate::cgroups::MOST_EVENTS;
 
 /// Refusals of the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -114,13 +118,8 @@ pub enum Error {
         whose: String,
     },
     /// An event that cannot be counted.
-    #[error("{what}")]
-    Counter {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
+    #[error(transparent)]
+    Counter(Box<CounterRefusal>),
     /// A failure of the process, or a limit of ours.
     #[error(transparent)]
     System(#[from] SysError),
@@ -132,6 +131,71 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+}
+
+/// Why an event by perf's name cannot be counted.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what it means")]
+pub enum CounterRefusal {
+    #[error("this machine has no PMU '{name}'")]
+    NoPmu { name: String, known: Vec<String> },
+    #[error("the PMU '{pmu}' has no term '{}'", term.escape_debug())]
+    NoTerm {
+        pmu: String,
+        term: String,
+        near: Vec<String>,
+        known: Vec<String>,
+    },
+    #[error("'{pmu}/{term}/': not a number")]
+    NoNumber { pmu: String, term: String },
+    #[error("'{pmu}/{term}/': the value does not fit")]
+    TooLarge {
+        pmu: String,
+        term: String,
+        field: String,
+        /// The field's bits, as the kernel writes them.
+        format: String,
+    },
+    #[error("no tracepoint '{group}:{name}' in this kernel")]
+    NoTracepoint {
+        group: String,
+        name: String,
+        near: Vec<String>,
+        /// The folder of the names.
+        folder: PathBuf,
+    },
+    #[error("{0} events to read at each switch between cgroups")]
+    ManyEvents(usize),
+}
+
+impl From<CounterRefusal> for Error {
+    fn from(refusal: CounterRefusal) -> Error {
+        Error::Counter(Box::new(refusal))
+    }
+}
+
+impl CounterRefusal {
+    fn hint(&self) -> String {
+        match self {
+            Self::NoPmu { known, .. } => format!("it has {}", known.join(", ")),
+            Self::NoTerm { known, .. } if known.is_empty() => "it has no terms".to_owned(),
+            Self::NoTerm { near, known, .. } if near.is_empty() => {
+                format!("terms: {}", known.join(", "))
+            }
+            Self::NoTracepoint { near, folder, .. } if near.is_empty() => {
+                format!(
+                    "`ls {}` names them",
+                    ShellWord(folder.as_os_str().as_bytes())
+                )
+            }
+            Self::NoTerm { near, .. } | Self::NoTracepoint { near, .. } => {
+                format!("near: {}", near.join(", "))
+            }
+            Self::NoNumber { .. } => "numbers are decimal, or hexadecimal after 0x".to_owned(),
+            Self::TooLarge { field, format, .. } => format!("'{field}' is {format}"),
+            Self::ManyEvents(_) => format!("{MOST_EVENTS} at most"),
+        }
+    }
 }
 
 impl Error {
@@ -170,7 +234,7 @@ impl Error {
             ),
             Self::HeldByOthers(_) => Some("watch fewer variables, or end that watch first".into()),
             Self::NoRoom => Some("request fewer functions".into()),
-            Self::Counter { hint, .. } => Some(hint.clone()),
+            Self::Counter(refusal) => Some(refusal.hint()),
             Self::System(error) => error.hint(),
             _ => None,
         }

@@ -183,10 +183,10 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 /// The no-operation that a kernel replaces with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacedNop {
-    /// The one of five bytes. The kernel refuses the one of ten for its prefix.
+    /// The no-operation of five bytes. The kernel refuses that of ten bytes because of its prefix.
     Nop5,
-    /// The one of ten bytes. The call skips the red zone first, so it is safe inside a function.
-    /// The kernel emulates the one of five.
+    /// The no-operation of ten bytes. Its replacement skips the red zone before the call, so it is safe
+    /// inside a function. The kernel emulates that of five bytes.
     Nop10,
 }
 

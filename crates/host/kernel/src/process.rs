@@ -1,8 +1,8 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
 //! One link arms a list of places in a file, all or none. If the kernel refuses the list, its
-//! halves are tried, until the refused places are alone. Arming and disarming takes milliseconds,
-//! so lists are short, and one bad place delays few others.
+//! halves are tried, until each refused place is alone. Arming and disarming takes milliseconds, so
+//! lists are short: a refused place delays only the others of its list.
 //!
 //! A list is disarmed as a whole. To disarm one place, its list is closed and the others linked
 //! again, in about 15 ms. Up to [`ALONE`] places have a link each, so that closing one disarms no
@@ -17,9 +17,9 @@ use std::path::Path;
 use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
 use tiptoe_sys::host::{Process, attach_progress};
 
+use crate::Error;
 use crate::closing::Closing;
-use crate::uprobes::refusal;
-use crate::{Error, KernelProbe, RefusedProbe};
+use crate::kernel_probe::{KernelProbe, RefusedProbe, refusal};
 
 const LIST: usize = 128;
 /// Up to this many places have a link each.

@@ -12,8 +12,8 @@
 //!
 //! The state may also change while a price is measured. So the yardstick is measured before and after. If the two
 //! differ by more than [`FAMILY`], the price is measured again, at most [`TRIES`] times in total. If the state changed
-//! during the last measurement, the price is used but not kept, and the report says so. A price is kept for the yardstick
-//! after its measurement, because the state may have changed since a kept price was looked for.
+//! during the last measurement, the price is used but not kept, and the report says so. A price is kept with the yardstick
+//! from after its measurement, because the state may have changed since the cache was searched.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -32,8 +32,7 @@ use super::price::{Price, decode, encode};
 const FAMILY: f64 = 1.25;
 /// How often a price is measured at most, if the state of the CPUs changes each time.
 const TRIES: usize = 3;
-/// The largest number of a state. The numbers are from minus this to this, by the yardstick's logarithm: from 0.1 ps to
-/// 7.5 us.
+/// A state's number is its yardstick's logarithm, from `-LAST_STATE` (0.1 ps) to `LAST_STATE` (7.5 us).
 const LAST_STATE: f64 = 40.0;
 /// The size of the longest file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
@@ -88,8 +87,8 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether this run measured a price, and whether the CPUs' state was steady then, or took all prices from the
-    /// cache; `None` before the first price.
+    /// Returns how this run got its prices: all from the cache, or at least one measured, and whether the CPUs' state was
+    /// steady during each measurement. `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }

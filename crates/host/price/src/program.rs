@@ -14,7 +14,7 @@ use tiptoe_patch::{
 };
 
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::PROLOGUE;
+use tiptoe_wire::arena::prologue;
 
 use super::code::{Code, Draft};
 use super::functions::{LOOPS, Surrounding, function, run};
@@ -59,7 +59,8 @@ impl Program {
     /// Writes a program of `count` functions and all trampolines. The word that trampolines read is at the offset `tls`
     /// from the thread pointer.
     pub(super) fn new(
-        (surrounding, layout): (Surrounding, u8),
+        surrounding: Surrounding,
+        layout: u8,
         count: usize,
         tls: i32,
     ) -> io::Result<Program> {
@@ -232,7 +233,7 @@ impl Patcher {
         }
         for arena in planner.new_arenas() {
             self.draft.open(arena.base..arena.base + arena.len)?;
-            self.draft.write(arena.base + PROLOGUE, &arena.prologue);
+            self.draft.write(prologue(arena.base), &arena.prologue);
             self.taken.push(whole(arena.base));
         }
         self.draft.write(patch.trampoline, &patch.code);

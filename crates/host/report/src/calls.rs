@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::json_line;
 
-    /// On 80 columns the arguments of each call were on a line of their own.
+    /// Regression: on 80 columns the arguments of each call were on a line of their own.
     #[test]
     fn calls_of_a_server_fit_80_columns() {
         let one = Call {

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(unlimited, ["note: a b"]);
     }
 
-    /// A name with parameters was broken at its spaces, so that it could not be found by a search.
+    /// Regression: a name with parameters was broken at its spaces, so that it could not be found by a search.
     #[test]
     fn a_name_is_broken_only_if_no_line_holds_it() {
         let text = format!("by {}, x", whole("shop::add(int, int)"));
@@ -261,7 +261,7 @@ mod tests {
         );
     }
 
-    /// A command that was broken into lines could not be copied.
+    /// Regression: a command that was broken into lines could not be copied.
     #[test]
     fn a_long_command_has_a_line_of_its_own() {
         let options = Options {

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), None);
     }
 
-    /// The note said that each call is counted, even for a trap that was disabled.
+    /// Regression: the note said that each call is counted, even for a trap that was disabled.
     #[test]
     fn a_cost_above_the_budget_does_not_claim_a_disabled_traps_calls() {
         let trap = Event {

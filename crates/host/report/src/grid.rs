@@ -32,6 +32,8 @@ pub(crate) struct Grid {
     /// The heading of a column whose cells move to lines below the rows if they do not fit, and the text that explains
     /// that column.
     legend: Option<(&'static str, String)>,
+    /// What the lines below a row lack if details are folded.
+    folded: &'static [&'static str],
     rows: Vec<GridRow>,
 }
 
@@ -103,6 +105,12 @@ impl Grid {
         self
     }
 
+    /// Sets what the lines below a row lack if details are folded, so that the table can say so.
+    pub(crate) fn with_folded(mut self, folded: &'static [&'static str]) -> Grid {
+        self.folded = folded;
+        self
+    }
+
     pub(crate) fn add(&mut self, cells: Vec<String>, name: String, remarks: String) {
         self.add_row(Cells {
             cells,
@@ -130,8 +138,11 @@ impl Grid {
 
     /// Returns the lines of the heading and of the rows. Each line fits the terminal.
     pub(crate) fn lines(&self, options: &Options) -> Vec<String> {
-        let (widths, left_out) = self.widths(options.width);
+        let (widths, mut left_out) = self.widths(options.width);
         let name_width = self.name_width_if_tails_fit(&widths, options.width);
+        if options.is_folded {
+            left_out.extend(self.folded_parts(&widths, name_width));
+        }
         let heads: Vec<String> = self.heads().cloned().collect();
         let mut heading = self.aligned(&heads, &widths);
         heading += &match name_width {
@@ -150,14 +161,29 @@ impl Grid {
                 }
             }
         }
-        if let Some((column, text)) = &self.legend {
+        if let Some((column, text)) = self.legend.as_ref().filter(|it| !left_out.contains(&it.0)) {
             lines.extend(options.wrapped(&format!("({column}: "), text));
         }
         if !left_out.is_empty() {
-            let left_out = format!("{}: on a wider terminal, or --json)", left_out.join(", "));
+            let larger = if options.is_folded { "larger" } else { "wider" };
+            let left_out = format!(
+                "{}: on a {larger} terminal, or --json)",
+                left_out.join(", ")
+            );
             lines.extend(options.wrapped("(", &left_out));
         }
         lines
+    }
+
+    /// Returns what is not shown if details are folded: the column that would move below the rows, the tail unless it is
+    /// beside the names, and what the lines below the rows lack.
+    fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
+        let has_tails = self.cells().any(|row| !row.tail.is_empty());
+        let tail = (has_tails && name_width.is_none()).then_some(self.tail);
+        let mut cells = self.cells();
+        let column = cells.find_map(|row| self.legend_cell_without_room(&row.cells, widths));
+        let parts = column.map(|(column, _)| column).into_iter().chain(tail);
+        parts.chain(self.folded.iter().copied()).collect()
     }
 
     fn row_lines(
@@ -193,12 +219,14 @@ impl Grid {
         if !is_beside {
             lines.extend(options.wrapped(BELOW, remarks.trim_start()));
         }
-        if name_width.is_none() && !tail.is_empty() {
+        if name_width.is_none() && !tail.is_empty() && !options.is_folded {
             let line = format!("{BELOW}{} ", self.tail);
             let tail = shortened(tail, room(&line));
             lines.push(options.fit(&(line + &tail)));
         }
-        if let Some((column, cell)) = self.legend_cell_without_room(cells, widths) {
+        if let Some((column, cell)) = self.legend_cell_without_room(cells, widths)
+            && !options.is_folded
+        {
             lines.push(options.fit(&format!("{BELOW}{column} {cell}")));
         }
         let below = below.iter();

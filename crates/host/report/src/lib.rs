@@ -18,6 +18,7 @@ mod histogram;
 mod holds;
 mod interval;
 mod latency;
+mod lock_name;
 mod locks;
 mod notes;
 mod now;
@@ -57,7 +58,7 @@ pub use watch::access;
 /// The number of events that a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
 /// The least default on a terminal, where a report shows only as many as there is room for.
-const LEAST_TOP: usize = 3;
+pub(crate) const LEAST_TOP: usize = 3;
 /// The number of histograms that a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
 
@@ -72,6 +73,8 @@ pub struct Options {
     pub width: Option<usize>,
     /// The lines of the terminal, in which a report without `top` and histograms fits, if that is possible.
     pub height: Option<usize>,
+    /// Whether rows have fewer details, so that each takes few lines. [`text`] sets it if a report would not fit otherwise.
+    pub is_folded: bool,
     /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
     pub histograms: bool,
     /// Whether all notes are printed. Otherwise only the first few of many similar notes are printed.
@@ -86,22 +89,29 @@ impl Options {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
     }
 
-    /// Returns the options with the largest default for which a report, given how many lines it has, leaves a line of
-    /// the terminal to the prompt.
-    pub(crate) fn fitted(&self, lines: impl Fn(&Options) -> usize) -> Options {
-        let Some(height) = self
-            .height
-            .filter(|_| self.top.is_none() && !self.histograms)
-        else {
-            return *self;
-        };
-        let with = |top: &usize| Options {
-            top: Some(*top),
+    /// Returns the options with the largest default from `least` on for which a text, given how many lines it has, leaves
+    /// a line of the terminal to the prompt. `None` if no default does.
+    pub(crate) fn fitted(
+        &self,
+        least: usize,
+        lines: impl Fn(&Options) -> usize,
+    ) -> Option<Options> {
+        let height = self.height?;
+        let tops: Vec<usize> = (least..=DEFAULT_TOP).collect();
+        let fit = tops.partition_point(|top| lines(&self.with_top(*top)) < height);
+        Some(self.with_top(tops[fit.checked_sub(1)?]))
+    }
+
+    pub(crate) fn with_top(&self, top: usize) -> Options {
+        Options {
+            top: Some(top),
             ..*self
-        };
-        let tops: Vec<usize> = (LEAST_TOP..=DEFAULT_TOP).collect();
-        let fit = tops.partition_point(|top| lines(&with(top)) < height);
-        with(&tops[fit.saturating_sub(1)])
+        }
+    }
+
+    /// Returns how many details of a row are shown, of which a row usually has at most `usually`.
+    pub(crate) fn details(&self, usually: usize) -> usize {
+        if self.is_folded { 1 } else { usually }
     }
 
     /// Returns how many of `len` histograms are drawn.

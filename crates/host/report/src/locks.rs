@@ -7,6 +7,7 @@ use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 use crate::columns::joined;
 use crate::grid::{self, BELOW, Cells, Grid, LineBelow, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
+use crate::lock_name::with_mode;
 use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
 
@@ -80,12 +81,6 @@ fn name(row: &Lock) -> String {
     with_mode(&row.lock, row.mode.as_deref())
 }
 
-/// Returns a lock's name, with the requested mode of a rwlock (`read` or `write`) in parentheses.
-pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
-    let mode = mode.map(|mode| format!(" ({mode})"));
-    printable(lock) + &mode.unwrap_or_default()
-}
-
 /// Returns the time for which threads waited for a lock, with `>=` if it is a lower bound and `~` if it is an estimate.
 fn total(row: &Lock) -> String {
     let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
@@ -139,7 +134,9 @@ fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
-    match waits.is_empty() || none.len() < 2 || options.top == Some(0) {
+    // Folded, they are in the sum of the rows that are not shown.
+    let are_rows = options.is_folded || options.top == Some(0);
+    match waits.is_empty() || none.len() < 2 || are_rows {
         true => (rows.to_vec(), Vec::new()),
         false => (waits, none),
     }
@@ -163,7 +160,11 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         .with_words(&[HEAT, "type"])
         .with_legend(HEAT, heat.map(HeatScale::legend))
         .with_tail("mostly from")
-        .with_spare(&["at once", "slept", "p50", HEAT, "contended"]);
+        .with_spare(&["at once", "slept", "p50", HEAT, "contended"])
+        .with_folded(match shown.iter().any(|row| row.holders.len() > 1) {
+            true => &["other holders"],
+            false => &[],
+        });
     let any_at_once = shown.iter().any(|row| row.at_once > 0);
     for row in shown {
         let at_once = match any_at_once {
@@ -184,15 +185,11 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         cells.push(HeatScale::cell(heat, row.histogram.as_ref(), options));
         cells.push(kind);
         let lock = row.lock.strip_prefix(binary).unwrap_or(&row.lock);
-        let more = early(row).into_iter().chain(unfinished(row));
         grid.add_row(Cells {
             cells,
             name: with_mode(lock, row.mode.as_deref()),
             tail: from(row),
-            below: more
-                .chain(readers(row))
-                .chain(blame(row, options))
-                .collect(),
+            below: below(row, options),
             ..Cells::default()
         });
     }
@@ -212,6 +209,19 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         );
     }
     grid.lines(options)
+}
+
+/// Returns the lines below a row. If details are folded, this is only who held a lock.
+fn below(row: &Lock, options: &Options) -> Vec<LineBelow> {
+    if options.is_folded {
+        return blame(row, options)
+            .filter(|_| !row.idle)
+            .into_iter()
+            .collect();
+    }
+    let waits = early(row).into_iter().chain(unfinished(row));
+    let holders = readers(row).into_iter().chain(blame(row, options));
+    waits.chain(holders).collect()
 }
 
 /// Returns the line on the waits that began before the trace.
@@ -256,15 +266,16 @@ fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
     let all = times.fold(unknown, u64::saturating_add);
-    let shown = lock.holders.iter().take(BLAMED);
+    let most = options.details(BLAMED);
+    let shown = lock.holders.iter().take(most);
     let mut holders: Vec<String> = shown
         .map(|holder| {
             let share = options.share(holder.total_ns, all);
             joined(&format!("{share} {}", holder_name(holder)))
         })
         .collect();
-    if lock.holders.len() > BLAMED {
-        holders.push(format!("{} more", lock.holders.len() - BLAMED));
+    if lock.holders.len() > most {
+        holders.push(format!("{} more", lock.holders.len() - most));
     }
     if unknown > 0 && unknown >= all / 100 * UNKNOWN {
         let share = options.share(unknown, all);
@@ -285,15 +296,16 @@ fn holder_name(holder: &Holder) -> String {
 fn wakers_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
-    let shown = lock.blame.iter().take(BLAMED);
+    let most = options.details(BLAMED);
+    let shown = lock.blame.iter().take(most);
     let mut wakers: Vec<String> = shown
         .map(|blame| {
             let share = options.share(blame.total_ns, lock.total_ns.max(ended));
             joined(&format!("{share} {}", printable(&blame.callsite)))
         })
         .collect();
-    if lock.blame.len() > BLAMED {
-        wakers.push(format!("{} more", lock.blame.len() - BLAMED));
+    if lock.blame.len() > most {
+        wakers.push(format!("{} more", lock.blame.len() - most));
     }
     (!wakers.is_empty()).then(|| LineBelow::new(format!("{BELOW}woken by "), wakers.join(", ")))
 }

@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
     }
 
-    /// The rows beyond the limit were left out. Only their number was printed, and not their sum.
+    /// Regression: the rows beyond the limit were left out. Only their number was printed, and not their sum.
     #[test]
     fn scopes_beyond_the_limit_are_summed() {
         let (mut all, events) = scopes();
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    /// The time outside all scopes was divided among the entries of the others.
+    /// Regression: the time outside all scopes was divided among the entries of the others.
     #[test]
     fn the_sums_time_per_entry_is_that_of_entered_scopes() {
         let (mut all, events) = scopes();

@@ -1,13 +1,14 @@
 //! The report for people: the target, the histograms, the refusals, the tables, the notes, the cost. The tables come
-//! after the histograms and refusals, because these may be long and the end of the report remains on the screen.
+//! after the histograms and refusals, because these may be long and the end of the report remains on the screen. If the
+//! notes would push the tables off the screen, the notes are above the tables.
 
 use tiptoe_session::{Now, Process, Session};
 
 use crate::columns::whole;
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, cost, histogram, latency, locks, notes, now, printable, printable_lines, refusals,
-    scopes, stat, table, waits, watch,
+    LEAST_TOP, Options, cost, histogram, latency, locks, notes, now, printable, printable_lines,
+    refusals, scopes, stat, table, waits, watch,
 };
 
 /// The most processes that the first line names.
@@ -16,18 +17,96 @@ const PROCESSES: usize = 3;
 /// Returns the whole report. Its last line is the cost of tracing, which a session of one moment
 /// ([`Session::now`]) does not have.
 pub fn text(session: &Session, options: &Options) -> String {
-    let options = options.fitted(|options| report(session, options).lines().count());
-    printable_lines(&report(session, &options))
+    printable_lines(&fitted(session, options))
 }
 
-fn report(session: &Session, options: &Options) -> String {
-    if let Some(now) = &session.now {
-        return now_report(session, now, options);
+/// Returns the report with as many rows as leave a line of the terminal to the prompt. If that is not possible, the notes
+/// are above the tables. If the tables alone do not fit, their rows have fewer details.
+fn fitted(session: &Session, options: &Options) -> String {
+    let report = |options: &Options| match (&session.now, &session.stat) {
+        (Some(now), _) => now_report(session, now, options),
+        (None, Some(stat)) => stat::text(session, stat, options),
+        (None, None) => Report::new(session, options).with_notes_last(),
+    };
+    if options.height.is_none() || options.top.is_some() || options.histograms {
+        return report(options);
     }
-    if let Some(stat) = &session.stat {
-        return stat::text(session, stat, options);
+    if let Some(fitted) = options.fitted(LEAST_TOP, |options| report(options).lines().count()) {
+        return report(&fitted);
     }
-    let mut blocks = vec![options.sentence(&summary(session))];
+    if session.now.is_some() || session.stat.is_some() {
+        return report(&options.with_top(LEAST_TOP));
+    }
+    let end = |options: &Options| {
+        lines_of(Report::new(session, options).end())
+            .lines()
+            .count()
+    };
+    let folded = Options {
+        is_folded: true,
+        ..*options
+    };
+    let fitted = options.fitted(LEAST_TOP, end);
+    let fitted = fitted.or_else(|| folded.fitted(1, end));
+    let fitted = fitted.unwrap_or_else(|| folded.with_top(LEAST_TOP));
+    let report = Report::new(session, &fitted);
+    match report.with_notes_last() {
+        text if Some(text.lines().count()) < fitted.height => text,
+        _ => report.with_notes_first(),
+    }
+}
+
+/// The parts of a report, each of which is a block of lines or several.
+struct Report {
+    summary: Vec<String>,
+    notes: Vec<String>,
+    tables: Vec<Vec<String>>,
+    cost: Vec<String>,
+}
+
+impl Report {
+    fn new(session: &Session, options: &Options) -> Report {
+        let of = match session.cpus {
+            Some(_) => "all CPUs' time",
+            None => "the target's CPU time",
+        };
+        let own = cost::own_line(session);
+        let cost = own.into_iter().chain([cost::line(&session.cost, of)]);
+        Report {
+            summary: options.sentence(&summary(session)),
+            notes: notes::lines(session, options),
+            tables: tables(session, options),
+            cost: cost.flat_map(|line| options.sentence(&line)).collect(),
+        }
+    }
+
+    fn with_notes_last(&self) -> String {
+        let last = self.notes.iter().chain(&self.cost).cloned().collect();
+        let blocks = [self.summary.clone()].into_iter();
+        lines_of(blocks.chain(self.tables.clone()).chain([last]))
+    }
+
+    fn with_notes_first(&self) -> String {
+        let notes = Some(self.notes.clone()).filter(|notes| !notes.is_empty());
+        let blocks = [self.summary.clone()].into_iter().chain(notes);
+        lines_of(blocks.chain(self.end()))
+    }
+
+    /// Returns what is below the notes if they are above the tables.
+    fn end(&self) -> impl Iterator<Item = Vec<String>> {
+        self.tables.clone().into_iter().chain([self.cost.clone()])
+    }
+}
+
+/// Returns the blocks with an empty line between each two.
+fn lines_of(blocks: impl Iterator<Item = Vec<String>>) -> String {
+    let blocks: Vec<String> = blocks.map(|block| block.join("\n")).collect();
+    blocks.join("\n\n") + "\n"
+}
+
+/// Returns the histograms, the refusals and the tables.
+fn tables(session: &Session, options: &Options) -> Vec<Vec<String>> {
+    let mut blocks = Vec::new();
     if options.histograms {
         blocks.extend(histograms(session, options));
     }
@@ -48,21 +127,7 @@ fn report(session: &Session, options: &Options) -> String {
     }
     blocks.extend(locks::blocks(session, options));
     blocks.extend(latency::rows(session, options));
-    let of = match session.cpus {
-        Some(_) => "all CPUs' time",
-        None => "the target's CPU time",
-    };
-    let own = cost::own_line(session);
-    let last = own.into_iter().chain([cost::line(&session.cost, of)]);
-    let last = last.flat_map(|line| options.sentence(&line));
-    blocks.push(
-        notes::lines(session, options)
-            .into_iter()
-            .chain(last)
-            .collect(),
-    );
-    let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
-    blocks.join("\n\n") + "\n"
+    blocks
 }
 
 /// Returns the histograms of all timed rows.
@@ -82,8 +147,7 @@ fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     let mut blocks = vec![options.sentence(&heading)];
     blocks.extend(now::blocks(now, options));
     blocks.extend(Some(notes::lines(session, options)).filter(|notes| !notes.is_empty()));
-    let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
-    blocks.join("\n\n") + "\n"
+    lines_of(blocks.into_iter())
 }
 
 /// Returns the targets, how long they were traced, and their CPU time.

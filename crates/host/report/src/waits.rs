@@ -27,7 +27,11 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
         .with_words(&[HEAT, "type", "mode"])
         .with_legend(HEAT, heat.map(HeatScale::legend))
         .with_tail(tail)
-        .with_spare(&["mean", "p50", HEAT]);
+        .with_spare(&["mean", "p50", HEAT])
+        .with_folded(match by_callsite {
+            true => &["callers"],
+            false => &[],
+        });
     for wait in shown {
         let key = wait.key.as_deref().filter(|_| !tail.is_empty());
         let (name, tail) = match key {
@@ -38,7 +42,10 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
             cells: cells(wait, heat, options),
             name,
             tail,
-            below: callers(wait).filter(|_| by_callsite).into_iter().collect(),
+            below: callers(wait)
+                .filter(|_| by_callsite && !options.is_folded)
+                .into_iter()
+                .collect(),
             ..Cells::default()
         });
     }

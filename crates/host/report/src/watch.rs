@@ -59,7 +59,8 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     };
     let mut grid = Grid::new(&HEADING, heading)
         .with_words(&["thread"])
-        .with_spare(&["last", "first", "changed"]);
+        .with_spare(&["last", "first", "changed"])
+        .with_folded(&["most callers"]);
     for (row, thread) in shown.iter().zip(&threads) {
         let thread = match shared {
             Some(_) => String::new(),
@@ -68,7 +69,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
         grid.add_row(Cells {
             cells: numbers(row).into_iter().chain([thread]).collect(),
             name: instruction_text(row),
-            below: below(row),
+            below: below(row, options),
             ..Cells::default()
         });
     }
@@ -141,28 +142,35 @@ fn instruction_text(row: &Accesses) -> String {
 }
 
 /// Returns the lines below a row: the values, then a line for each stack.
-fn below(row: &Accesses) -> Vec<LineBelow> {
-    let mut lines = values(row).into_iter().collect::<Vec<_>>();
+fn below(row: &Accesses, options: &Options) -> Vec<LineBelow> {
+    let mut lines = values(row, options.details(VALUES))
+        .into_iter()
+        .collect::<Vec<_>>();
     let stacks = row.stacks.iter();
     let stacks = stacks.filter(|stack| !stack.callers.is_empty() || stack.is_partial);
     let stacks: Vec<&Stack> = stacks.collect();
-    for stack in stacks.iter().take(STACKS) {
+    let most = options.details(STACKS);
+    for stack in stacks.iter().take(most) {
         let share = match stacks.len() {
             1 => BELOW_STACK.to_owned(),
             _ => format!("{BELOW_STACK}{} ", grouped(stack.count)),
         };
-        lines.push(LineBelow::new(share, callers(stack)));
+        lines.push(LineBelow::new(
+            share,
+            callers(stack, options.details(CALLERS)),
+        ));
     }
-    if let Some(more) = stacks.len().checked_sub(STACKS).filter(|more| *more > 0) {
+    let more = stacks.len().checked_sub(most);
+    if let Some(more) = more.filter(|more| *more > 0 && !options.is_folded) {
         let more = format!("and from {}", counted(more as u64, "more place"));
         lines.push(LineBelow::new(BELOW_STACK, more));
     }
     lines
 }
 
-fn callers(stack: &Stack) -> String {
-    let callers: Vec<&String> = stack.callers.iter().take(CALLERS).collect();
-    let is_cut = stack.callers.len() > CALLERS || stack.is_partial;
+fn callers(stack: &Stack, most: usize) -> String {
+    let callers: Vec<&String> = stack.callers.iter().take(most).collect();
+    let is_cut = stack.callers.len() > most || stack.is_partial;
     match (is_cut, callers.is_empty()) {
         (true, true) => "<- … (callers not known yet)".to_owned(),
         (true, false) => arrows(&callers) + " <-\u{a0}…",
@@ -170,25 +178,20 @@ fn callers(stack: &Stack) -> String {
     }
 }
 
-fn values(row: &Accesses) -> Option<LineBelow> {
+fn values(row: &Accesses, most: usize) -> Option<LineBelow> {
     if row.values.is_empty() {
         return None;
     }
     let shown: Vec<String> = row
         .values
         .iter()
-        .take(VALUES)
+        .take(most)
         .map(|value| match value.count {
             1 => whole(&value.value),
             count => joined(&format!("{} ({})", printable(&value.value), grouped(count))),
         })
         .collect();
-    let shown_count: u64 = row
-        .values
-        .iter()
-        .take(VALUES)
-        .map(|value| value.count)
-        .sum();
+    let shown_count: u64 = row.values.iter().take(most).map(|value| value.count).sum();
     let others = row.count.saturating_sub(shown_count);
     let others = match others {
         0 => String::new(),

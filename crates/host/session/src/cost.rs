@@ -219,7 +219,7 @@ mod tests {
         assert!(whole.plus(probes).fraction <= 1.0);
     }
 
-    /// Prices that a busy machine measured gave waits a cost of `2440% (18 to 9724)`.
+    /// Regression: prices that a busy machine measured gave waits a cost of `2440% (18 to 9724)`.
     #[test]
     fn a_cost_was_more_than_all_time() {
         let unit = tiptoe_event::Cost::between(180.0, 24_400.0, 97_240.0);

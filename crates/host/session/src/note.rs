@@ -103,6 +103,8 @@ notes! {
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
         /// The process ended before tiptoe had attached to it. The others are counted.
         Warning EndedInAttach { process: Process };
+        /// The waits of the process are recorded from its attach on, which was later than that of the first process.
+        Plain AttachedLater { process: Process, after_ns: u64 };
         /// tiptoe was interrupted before it had armed all functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
         /// The agent could not be asked to leave.

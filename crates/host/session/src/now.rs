@@ -19,9 +19,9 @@ pub struct Now {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct WaitingThread {
-    /// Its number.
+    /// The thread's id.
     pub tid: u32,
-    /// Its name.
+    /// The thread's name.
     pub comm: String,
     /// The lock's name or address.
     pub lock: String,

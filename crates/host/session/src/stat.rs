@@ -16,13 +16,13 @@ pub struct Stat {
     pub counts: Vec<Count>,
     /// The counting time, the mean of the runs.
     pub elapsed_ns: f64,
-    /// The relative standard deviation of that mean; absent for one run.
+    /// The relative standard deviation of `elapsed_ns`; absent for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elapsed_spread: Option<f64>,
-    /// The command's CPU time in user space: the mean.
+    /// The command's CPU time in user space, the mean of the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_ns: Option<f64>,
-    /// The command's CPU time in the kernel: the mean.
+    /// The command's CPU time in the kernel, the mean of the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_ns: Option<f64>,
     /// The number of intervals, if requested. Each interval was printed as [`Counts`] when it ended, and is not stored.
@@ -30,11 +30,11 @@ pub struct Stat {
     pub intervals: Option<u64>,
     /// Context switches, which counting slows down.
     pub switches: u64,
-    /// What was added to each.
+    /// What counting added to each of `switches`.
     pub switch_ns: f64,
     /// Context switches to another cgroup, if counts are by cgroup.
     pub cgroup_switches: u64,
-    /// What was added to each.
+    /// What counting added to each of `cgroup_switches`.
     pub cgroup_switch_ns: f64,
     /// Starts, ends and moves of tasks that tiptoe handled, if it counts by tasks.
     pub lives: u64,
@@ -46,7 +46,7 @@ pub struct Stat {
     pub round_ns: f64,
     /// Hits of counted tracepoints.
     pub tracepoint_hits: u64,
-    /// What was added to each.
+    /// What counting added to each of `tracepoint_hits`.
     pub tracepoint_ns: f64,
 }
 

@@ -40,7 +40,7 @@ pub struct Watch {
 pub struct Variable {
     /// The requested name, resolved.
     pub name: String,
-    /// Its address.
+    /// The variable's address.
     pub address: u64,
     /// How many bytes are watched.
     pub len: u8,

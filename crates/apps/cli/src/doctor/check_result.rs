@@ -56,7 +56,7 @@ pub struct CheckResult {
     pub found: String,
     /// What instruments lose without it.
     pub limits: Vec<Limit>,
-    /// What enables it: a command, or advice in words; `null` if it works, or if nothing does.
+    /// What enables it: a command, or advice in words; `null` if it works, or if nothing can enable it.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub fix: Option<Fix>,
 }

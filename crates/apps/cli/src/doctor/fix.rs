@@ -38,7 +38,7 @@ impl Serialize for Fix {
 
 /// Prints and runs each command once, until one fails. Fails if there is a command to run and the user is not root.
 pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
-    let mut commands: Vec<&[&str]> = Vec::new();
+    let mut commands: Vec<&[&'static str]> = Vec::new();
     for row in rows {
         if let Some(Fix::Command(words)) = row.fix
             && !commands.contains(&words)
@@ -51,9 +51,7 @@ pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if uid != 0 {
-        return Err(
-            Failure::new("only root can enable what is missing").hint("sudo tiptoe doctor --fix")
-        );
+        return Err(Failure::NotRoot);
     }
     for words in commands {
         run_one(words)?;
@@ -62,15 +60,14 @@ pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_one(words: &[&str]) -> Result<(), Failure> {
+fn run_one(words: &[&'static str]) -> Result<(), Failure> {
     let line = words.join(" ");
     terminal::say(&format!("running: {line}"));
     let (program, arguments) = words.split_first().expect("a command has a name");
     let status = Command::new(program).args(arguments).status();
-    let status =
-        status.map_err(|error| Failure::new(format!("`{program}` cannot be run: {error}")))?;
+    let status = status.map_err(|error| Failure::FixNotRun { program, error })?;
     match status.success() {
         true => Ok(()),
-        false => Err(Failure::new(format!("`{line}` failed: {status}"))),
+        false => Err(Failure::FixFailed { line, status }),
     }
 }

@@ -15,19 +15,32 @@ const WIDTH: usize = 80;
 /// printed below the table.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
-/// Returns the report, coloured with [`Options::color`].
+/// Returns the report, coloured with [`Options::color`]. If it would push the verdict off the terminal, the checks that
+/// passed are only counted.
 pub fn text(report: &DoctorReport, options: &Options) -> String {
+    let whole = with_checks(report, 0, options);
+    let is_long = |height| whole.lines().count() >= height;
+    if !options.height.is_some_and(is_long) {
+        return whole;
+    }
+    let passed = report.checks.iter().filter(|row| row.state == State::Ok);
+    with_checks(report, passed.count(), options)
+}
+
+/// Returns the report. `passed` is the number of checks that passed, if these are not listed.
+fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
+    let (can, not) = report.verdict.parts();
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{}\n", verdict(&report.verdict.parts(), options))
+    let _ = writeln!(out, "{}\n", verdict(&can, not.as_deref(), options))
         .and_then(|()| head(&mut out, report))
-        .and_then(|()| table(&mut out, &report.checks, options))
+        .and_then(|()| table(&mut out, &report.checks, passed, options))
         .and_then(|()| missing(&mut out, &report.checks, options))
         .and_then(|()| others(&mut out, report, options));
     out
 }
 
-fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
+fn verdict(can: &str, not: Option<&str>, options: &Options) -> String {
     let mut text = options.styled(TextRole::Good, can);
     let not = not
         .iter()
@@ -66,19 +79,33 @@ fn head(out: &mut String, report: &DoctorReport) -> std::fmt::Result {
     writeln!(out, "{rights}\n")
 }
 
-fn table(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
+fn table(
+    out: &mut String,
+    rows: &[CheckResult],
+    passed: usize,
+    options: &Options,
+) -> std::fmt::Result {
+    let rows = rows.iter();
+    let rows = rows.filter(|row| passed == 0 || row.state != State::Ok);
     let cells = |row: &CheckResult| {
         let (state, role) = state(row.state);
         let found = clip(&row.found, RESULT_WIDTH);
         vec![row.name.to_owned(), options.styled(role, state), found]
     };
-    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let rows: Vec<Vec<String>> = rows.map(cells).collect();
     let lines = tiptoe_report::table_lines(&["CHECK", "STATE", "FOUND"], &rows);
     let [heading, rows @ ..] = &lines[..] else {
         return Ok(());
     };
     writeln!(out, "  {}", options.styled(TextRole::Heading, heading))?;
-    rows.iter().try_for_each(|row| writeln!(out, "  {row}"))
+    rows.iter().try_for_each(|row| writeln!(out, "  {row}"))?;
+    match passed {
+        0 => Ok(()),
+        _ => writeln!(
+            out,
+            "  ({passed} checks are ok: on a larger terminal, or --json)"
+        ),
+    }
 }
 
 fn state(state: State) -> (&'static str, TextRole) {
@@ -310,6 +337,21 @@ mod tests {
         }
         let kept = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(shown, kept, "{path}:\n{shown}");
+    }
+
+    #[test]
+    fn checks_that_passed_pushed_the_verdict_off_the_terminal() {
+        let at = |height| Options {
+            height,
+            ..Options::default()
+        };
+        let shown = |height| text(&made_up(), &at(height));
+        let whole = shown(None);
+        assert_eq!(shown(Some(whole.lines().count() + 1)), whole);
+        let short = shown(Some(whole.lines().count()));
+        assert!(!short.contains("membarrier") && short.contains("hardware PMU"));
+        let counted = "\n  (2 checks are ok: on a larger terminal, or --json)\n";
+        assert!(short.contains(counted), "{short}");
     }
 
     #[test]

@@ -12,6 +12,13 @@ use super::check_result::{CheckResult, Instrument, State};
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
+/// The number with which filters refuse. `vm.memfd_noexec` refuses by EACCES.
+const EPERM: i32 = 1;
+
+/// What helps where a filter refuses a call, which no right overrules.
+const WITHOUT_FILTER: &str =
+    "run tiptoe without the seccomp filter (container: --security-opt seccomp=unconfined)";
+
 /// With a lower limit, descriptors soon run out, because a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
@@ -23,7 +30,7 @@ pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
         ptrace_scope(can, grant),
         capabilities(can, grant),
         other_users(can, grant, hidden),
-        process_memory(can, grant),
+        process_memory(can),
         memfd(can),
         process_uprobes(can, grant),
         thread_uprobes(can, grant),
@@ -160,23 +167,30 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     }
 }
 
-fn process_memory(can: &Capabilities, grant: Grant) -> CheckResult {
+fn process_memory(can: &Capabilities) -> CheckResult {
     let name = "process_vm_readv";
     match can.process_vm_readv {
         Ok(()) => CheckResult::ok(name, "memory of other processes can be read"),
         Err(e) => CheckResult::ok(name, e.to_string())
-            .no(Instrument::Probe, "no attaching to a running process")
-            .fix(grant.or(e, "a kernel with CONFIG_CROSS_MEMORY_ATTACH")),
+            .no(Instrument::Probe, "`-- CMD` works only with --via kernel")
+            .fix(match e.is_permission() {
+                true => WITHOUT_FILTER,
+                false => "a kernel with CONFIG_CROSS_MEMORY_ATTACH",
+            }),
     }
 }
 
 fn memfd(can: &Capabilities) -> CheckResult {
     let name = "executable memfd";
-    match can.executable_memfd {
-        Ok(()) => CheckResult::ok(name, "the agent can enter a process"),
-        Err(e) => CheckResult::ok(name, e.to_string())
-            .no(Instrument::Probe, "no in-process probes, only --via kernel")
-            .root_may(&["sysctl", "vm.memfd_noexec=0"]),
+    let refusal = match can.executable_memfd {
+        Ok(()) => return CheckResult::ok(name, "the agent can enter a process"),
+        Err(refusal) => refusal,
+    };
+    let row = CheckResult::ok(name, refusal.to_string())
+        .no(Instrument::Probe, "no in-process probes, only --via kernel");
+    match refusal.errno {
+        EPERM => row.fix(WITHOUT_FILTER),
+        _ => row.root_may(&["sysctl", "vm.memfd_noexec=0"]),
     }
 }
 

@@ -6,16 +6,13 @@ use tiptoe_collector::{Request, RequestTarget, Split};
 use tiptoe_event::{Event, Via, WaitSelection};
 
 use crate::args::Common;
-use crate::failure::Failure;
+use crate::failure::{Failure, TargetOf};
 use crate::lock::{LockArgs, LockByWord};
 use crate::probe::{self, InstrumentRun, ReportExtras};
 
-const NO_TARGET_HINT: &str = "-a, -p PID, --comm NAME or -- CMD chooses whose waits count";
-
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
-        let what = "--via agent does not go with --kernel: only the kernel sees its own locks";
-        return Err(Failure::new(what).hint("leave out --via"));
+        return Err(Failure::AgentOfKernelLocks);
     }
     let target = target(&args.common)?;
     let meanwhile = match args.common.all {
@@ -53,7 +50,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 fn target(common: &Common) -> Result<RequestTarget, Failure> {
     match common.all {
         true => Ok(RequestTarget::System),
-        false => probe::target(common, NO_TARGET_HINT),
+        false => probe::target(common, TargetOf::KernelLocks),
     }
 }
 
@@ -65,11 +62,6 @@ fn by(word: LockByWord) -> Result<Split, Failure> {
         LockByWord::Thread => Split::Thread,
         LockByWord::Process => Split::Process,
         LockByWord::Cgroup => Split::Cgroup,
-        LockByWord::Scope => {
-            let what = "--by scope with --kernel: the kernel does not know a program's scopes";
-            return Err(
-                Failure::new(what).hint("leave out --kernel: scopes are for the program's locks")
-            );
-        }
+        LockByWord::Scope => return Err(Failure::KernelByScope),
     })
 }

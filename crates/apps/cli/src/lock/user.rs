@@ -6,22 +6,18 @@ use tiptoe_collector::{Request, RequestTarget, Split};
 use tiptoe_event::{Event, UserLocks};
 use tiptoe_session::{LockNote, Note, Session};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, TargetOf};
 use crate::lock::{LockArgs, LockByWord};
 use crate::output::Output;
 use crate::probe::{self, InstrumentRun, ReportExtras};
 
-const NO_TARGET_HINT: &str =
-    "-p PID, --comm NAME or -- CMD chooses whose locks; --kernel watches the kernel's own";
-
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     if common.interval.is_some() {
-        let hint = "--duration ends a trace, and the report is printed then";
-        return Err(Failure::not_yet("--interval for locks", hint));
+        return Err(Failure::LockIntervals);
     }
     let by = by(args.by)?;
-    let target = probe::target(&common, NO_TARGET_HINT)?;
+    let target = probe::target(&common, TargetOf::Locks)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "wait", false)?;
     let held = args.hold.as_deref();
     let request = Request {
@@ -53,10 +49,9 @@ fn ignored_budget(session: &Session) -> Option<Note> {
 /// Prints what the threads of each process wait for now.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let target = probe::target(common, NO_TARGET_HINT)?;
+    let target = probe::target(common, TargetOf::Locks)?;
     let RequestTarget::Pids(pids) = &target else {
-        let what = "--now needs a running process, not a command to start";
-        return Err(Failure::new(what).hint("-p PID or --comm NAME"));
+        return Err(Failure::NowOfCommand);
     };
     let output = Output::chosen(common.output.as_deref(), &target, false)?;
     let mut reports = Vec::new();
@@ -77,10 +72,7 @@ fn by(word: Option<LockByWord>) -> Result<Split, Failure> {
         Some(LockByWord::Thread) => Ok(Split::Thread),
         Some(LockByWord::Type) => Ok(Split::Type),
         Some(LockByWord::Scope) => Ok(Split::Scope),
-        Some(word @ (LockByWord::Process | LockByWord::Cgroup)) => {
-            let word = format!("{word:?}").to_lowercase();
-            let what = format!("--by {word} without --kernel");
-            Err(Failure::new(what).hint("--by lock, callsite, thread, type or scope"))
-        }
+        Some(LockByWord::Process) => Err(Failure::ByWithoutKernel("process")),
+        Some(LockByWord::Cgroup) => Err(Failure::ByWithoutKernel("cgroup")),
     }
 }

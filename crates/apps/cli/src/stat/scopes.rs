@@ -9,20 +9,18 @@ use tiptoe_event::{Event, Via};
 
 use super::{StatArgs, StatRun};
 use crate::counters;
-use crate::failure::Failure;
+use crate::failure::{Failure, TargetOf};
 use crate::probe;
 use crate::ready;
 
 /// The events that are counted without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
 
-const NO_TARGET_HINT: &str = "-p PID or -- CMD chooses whose scopes";
-
 pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     let form = super::form(&args)?;
     let target = match (args.pids.is_empty(), args.command.is_empty()) {
-        (true, true) => return Err(Failure::new("no process to count").hint(NO_TARGET_HINT)),
+        (true, true) => return Err(Failure::NoTarget(TargetOf::Scopes)),
         (true, false) => RequestTarget::Command(args.command.clone()),
         (false, _) => RequestTarget::Pids(probe::without_repeats(&args.pids)),
     };
@@ -56,13 +54,7 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
         ),
     ];
     match others.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => {
-            let what =
-                format!("{option} does not go with --by scope, which counts one program's threads");
-            Err(Failure::new(what).hint(
-                "leave it out; -p PID or -- CMD chooses the program, --csv or --json is for scripts",
-            ))
-        }
+        Some((_, option)) => Err(Failure::WithByScope(option)),
         None => Ok(()),
     }
 }

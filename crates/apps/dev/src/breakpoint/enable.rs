@@ -37,10 +37,8 @@ impl Enable {
         };
         match times {
             Ok(times) => {
-                table.rows.push(TableRow {
-                    threads: Some(self.passive + self.active),
-                    ..TableRow::new("kernel", &times, "usecs/op")
-                });
+                let row = TableRow::new("kernel", &times, "usecs/op");
+                table.rows.push(row.of_threads(self.passive + self.active));
                 table
                     .lines
                     .extend(self.as_perf(median_and_spread(&times).0));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tiptoe_schedule::{Label, Tree};
 
-use crate::failure::Failure;
+use crate::failure::{CgroupsFault, Failure};
 
 /// The most cgroups that can be requested.
 const MOST: usize = 100_000;
@@ -39,22 +39,21 @@ impl Cgroups {
                     .map(|number: usize| format!("cgroup{number}"))
                     .collect()
             }
-            Ok(_) => return Err(bad(list, &format!("1 to {MOST} cgroups can be simulated"))),
+            Ok(_) => return Err(bad(list, CgroupsFault::BadNumber(MOST))),
             Err(_) => list.split(',').map(|name| name.trim().to_owned()).collect(),
         };
         for name in names {
             if name.is_empty() {
-                return Err(bad(list, "a name is missing"));
+                return Err(bad(list, CgroupsFault::NoName));
             }
             let label = cgroups
                 .label(&name)
-                .ok_or_else(|| bad(list, "not the names of cgroups"))?;
+                .ok_or_else(|| bad(list, CgroupsFault::BadName))?;
             if label == Label::ROOT {
-                return Err(bad(list, "the root is the whole system")
-                    .hint("-a counts for the whole system"));
+                return Err(bad(list, CgroupsFault::Root));
             }
             if cgroups.counted.iter().any(|(_, counted)| *counted == label) {
-                return Err(bad(list, &format!("'{name}' is given twice")));
+                return Err(bad(list, CgroupsFault::Twice(name)));
             }
             cgroups.counted.push((name, label));
         }
@@ -79,9 +78,9 @@ impl Cgroups {
     }
 }
 
-fn bad(list: &str, what: &str) -> Failure {
-    Failure::new(format!("--for-each-cgroup {list}: {what}"))
-        .hint("names such as web,db,batch/nightly, or a number")
+fn bad(list: &str, fault: CgroupsFault) -> Failure {
+    let list = list.to_owned();
+    Failure::BadCgroups { list, fault }
 }
 
 #[cfg(test)]

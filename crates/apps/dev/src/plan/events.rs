@@ -35,9 +35,8 @@ pub fn parse(lists: &[String]) -> Result<Vec<PlanGroup>, Failure> {
             events: group.events().map(|event| of(&event)).collect(),
         })
     });
-    parsed
-        .collect::<Result<_, _>>()
-        .map_err(|error: CounterError<'_>| Failure::new(error.to_string()))
+    let parsed: Result<_, CounterError<'_>> = parsed.collect();
+    Ok(parsed?)
 }
 
 fn of(event: &Counter<'_>) -> PlanEvent {

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub fn json(report: &PlanReport) -> Result<String, Failure> {
     let json = serde_json::to_string(report);
-    let json = json.map_err(|error| Failure::new(format!("the plan has no JSON form: {error}")))?;
+    let json = json.map_err(|error| Failure::NoJson("plan has", error))?;
     Ok(PrintableJson(&json).to_string() + "\n")
 }
 

@@ -6,7 +6,7 @@ use tiptoe_schedule::simulate::{Charges, GroupOutcome as Fate, GroupRequest, Mac
 use tiptoe_schedule::{Policy, Target};
 
 use super::rows::{EventRow, PolicyRow};
-use super::simulate::{Setting, refused, wanted};
+use super::simulate::{Setting, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
@@ -30,7 +30,7 @@ impl Setting<'_> {
             ..machine.clone()
         };
         let labels = || self.cgroups.counted.iter().map(|(_, label)| *label);
-        let cpu = machine.cpu(Policy::Changed).map_err(refused)?;
+        let cpu = machine.cpu(Policy::Changed).map_err(Failure::NeverCounts)?;
         let mut all = Outcome::default();
         for at in 0..cpus {
             let mut charges = Charges::new(cpu.clone());

@@ -5,7 +5,7 @@ use std::path::Path;
 use tiptoe_schedule::simulate::Switch;
 
 use super::cgroups::Cgroups;
-use crate::failure::Failure;
+use crate::failure::{Failure, TraceFault};
 
 /// CPU numbers in a trace must be below this, because they determine the size of an allocation.
 const MOST_CPUS: usize = 4096;
@@ -23,45 +23,41 @@ pub struct Trace {
 /// Creates the cgroups that it names. Fails at the first bad line.
 pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| {
-        let what = format!("{} cannot be read: {error}", path.display());
-        Failure::new(what).hint("a trace has lines `SECONDS CPU CGROUP`")
-    })?;
-    parse(&text, cgroups).map_err(|(line, what)| {
-        Failure::new(format!("{}:{line}: {what}", path.display()))
-            .hint("a line has the time from which a CPU runs a cgroup: 12.000345 3 web/worker")
-    })
+    let path = path.to_owned();
+    match text.map(|text| parse(&text, cgroups)) {
+        Ok(Ok(trace)) => Ok(trace),
+        Ok(Err((line, fault))) => Err(Failure::BadTrace { path, line, fault }),
+        Err(error) => Err(Failure::UnreadableTrace { path, error }),
+    }
 }
 
 /// Parses a trace. Fails with the number of the first bad line and what is wrong with it.
-fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
+fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, TraceFault)> {
     let mut trace = Trace::default();
     let mut first_ns = None;
     for (at, line) in text.lines().enumerate() {
-        let bad = |what: &str| (at + 1, what.to_owned());
+        let bad = |fault| (at + 1, fault);
         let words: Vec<&str> = line.split_whitespace().collect();
         let [seconds, cpu, cgroup] = words[..] else {
             match words.first() {
-                Some(word) if !word.starts_with('#') => return Err(bad("not three words")),
+                Some(word) if !word.starts_with('#') => return Err(bad(TraceFault::Words)),
                 _ => continue,
             }
         };
         if seconds.starts_with('#') {
             continue;
         }
-        let ns = nanoseconds(seconds).ok_or_else(|| bad("not a time in seconds"))?;
+        let ns = nanoseconds(seconds).ok_or(bad(TraceFault::Time))?;
         let cpu: usize = cpu
             .parse()
             .ok()
             .filter(|cpu| *cpu < MOST_CPUS)
-            .ok_or_else(|| bad("not the number of a CPU"))?;
-        let label = cgroups
-            .label(cgroup)
-            .ok_or_else(|| bad("not the name of a cgroup"))?;
+            .ok_or(bad(TraceFault::Cpu))?;
+        let label = cgroups.label(cgroup).ok_or(bad(TraceFault::Cgroup))?;
         let first_ns = *first_ns.get_or_insert(ns);
         let at_ns = ns
             .checked_sub(first_ns)
-            .ok_or_else(|| bad("earlier than the first line"))?;
+            .ok_or(bad(TraceFault::BeforeFirst))?;
         if trace.cpus.len() <= cpu {
             trace.cpus.resize(cpu + 1, Vec::new());
         }
@@ -70,13 +66,13 @@ fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, String)> {
             .last()
             .is_some_and(|last: &Switch| last.at_ns > at_ns)
         {
-            return Err(bad("earlier than the previous line of this CPU"));
+            return Err(bad(TraceFault::BeforePrevious));
         }
         switches.push(Switch { at_ns, label });
         trace.end_ns = trace.end_ns.max(at_ns);
     }
     match trace.end_ns {
-        0 => Err((1, "there is no time between two switches".to_owned())),
+        0 => Err((1, TraceFault::NoTime)),
         _ => Ok(trace),
     }
 }
@@ -117,23 +113,19 @@ mod tests {
 
     #[test]
     fn a_bad_trace_is_refused_with_its_line() {
-        for (text, line, what) in [
-            ("1 0 a\n2 0\n", 2, "three words"),
-            ("1 0 a\nx 0 a\n", 2, "seconds"),
-            ("1 0 a\n-1 0 a\n", 2, "seconds"),
-            ("1 0 a\n2 4096 a\n", 2, "CPU"),
-            ("1 0 a\n2 0 a//b\n", 2, "cgroup"),
-            ("2 0 a\n1 0 a\n", 2, "earlier than the first"),
-            ("1 0 a\n3 0 b\n2 0 a\n", 3, "earlier than the previous"),
-            ("", 1, "no time"),
-            ("1 0 a\n", 1, "no time"),
+        for (text, line, fault) in [
+            ("1 0 a\n2 0\n", 2, TraceFault::Words),
+            ("1 0 a\nx 0 a\n", 2, TraceFault::Time),
+            ("1 0 a\n-1 0 a\n", 2, TraceFault::Time),
+            ("1 0 a\n2 4096 a\n", 2, TraceFault::Cpu),
+            ("1 0 a\n2 0 a//b\n", 2, TraceFault::Cgroup),
+            ("2 0 a\n1 0 a\n", 2, TraceFault::BeforeFirst),
+            ("1 0 a\n3 0 b\n2 0 a\n", 3, TraceFault::BeforePrevious),
+            ("", 1, TraceFault::NoTime),
+            ("1 0 a\n", 1, TraceFault::NoTime),
         ] {
             let mut cgroups = Cgroups::named(Some("a,b")).unwrap();
-            let (at, found) = parse(text, &mut cgroups).unwrap_err();
-            assert!(
-                at == line && found.contains(what),
-                "{text:?}: {at}: {found}"
-            );
+            assert_eq!(parse(text, &mut cgroups), Err((line, fault)), "{text:?}");
         }
     }
 }

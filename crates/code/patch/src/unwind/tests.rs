@@ -7,10 +7,10 @@ use gimli::{
 
 use super::*;
 use crate::abi::Abi;
+use crate::body::Body;
 use crate::decode::FunctionCode;
+use crate::entry::shape;
 use crate::plan::{Patch, Planner};
-use crate::shape::shape;
-use crate::trampoline::Body;
 use crate::{GroupValue, Hits, Space};
 
 const SITE: u64 = 0x5555_5555_0000;
@@ -159,7 +159,7 @@ fn a_count_that_keeps_everything() {
 fn a_call_that_starts_the_window() {
     let function = [&[0xe8, 0, 0x20, 0, 0][..], &FUNCTION].concat();
     let patch = patch(&function, 0, &COUNT);
-    assert_eq!(patch.patched[0], crate::shape::CALL);
+    assert_eq!(patch.patched[0], crate::strategy::CALL);
     let lines = all(&patch);
     assert_eq!(lines[0], ("push".to_owned(), 0, 8));
     assert_eq!(lines[6], ("pop".to_owned(), 0, 16));
@@ -286,6 +286,6 @@ fn a_record_accounts_for_all_that_it_has_pushed() {
             stands(name)
         );
     }
-    // Recorded, then without credit, then lost.
+    // The three counts: of a recorded hit, of a hit without credit, of a hit for which the ring has no room.
     assert_eq!(stands("inc"), [(0, 32), (0, 8), (0, 32)]);
 }

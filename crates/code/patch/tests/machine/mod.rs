@@ -14,7 +14,7 @@ use assembly::{
 };
 use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape};
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::PROLOGUE;
+use tiptoe_wire::arena::prologue;
 
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
@@ -212,7 +212,7 @@ impl Machine {
     pub fn apply(&mut self, patch: &Patch) {
         for arena in self.planner.new_arenas() {
             map(arena.base, arena.len);
-            write(arena.base + PROLOGUE, &arena.prologue);
+            write(prologue(arena.base), &arena.prologue);
         }
         for arena in &self.planner.caller_arenas()[self.callers..] {
             map(arena.base, tiptoe_patch::ARENA_LEN);
@@ -250,7 +250,8 @@ impl Machine {
         *FOREIGN.lock().expect("no test panics with it") = None;
     }
 
-    /// Returns the signal, and the reported offset.
+    /// Runs `code` at `at`. Returns the signal that it raises, and the offset of the instruction pointer that the kernel
+    /// reports.
     pub fn fault(&self, at: u64, code: &[u8], registers: &Registers) -> Option<(i32, u64)> {
         write(at, code);
         write(at + 32, &[0xc3]);
@@ -285,7 +286,7 @@ impl Machine {
     }
 
     /// As [`Machine::run`], but calls `handler` with `what` before the `nth` instruction inside
-    /// `code`. Also returns whether there were that many.
+    /// `code`. Also returns whether `nth` instructions ran there.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),

@@ -4,7 +4,7 @@ use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
 
 use super::file::Slice;
-use super::units::{Entry, Units};
+use super::units::{UnitEntry, Units};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
@@ -13,24 +13,24 @@ pub(super) enum Location {
     ThreadLocal(u64),
     /// In another file, or in this one's symbol table alone.
     Declared,
-    /// In a register, on a stack, or in both in turn.
+    /// In a register or on a stack, at different places at different times.
     Local,
     /// Always in a register.
     Register,
-    /// Nowhere; its value, if constant.
+    /// Not in memory; has the value if that is constant.
     Nowhere(Option<i64>),
-    /// In an unsupported way.
+    /// At a place that cannot be found; has the reason.
     Other(&'static str),
 }
 
 impl Location {
-    /// Returns whether it has one address, or one in each thread's block.
+    /// Returns whether the variable has one address, or one in each thread's block.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }
 }
 
-pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
+pub(super) fn location<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Location {
     match entry.attribute(dw::DW_AT_location) {
         Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),
         Some(_) => Location::Local,
@@ -44,7 +44,7 @@ pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
 
 fn evaluate<'d>(
     units: &Units<'d>,
-    entry: &Entry<'d>,
+    entry: &UnitEntry<'d>,
     expression: gimli::Expression<Slice<'d>>,
 ) -> Location {
     let Some(unit) = units.unit(entry.die.file, entry.die.unit) else {

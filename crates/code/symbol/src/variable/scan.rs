@@ -1,7 +1,7 @@
 //! Searches a unit for a variable by reading all its entries in order.
 //!
-//! Most entries do not match, so little is done with each: attributes are read up to the name,
-//! which is compared by its offset in `.debug_str`, where all offsets with the wanted text were
+//! Most entries do not match, so little is done with each: attributes are read up to the name. The
+//! name is compared by its offset in `.debug_str`, because all offsets of the wanted text there are
 //! found before.
 
 use gimli::constants as dw;
@@ -10,7 +10,7 @@ use gimli::{
 };
 
 use super::file::{Slice, Value};
-use super::units::{Die, Entry, Units};
+use super::units::{Die, UnitEntry, Units};
 use super::variable_error::VariableError;
 use crate::reader::Section;
 
@@ -70,7 +70,7 @@ impl<'s> EntryQuery<'s> {
     }
 }
 
-/// Returns the offsets of strings that equal this text or end with it.
+/// Returns the offsets of this text at the ends of strings.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
     let mut ends = Ends::of(text);
     strings.each_part(|part| ends.pass(part));
@@ -153,7 +153,7 @@ impl<'u> Cursor<'u, '_> {
         None
     }
 
-    /// Returns the ancestors' offsets without the root, unless too many.
+    /// Returns the offsets of the entry's ancestors, without the root; `None` if there are too many.
     fn above(&self, offset: usize) -> Option<&[usize]> {
         let (&last, above) = self.path.split_last()?;
         (last == offset).then_some(above)
@@ -163,7 +163,8 @@ impl<'u> Cursor<'u, '_> {
 impl<'d> Units<'d> {
     fn cursor<'u>(
         &self,
-        (file, unit): (usize, usize),
+        file: usize,
+        unit: usize,
         abbreviations: &'u Abbreviations,
     ) -> Option<Cursor<'u, 'd>> {
         let header = &self.unit(file, unit)?.header;
@@ -174,21 +175,22 @@ impl<'d> Units<'d> {
 
     pub(super) fn scan(
         &self,
-        (file, unit): (usize, usize),
+        file: usize,
+        unit: usize,
         query: &EntryQuery<'_>,
-        mut show: impl FnMut(&Entry<'d>, &[usize]) -> Result<(), VariableError>,
+        mut show: impl FnMut(&UnitEntry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
         let Some(abbreviations) = self.abbreviations(file, unit)? else {
             return Ok(());
         };
-        let Some(mut cursor) = self.cursor((file, unit), &abbreviations) else {
+        let Some(mut cursor) = self.cursor(file, unit, &abbreviations) else {
             return Ok(());
         };
         let end = self
             .unit(file, unit)
             .map(|unit| unit.header.length_including_self());
         self.spend_bytes(end.unwrap_or(0))?;
-        let mut entry = Entry::at(Die {
+        let mut entry = UnitEntry::at(Die {
             file,
             unit,
             offset: 0,
@@ -218,7 +220,7 @@ impl<'d> Units<'d> {
         query: &EntryQuery<'_>,
         raw: &mut EntriesRaw<'_, Slice<'d>>,
         kind: &Abbreviation,
-        entry: &mut Entry<'d>,
+        entry: &mut UnitEntry<'d>,
     ) -> Option<bool> {
         entry.attributes.clear();
         for (at, &specification) in kind.attributes().iter().enumerate() {
@@ -232,13 +234,13 @@ impl<'d> Units<'d> {
         Some(true)
     }
 
-    /// Returns an entry's ancestors' offsets, by reading its unit up to it.
+    /// Returns the offsets of an entry's ancestors, by reading its unit up to the entry.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
             return Ok(Vec::new());
         };
         self.spend_bytes(die.offset)?;
-        let Some(mut cursor) = self.cursor((die.file, die.unit), &abbreviations) else {
+        let Some(mut cursor) = self.cursor(die.file, die.unit, &abbreviations) else {
             return Ok(Vec::new());
         };
         while let Some((offset, kind)) = cursor.next() {

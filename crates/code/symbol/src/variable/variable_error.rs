@@ -24,7 +24,7 @@ pub enum VariableError {
     Ambiguous {
         /// The requested name.
         name: String,
-        /// Names that select one of them.
+        /// Names that select one of the variables.
         choices: Vec<String>,
     },
     /// The name belongs to a function.
@@ -147,7 +147,7 @@ pub enum VariableError {
         expression: String,
         /// The bit field's bits, from the start of the (pointed-to) structure.
         bits: Range<u64>,
-        /// That structure's link-time address, if known.
+        /// The structure's link-time address, if known.
         address: Option<u64>,
     },
     /// A member of a virtual base class, whose offset only the object has.

@@ -44,7 +44,7 @@ pub enum BpfKind {
     Tracepoint,
     /// Programs at raw tracepoints, which get the tracepoint's arguments unformatted.
     RawTracepoint,
-    /// Programs at perf events, such as breakpoints.
+    /// Programs that run when a perf event, such as a breakpoint, is hit.
     PerfEvent,
 }
 
@@ -130,6 +130,13 @@ impl Capabilities {
             executable_memfd: tries::executable_memfd(),
         }
     }
+}
+
+/// Tries what the agent calls in a command, which inherits our seccomp filter. Fails with the first call that is refused.
+pub fn agent_calls() -> Check {
+    tries::membarrier_sync_core()?;
+    tries::executable_memfd()?;
+    tries::process_vm_readv()
 }
 
 impl Refusal {

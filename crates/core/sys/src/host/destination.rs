@@ -172,7 +172,7 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Places a file that a crash may lose.
+    /// Gives the file its name without writing it to the disk first. So its content may be lost if the machine crashes.
     pub(super) fn rename(self) -> io::Result<()> {
         self.appear()
     }

@@ -72,6 +72,15 @@ pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool;
     fds.each_ref().map(|fd| !fd.revents().is_empty())
 }
 
+/// Waits until a process ends, at most for `time`; `process` is its pidfd.
+pub fn wait_for_end(process: BorrowedFd<'_>, time: Duration) {
+    // If a signal interrupts the poll, the process counts as not ended.
+    let _ = poll(
+        &mut [PollFd::from_borrowed_fd(process, PollFlags::IN)],
+        Some(&timespec(time)),
+    );
+}
+
 fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: time.as_secs().cast_signed(),

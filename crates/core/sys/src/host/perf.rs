@@ -55,7 +55,7 @@ pub struct Counts {
 pub struct Uprobe<'a> {
     /// The type of uprobes, from [`uprobe_pmu`].
     pub pmu: u32,
-    /// The file, as tiptoe sees it.
+    /// The file's path in tiptoe's mount namespace.
     pub path: &'a CStr,
     /// The offset in the file.
     pub offset: u64,

@@ -49,7 +49,7 @@ pub fn foreign_tracers() -> Vec<ForeignTracer> {
     scan().tracers
 }
 
-/// Returns the same, and what could not be searched.
+/// Returns all tracers that this user can see, and what could not be searched.
 pub fn scan() -> Scan {
     let mut scan = Scan::default();
     let mut seen = HashSet::new();
@@ -117,8 +117,8 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<BpfObject>
         }));
 }
 
-/// Names the cgroups of perf events, by the directories that a process keeps open, because the
-/// kernel shows no more of them.
+/// Names the cgroups of a process's perf events. The kernel does not show which cgroups these are, so
+/// the names are those of the cgroup directories that the process keeps open.
 fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     if !cgroups.is_empty()
         && let Some(events) = held.remove(PERF_EVENT)

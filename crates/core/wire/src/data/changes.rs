@@ -7,13 +7,13 @@
 //! | served | tiptoe | the last change that is done, with all before it |
 //! | turn | tiptoe, the agent's thread | counts events that a loading thread may wait for; a futex |
 //! | given up | the loading thread | the last change for which it stopped waiting |
-//! | missed | the loading thread | libraries that ran on without their probes |
+//! | missed | the loading thread | the number of libraries that ran without their probes |
 //! | since | the loading thread | when the oldest unserved change was reported |
 //! | looks | the loading thread | odd while the list of libraries changes |
 //! | fresh | the loading thread | the number of unserved libraries, and their addresses |
 //!
-//! A method that stores is called by the word's writer, one that loads by the other side. One
-//! thread loads at a time, because it holds the loader's lock.
+//! A method that stores is called by the word's writer, one that reads by the other side. Only one
+//! thread loads libraries at a time, because it holds the loader's lock.
 
 use core::sync::atomic::AtomicU32;
 
@@ -106,12 +106,12 @@ impl<'a> Data<'a> {
         self.miss();
     }
 
-    /// Counts a library that runs on without probes.
+    /// Counts a library that runs without its probes.
     pub fn miss(&self) {
         self.words.store(MISSED, self.missed().wrapping_add(1));
     }
 
-    /// Returns how many libraries ran on without probes.
+    /// Returns how many libraries ran without their probes.
     pub fn missed(&self) -> u64 {
         self.words.load(MISSED)
     }

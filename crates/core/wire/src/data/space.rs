@@ -35,7 +35,7 @@ pub struct Readings {
     pub corrected: u64,
     /// The number of executable mappings of files; adjacent ones that continue each other count as one.
     pub mappings: u64,
-    /// Their total size in bytes.
+    /// The total size of the mappings in bytes.
     pub bytes: u64,
 }
 

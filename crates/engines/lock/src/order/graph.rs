@@ -1,4 +1,4 @@
-//! The graph of lock orders: which class of locks is wanted while a lock of which class is held.
+//! The graph of lock orders. An edge says that a thread wanted a lock of one class while it held one of another.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};

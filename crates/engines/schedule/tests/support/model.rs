@@ -27,7 +27,7 @@ pub struct Group {
     pub is_gone: bool,
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// The part of these that the share remembers.
+    /// The recent parts of `enabled_ns` and `running_ns`, from which the group's share is computed.
     recent: (u64, u64),
 }
 

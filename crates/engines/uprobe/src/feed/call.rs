@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 pub enum Call {
     /// mmap(2).
     Map {
-        /// The MAP_FIXED address, replacing what is mapped there.
+        /// The address, if MAP_FIXED is set: the call replaces what is mapped there.
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,
@@ -47,7 +47,7 @@ pub enum Call {
     Move {
         /// The old range.
         from: Range<u64>,
-        /// The MREMAP_FIXED address.
+        /// The new address, if MREMAP_FIXED is set.
         fixed: Option<u64>,
         /// The new length in bytes.
         len: u64,
@@ -59,9 +59,9 @@ pub enum Call {
 /// What a call may do to executable mappings.
 pub(super) enum Change<'a> {
     Nothing,
-    /// Maps code; with MAP_FIXED it may replace some.
+    /// Maps code. With MAP_FIXED it may replace other mappings.
     Adds,
-    /// Makes existing memory executable, whose file is unknown.
+    /// Makes mapped memory executable. The call does not say which file is mapped there.
     MayAdd(&'a Range<u64>),
     /// Removes or replaces mappings in these ranges.
     TakesAway([Range<u64>; 2]),

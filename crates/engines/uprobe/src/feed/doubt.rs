@@ -60,7 +60,7 @@ impl Doubt {
         }
     }
 
-    /// Records that a change will be made that removes mappings or is unseen.
+    /// Records that a change begins that removes mappings, or that cannot be edited into the space.
     pub fn begin(&self) {
         self.begun.fetch_add(1, Relaxed); // ordered by the system call after it
     }

@@ -4,7 +4,7 @@ use super::FileId;
 
 const BUFFER: usize = 2048;
 
-/// The content of a line.
+/// A mapping, as a line describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// The first address.
@@ -31,7 +31,7 @@ enum LineField {
     Name,
 }
 
-/// The lines of the list.
+/// An iterator over the lines of /proc/self/maps.
 pub struct Lines<R> {
     read: R,
     buffer: [u8; BUFFER],
@@ -41,7 +41,7 @@ pub struct Lines<R> {
 }
 
 impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
-    /// Returns the lines of what `read` returns; see [`super::Feed::read_again`].
+    /// Returns the lines of the text that `read` returns in pieces; see [`super::Feed::read_again`].
     pub fn new(read: R) -> Self {
         Lines {
             read,
@@ -89,7 +89,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
 }
 
 impl Line {
-    /// Returns the next byte's field.
+    /// Adds a byte to `field`. Returns the field of the next byte.
     fn take(&mut self, field: LineField, byte: u8) -> LineField {
         use LineField::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
         let hex = |number: u64| number << 4 | u64::from((byte as char).to_digit(16).unwrap_or(0));

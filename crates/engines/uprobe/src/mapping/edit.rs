@@ -5,10 +5,10 @@ use core::ops::Range;
 use super::{Entry, FileOffset, LEVELS, Mapping, MappingTable, Mappings, span};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// What a range must have afterwards.
+/// A range, and what must be mapped there afterwards.
 struct Fill {
     range: Range<u64>,
-    /// The place at its first address, or `None` for no file.
+    /// The place in a file that the first address maps; `None` if nothing is mapped.
     file_offset: Option<FileOffset>,
 }
 
@@ -44,8 +44,8 @@ impl Mappings<'_> {
         (1..LEVELS).map(on).sum()
     }
 
-    /// Returns whether [`Self::remap`] has room at worst. On each level each filled range has at
-    /// most two edges, and no more than its spans.
+    /// Returns whether [`Self::remap`] certainly has room. On each level a filled range needs a table
+    /// for each of its two edges, and never more tables than it has spans.
     pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
         let most = |range: &Range<u64>, fills: u64| -> u64 {
             let spans = |level| (range.end - range.start) / span(level) + 2;
@@ -62,7 +62,8 @@ impl Mappings<'_> {
         }
     }
 
-    /// Fills a table's part of the range, from its `level` and `first` address on.
+    /// Fills the part of the range that a table covers. The table is on `level`, and begins at the
+    /// address `first`.
     fn fill_table(&self, table: &MappingTable, level: u32, first: u64, fill: &Fill) {
         let Range { start, end } = fill.range;
         let from = start.saturating_sub(first) / span(level);
@@ -93,7 +94,7 @@ impl Mappings<'_> {
         }
     }
 
-    /// Returns the table below an entry, taken if there is none, and its level.
+    /// Returns the table below an entry, and its level. Takes a table from the pool if there is none.
     fn below(&self, word: &AtomicU64, level: u32) -> Option<(&MappingTable, u32)> {
         let level = level.checked_sub(1)?;
         let entry = Entry::load(word);

@@ -93,8 +93,8 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once; `taken` of `room` descriptors belong to a dead thread. They must
-/// never get the same one, and each must get one if there is room.
+/// Two threads claim at once; `taken` of `room` descriptors belong to a dead thread. The two must
+/// never get the same descriptor, and each must get one if there is room.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
@@ -140,8 +140,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// A new thread with a dead thread's number finds that number on the descriptor just when another
-/// thread has found the owner dead.
+/// A new thread has a dead thread's id, and so finds its own id on the dead thread's descriptor.
+/// Another thread has just found the owner dead, and takes that descriptor over.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
@@ -181,7 +181,7 @@ fn an_heir_continues_the_counts() {
             .expect("room");
         let dying = spawn(move || {
             count.store(count.load(Relaxed) + 1, Relaxed);
-            dead.store(1, Release); // as the kernel orders a death
+            dead.store(1, Release); // the kernel, too, reports a death after the thread's stores
         });
         let alive = |_, owner| owner != DEAD || dead.load(Acquire) == 0;
         if claims.claim(1, false, usize::MAX, alive).is_some() {

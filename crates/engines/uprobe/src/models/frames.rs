@@ -106,7 +106,7 @@ impl Thread {
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
-                // A timed call's position is freed last, another's before it is counted.
+                // The position of a timed call is freed last, that of any other call before the call is counted.
                 let timed = probe == 0;
                 if !timed {
                     self.set_end(uppermost);

@@ -228,7 +228,7 @@ impl Text for Memory {
     }
 }
 
-/// A thread that fetched at `head` and ran no original, jump or trap.
+/// A thread that fetched at `head` and ran neither the original instruction nor a jump nor a trap.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mix {
     pub site: u64,

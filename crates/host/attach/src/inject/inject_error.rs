@@ -25,7 +25,7 @@ pub enum InjectError {
     AlreadyTraced {
         /// The requested process.
         pid: u32,
-        /// Its tracer.
+        /// The process's tracer.
         by: u32,
     },
     /// No thread could be borrowed before the deadline.
@@ -107,7 +107,7 @@ pub enum InjectError {
         pid: u32,
         /// The call.
         call: &'static str,
-        /// Its error.
+        /// The call's error.
         error: io::Error,
     },
     /// The process offered descriptors that the stub cannot have made.
@@ -125,7 +125,7 @@ pub enum InjectError {
         pid: u32,
         /// The call.
         call: &'static str,
-        /// Its error.
+        /// The call's error.
         error: io::Error,
     },
 }

@@ -42,7 +42,7 @@ pub(super) fn run<R: Send>(
     let until = Instant::now() + PATIENCE;
     let mut act = Some(act);
     loop {
-        if let Some(result) = attempt(masks, (may, each), &mut act) {
+        if let Some(result) = attempt(masks, may, each, &mut act) {
             return Some(result);
         }
         if Instant::now() > until || Process::open(masks.pid, &masks.program).is_err() {
@@ -56,7 +56,8 @@ pub(super) fn run<R: Send>(
 /// stop. That thread runs `act`, too, because a switch to another thread would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
-    (may, each): (StopCheck, ThreadAction),
+    may: StopCheck,
+    each: ThreadAction,
     act: &mut Option<F>,
 ) -> Option<R> {
     let hold = || {
@@ -108,7 +109,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
 }
 
 impl StoppedThreads {
-    /// Stops the threads that run. Returns whether none is left; `None` if one cannot be stopped.
+    /// Stops the threads that run. Returns whether no thread runs any more; `None` if a thread cannot be stopped.
     fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
         let tids = process::threads(masks.pid).ok()?;
         let new = tids

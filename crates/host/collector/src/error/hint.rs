@@ -140,7 +140,7 @@ impl Error {
             Self::LocksOf32Bit(_) => "`--kernel` watches the kernel's own locks",
             Self::HoldWithoutAgent => "leave out `--hold`",
             Self::BadHold { .. } => {
-                "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or an address, as `tiptoe lock` prints it"
+                "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or a place, as `tiptoe lock` prints it (`memcached:0x3fde0`)"
             }
             Self::UnreadableWaits { .. } => {
                 "run as root or as its user; /proc/sys/kernel/yama/ptrace_scope may forbid more"

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost as Between, Via};
 use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
-use tiptoe_session::{Basis, Cost, LockNote, Locks, Programs, Session};
+use tiptoe_session::{Basis, Cost, LockNote, Locks, Note, ProcessNote, Programs, Session};
 
 use super::Probes;
-use crate::drive::{RunClock, Targets};
+use crate::drive::{RunClock, Targets, session_target};
 use crate::error::Error;
 use crate::module::Module;
 use crate::request::Split;
+use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
 
 impl Probes<'_> {
@@ -45,6 +46,9 @@ impl Probes<'_> {
             cost.calibrated = kept.calibrated();
         }
         session.locks = Some(locks);
+        session
+            .notes
+            .extend(attached_later(at, session.duration_ns));
         cost
     }
 
@@ -130,4 +134,17 @@ pub(super) fn cost(
     }
     let calls = all.hooked().saturating_add(all.wakes);
     Some(Cost::estimated(calls.saturating_add(visits), cost, cpu_ns))
+}
+
+/// Returns a note for each process whose waits are recorded for a clearly shorter time than those of the first.
+fn attached_later(at: &Targets, duration_ns: u64) -> Vec<Note> {
+    let recorded = |tracee: &Tracee| tracee.since.elapsed();
+    let longest = at.traced.iter().map(recorded).max().unwrap_or_default();
+    let later = at.traced.iter().map(|tracee| {
+        let process = session_target(&tracee.target);
+        let after_ns = (longest - recorded(tracee).min(longest)).as_nanos() as u64;
+        ProcessNote::AttachedLater { process, after_ns }
+    });
+    let is_clear = |note: &ProcessNote| matches!(note, ProcessNote::AttachedLater { after_ns, .. } if after_ns * 100 > duration_ns);
+    later.filter(is_clear).map(Note::from).collect()
 }

@@ -58,7 +58,7 @@ impl Tracee {
             .iter()
             .filter(|arena| !lost.contains(&arena.base));
         let prologues =
-            mapped.map(|arena| (arena.base + arena::PROLOGUE, arena.prologue.as_slice()));
+            mapped.map(|arena| (arena::prologue(arena.base), arena.prologue.as_slice()));
         link.write_code(&prologues.collect::<Vec<_>>())?;
         Ok(lost)
     }

@@ -115,10 +115,10 @@ pub struct CountFaults {
     pub lost_reports: u64,
     /// Switches at which no program ran, because one was already running on that CPU.
     pub missed: u64,
-    /// By tasks: switches of the system that no task accounts for, because the kernel hides some, whose counts are
-    /// missing.
+    /// By tasks: how many more switches the system counted than the tasks have. The kernel hides some tasks, whose
+    /// counts are missing.
     pub hidden: u64,
-    /// By tasks: switches of tasks that the system does not have.
+    /// By tasks: how many more switches the tasks have than the system counted.
     pub surplus: u64,
     /// By tasks: ends that the kernel did not report in time; those tasks' last counts are missing.
     pub unended: u64,
@@ -203,7 +203,8 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut CountFaults, times: &mut 
 pub(super) enum CgroupChange {
     /// A cgroup was created, with this path.
     Created(u64, String),
-    /// Running tasks may have been moved.
+    /// Tasks were moved to another cgroup, perhaps while they ran. CPUs must be flushed, because their counts since the
+    /// move go to the old cgroup.
     Moved,
     Removed(u64),
 }

@@ -103,7 +103,7 @@ impl Flush {
         }
     }
 
-    /// Adds what went wrong, and the time, if counting is by tasks. Returns whether it is.
+    /// Adds the faults and the time of counting by tasks. Returns whether counting is by tasks.
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;

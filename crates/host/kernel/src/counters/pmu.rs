@@ -9,11 +9,13 @@ use tiptoe_event::number;
 use tiptoe_sys::host::perf::Attr;
 
 use super::kind;
-use crate::Error;
+use crate::{CounterRefusal, Error};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 /// An event's terms must not name events again.
 const DEEPEST: usize = 1;
+/// The most terms that an error names.
+const MOST_NAMED: usize = 12;
 
 #[derive(Debug)]
 pub(super) struct Pmu {
@@ -40,11 +42,8 @@ impl Pmu {
         let folder = devices.join(name);
         let number = read(&folder.join("type")).and_then(|text| text.parse().ok());
         let Some(number) = number else {
-            let known = names(devices);
-            return Err(Error::Counter {
-                what: format!("this machine has no PMU '{name}'"),
-                hint: format!("it has {}", known.join(", ")),
-            });
+            let (name, known) = (name.to_owned(), names(devices));
+            return Err(CounterRefusal::NoPmu { name, known }.into());
         };
         Ok(Pmu {
             name: name.to_owned(),
@@ -105,21 +104,22 @@ impl Pmu {
         value: Option<&str>,
         words: &mut [u64; 3],
     ) -> Result<(), Error> {
-        let value = value
-            .map_or(Some(1), number)
-            .ok_or_else(|| Error::Counter {
-                what: format!("'{}/{term}/': not a number", self.name),
-                hint: "numbers are decimal, or hexadecimal after 0x".into(),
-            })?;
+        let value = value.map_or(Some(1), number);
+        let value = value.ok_or_else(|| CounterRefusal::NoNumber {
+            pmu: self.name.clone(),
+            term: term.to_owned(),
+        })?;
         let whole = match field {
             "config" | "config1" | "config2" => Some(format!("{field}:0-63")),
             _ => None,
         };
         let format = whole.or_else(|| read(&self.folder.join("format").join(field)));
         let format = format.ok_or_else(|| self.unknown(term))?;
-        let laid = lay(&format, value).ok_or_else(|| Error::Counter {
-            what: format!("'{}/{term}/': the value does not fit", self.name),
-            hint: format!("'{field}' is {format}"),
+        let laid = lay(&format, value).ok_or_else(|| CounterRefusal::TooLarge {
+            pmu: self.name.clone(),
+            term: term.to_owned(),
+            field: field.to_owned(),
+            format,
         })?;
         let (word, bits) = laid;
         words[word] |= bits;
@@ -129,30 +129,17 @@ impl Pmu {
     fn unknown(&self, term: &str) -> Error {
         let mut known = names(&self.folder.join("events"));
         known.retain(|name| !name.contains('.'));
-        let fields = names(&self.folder.join("format"));
-        let near = nearest_of(term, known.iter().chain(&fields).map(String::as_str));
-        let near: Vec<&str> = near.into_iter().flatten().collect();
-        let hint = match near.is_empty() {
-            true => format!(
-                "terms: {}",
-                known
-                    .iter()
-                    .chain(&fields)
-                    .take(12)
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ),
-            false => format!("near: {}", near.join(", ")),
+        known.extend(names(&self.folder.join("format")));
+        let near = nearest_of(term, known.iter().map(String::as_str));
+        let near = near.into_iter().flatten().map(str::to_owned).collect();
+        known.truncate(MOST_NAMED);
+        let refusal = CounterRefusal::NoTerm {
+            pmu: self.name.clone(),
+            term: term.to_owned(),
+            near,
+            known,
         };
-        Error::Counter {
-            what: format!(
-                "the PMU '{}' has no term '{}'",
-                self.name,
-                term.escape_debug()
-            ),
-            hint,
-        }
+        refusal.into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sets on this machine's own kernel.
+//! Opens sets of events in this machine's kernel.
 
 use super::*;
 

@@ -1,14 +1,12 @@
 //! The ids of tracepoints, from tracefs.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use tiptoe_event::ShellWord;
 use tiptoe_event::counter::nearest_of;
 use tiptoe_sys::host::tracefs::Tracefs;
 
-use crate::Error;
+use crate::{CounterRefusal, Error};
 
 pub(super) fn id(group: &str, name: &str) -> Result<u64, Error> {
     match Tracefs::detect() {
@@ -41,15 +39,11 @@ fn unknown(events: &Path, group: &str, name: &str) -> Error {
         .flatten()
         .map(|name| format!("{before}{name}"))
         .collect();
-    let hint = match near.is_empty() {
-        true => format!(
-            "`ls {}` names them",
-            ShellWord(folder.parent().unwrap_or(events).as_os_str().as_bytes())
-        ),
-        false => format!("near: {}", near.join(", ")),
+    let refusal = CounterRefusal::NoTracepoint {
+        group: group.to_owned(),
+        name: name.to_owned(),
+        near,
+        folder: folder.parent().unwrap_or(events).to_owned(),
     };
-    Error::Counter {
-        what: format!("no tracepoint '{group}:{name}' in this kernel"),
-        hint,
-    }
+    refusal.into()
 }

@@ -67,9 +67,9 @@ pub struct FutexCounts {
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
-    /// The longest of these.
+    /// The longest of these calls.
     pub longest_ns: u64,
-    /// Their histogram.
+    /// The histogram of these calls' times.
     pub times: Box<Histogram>,
     /// The call sites that ended waits.
     pub wakers: Vec<Waker>,

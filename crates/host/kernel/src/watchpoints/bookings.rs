@@ -18,7 +18,7 @@ use tiptoe_breakpoint::{
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::own_folder::{OwnFolder, runtime_folder};
 
-use super::slots::{Futex, REGISTERS};
+use super::futex::{Futex, REGISTERS};
 use crate::Error;
 
 /// The longest file.
@@ -56,7 +56,7 @@ struct Entry {
 /// Books registers for these variables: of all CPUs, or of a process's threads. Fails if other tiptoes of this user leave
 /// too few; the error names them. Returns `None` if there is no place for the entry.
 pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
-    // It must be lost at a reboot, because processes are known by their start after boot.
+    // The folder must not outlive a reboot, because a process is identified by its start time since boot.
     let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
     match folder {
         Some(folder) => book_in(folder, watched, names),
@@ -126,12 +126,12 @@ impl Booking {
 impl Entry {
     fn target(&self) -> Target {
         match self.watched {
-            // All threads of a process hold the same registers. So one task stands for them.
+            // All threads of a process hold the same registers, so one of its tasks represents them all.
             Some(pid) => Target::Task {
                 task: pid.into(),
                 cpu: None,
             },
-            // Events of CPUs are on all of them. So one CPU stands for them.
+            // Events of CPUs are on every CPU, so one CPU represents them all.
             None => Target::Cpu(0),
         }
     }

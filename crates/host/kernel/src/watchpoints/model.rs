@@ -18,7 +18,7 @@ pub struct WatchWanted {
     pub only_changed: bool,
     /// Whether each access is also reported singly.
     pub one_by_one: bool,
-    /// Only accesses that meet all of these. An unknown old value meets any condition.
+    /// Only accesses that meet all of these conditions. An unknown old value meets any condition.
     pub conditions: Vec<Condition>,
     /// The time that all variables' hits may take in a window; at least one hit is allowed.
     pub allowed_ns: Option<u64>,
@@ -94,13 +94,13 @@ pub struct Watchpoint {
 /// Which hits share a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
-    /// The user's instruction after the hit; for watched code, the instruction.
+    /// The address of the instruction after the access in user space; for watched code, of the watched instruction.
     pub ip: u64,
     /// The variable's index among those opened.
     pub variable: u32,
     /// The thread, or 0 if not grouped by it.
     pub tid: u32,
-    /// Whether a system call of the user's made it.
+    /// Whether a system call made the access.
     pub in_kernel: bool,
     /// The thread's name.
     pub comm: String,
@@ -130,7 +130,7 @@ pub struct WatchHits {
     pub old_unknown: u64,
     /// The first hit's time, by CLOCK_MONOTONIC.
     pub first_ns: u64,
-    /// The time of the last.
+    /// The last hit's time, by CLOCK_MONOTONIC.
     pub last_ns: u64,
     /// The thread, if all are from one.
     pub tid: Option<u32>,
@@ -170,7 +170,8 @@ pub struct Access {
 /// The state of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// In machine order; in a system call only %rsp and %rbp are the user's.
+    /// The registers, by their numbers in machine code. If a system call made the access, only %rsp and %rbp are those of
+    /// user space.
     pub registers: [u64; 16],
     /// The flags.
     pub flags: u64,
@@ -192,9 +193,9 @@ pub struct Hits {
 pub struct Drops {
     /// Hits without room for their row.
     pub no_room_for_row: u64,
-    /// The variable could not be read.
+    /// Hits whose value could not be read.
     pub no_value: u64,
-    /// Hits during the counting of another, on the same CPU.
+    /// Hits that happened while another hit was being counted on the same CPU.
     pub nested: u64,
     /// Counted, but the ring was full ([`Watchpoints::each`](super::Watchpoints::each)).
     pub no_room_for_line: u64,
@@ -202,13 +203,13 @@ pub struct Drops {
     pub missed: u64,
 }
 
-/// The result of a window, until it ends or so far.
+/// The hits of a window of the budget, up to its end or up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The hits in the window.
     pub hits: u64,
     /// The throttled variables, a bit each.
     pub rested: u64,
-    /// Whether other processes' hits at the same addresses caused that.
+    /// Whether they were throttled because of other processes' hits at the same addresses.
     pub by_strangers: bool,
 }

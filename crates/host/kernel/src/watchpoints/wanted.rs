@@ -1,4 +1,4 @@
-//! Evaluates conditions as `bpf/store.h` must, in tiptoe.
+//! Evaluates conditions in tiptoe. `bpf/store.h` must give the same results in the kernel.
 
 use super::{Condition, Form, Operand, Operator, WatchWanted};
 

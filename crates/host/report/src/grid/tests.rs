@@ -14,7 +14,7 @@ fn check(width: usize, name: &str, remarks: &str, expected: &str) {
     assert_eq!(grid.lines(&options)[1..].join("\n"), expected);
 }
 
-/// Remarks were cut, and the whole remark was only in the JSON.
+/// Regression: remarks were cut, and the whole remark was only in the JSON.
 #[test]
 fn remarks_go_below_before_names_are_cut_in_the_middle() {
     check(
@@ -65,7 +65,7 @@ fn two_locks(width: usize) -> Vec<String> {
     grid.lines(&options)
 }
 
-/// A table of locks was 110 columns wide, so that 80 columns cut off the locks' names.
+/// Regression: a table of locks was 110 columns wide, so that 80 columns cut off the locks' names.
 #[test]
 fn a_tail_goes_below_and_spare_columns_go_before_a_name_is_cut() {
     let wide = [

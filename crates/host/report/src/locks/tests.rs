@@ -307,7 +307,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
     }
 }
 
-/// Calls whose wait could not be recorded were in the sum of the rows without a wait.
+/// Regression: calls whose wait could not be recorded were in the sum of the rows without a wait.
 #[test]
 fn a_call_with_an_unknown_end_was_summed_as_one_that_never_slept() {
     let unknown = |at_once| Lock {

@@ -72,6 +72,11 @@ fn of_process(note: &ProcessNote) -> String {
             "{} ended before tiptoe had attached to it: it is not counted",
             whose(process)
         ),
+        ProcessNote::AttachedLater { process, after_ns } => format!(
+            "{} was attached {} after the first process: its waits before that are not counted",
+            whose(process),
+            seconds(*after_ns, 1)
+        ),
         ProcessNote::FunctionsMissing {
             process,
             missing,

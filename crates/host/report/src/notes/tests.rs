@@ -120,8 +120,8 @@ fn many_notes_of_one_kind_are_printed_once_during_a_run() {
     assert!(other.is_some_and(|line| line.starts_with("note: `f` matches nothing")));
 }
 
-/// The severity was derived from words of the sentence, so a process or file with such a name turned a note into a
-/// warning.
+/// Regression: the severity was derived from words of the sentence, so a process or file with such a name turned a note
+/// into a warning.
 #[test]
 fn names_do_not_make_a_warning_of_a_note() {
     for name in ["missing", "lost", "another tracer", "not counted"] {
@@ -133,7 +133,7 @@ fn names_do_not_make_a_warning_of_a_note() {
     }
 }
 
-/// Notes were folded as one kind if most of their words were equal.
+/// Regression: notes were folded as one kind if most of their words were equal.
 #[test]
 fn notes_of_different_kinds_are_not_folded() {
     let process = Process::from((7, "a".to_owned()));
@@ -150,7 +150,7 @@ fn notes_of_different_kinds_are_not_folded() {
     assert_eq!(kinds.len(), session.notes.len());
 }
 
-/// A crash after three normal ends was hidden, and so were all faults after the third.
+/// Regression: a crash after three normal ends was hidden, and so were all faults after the third.
 #[test]
 fn notes_of_one_kind_but_different_meaning_were_folded() {
     let faults = [
@@ -180,7 +180,7 @@ fn notes_of_one_kind_but_different_meaning_were_folded() {
     }
 }
 
-/// The fourth process left to the kernel, for another reason than the first three, was hidden.
+/// Regression: the fourth process left to the kernel, for another reason than the first three, was hidden.
 #[test]
 fn notes_with_different_causes_were_folded() {
     let by_kernel = |(pid, why): (u32, &str)| {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use tiptoe_session::Count;
 
-    /// Each interval had a sum of cgroups, and no line explained it.
+    /// Regression: each interval had a sum of cgroups, and no line explained it.
     #[test]
     fn sums_of_cgroups_are_explained_once() {
         let of = |cgroup: Option<&str>| Count {

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(shown.others, others);
     }
 
-    /// Cgroups were sorted by name, and all were printed even if there were hundreds.
+    /// Regression: cgroups were sorted by name, and all were printed even if there were hundreds.
     #[test]
     fn the_largest_cgroups_are_first_and_the_others_are_summed() {
         let all = &[("a", 3.0), ("b", 50.0), ("c", 7.0), ("d", 3.0)];
@@ -234,7 +234,7 @@ mod tests {
         check(&[], 2, &[]);
     }
 
-    /// In a file, perf's format had only 20 cgroups, although programs read all of them there.
+    /// Regression: in a file, perf's format had only 20 cgroups, although programs read all of them there.
     #[test]
     fn a_file_has_all_cgroups() {
         let names: Vec<String> = (0..30).map(|at| format!("c{at}")).collect();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((others(&terminal), others(&top(3))), (10, 27));
     }
 
-    /// Each interval printed its own largest cgroups, so that rows appeared and vanished.
+    /// Regression: each interval printed its own largest cgroups, so that rows appeared and vanished.
     #[test]
     fn an_interval_has_the_cgroups_of_the_last_one() {
         let mut totals = BTreeMap::new();
@@ -284,7 +284,7 @@ mod tests {
         check(root, 1, &sum);
     }
 
-    /// `a` had 50, and 40 of them were in `a/b`. The sum of the others was 47 instead of 7.
+    /// Regression: `a` had 50, and 40 of them were in `a/b`. The sum of the others was 47 instead of 7.
     #[test]
     fn a_cgroup_inside_a_printed_one_is_not_in_the_sum() {
         let nested = &[("a", 50.0), ("a/b", 40.0), ("c", 7.0)];

@@ -37,7 +37,7 @@ pub enum Cap {
 }
 
 impl Cap {
-    /// All of these, in the order of their numbers.
+    /// All capabilities of this enum, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::DacOverride,
         Self::SysPtrace,

@@ -227,7 +227,7 @@ fn pipes_and_devices_of_another_user_are_not_opened() {
     assert!(refusal(&null).contains("pipe or device belongs to another user"));
 }
 
-/// Such as a shell's `>(…)` and `/dev/stdout`, whatever user owns the file.
+/// A shell's `>(…)` and `/dev/stdout` are such descriptors. They must be accepted whichever user owns the file.
 #[test]
 fn descriptors_of_our_own_are_written_to() {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Where a program's code, data and stack start.
 ///
-/// exec chooses all three at random, so the calling program cannot know them. Without
-/// randomization, programs of one shape may get the same.
+/// exec chooses all three at random, so the program that calls exec cannot know them. Without
+/// randomization, two programs with segments of equal sizes may get the same addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 
@@ -50,7 +50,7 @@ impl RunningProgram {
 }
 
 impl Process {
-    /// Returns its program. Retries for a moment until all addresses are known.
+    /// Returns the program that the process runs. Retries for a moment until all addresses are known.
     pub fn running_program(self) -> Result<RunningProgram> {
         let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
         for _ in 1..TRIES {
@@ -62,7 +62,7 @@ impl Process {
         look()
     }
 
-    /// Returns a thread's program; some addresses may be unknown.
+    /// Returns the program that a thread runs. Does not retry, so some addresses may be unknown.
     pub fn program_of_thread(self, tid: u32) -> Result<RunningProgram> {
         Ok(RunningProgram::of_stat(
             &self.read(&format!("task/{tid}/stat"))?,

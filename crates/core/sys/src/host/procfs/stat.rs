@@ -73,8 +73,8 @@ impl Process {
     }
 }
 
-/// Returns a field. They are counted from the last parenthesis, because the name, field 2, may
-/// contain some.
+/// Returns a field. Fields are counted from the last parenthesis, because the name, which is field 2 and
+/// in parentheses, may contain parentheses.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;

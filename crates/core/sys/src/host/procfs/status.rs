@@ -79,7 +79,7 @@ impl Status {
         Some(())
     }
 
-    /// Returns its id in its own, innermost pid namespace.
+    /// Returns the process's id in the innermost pid namespace that the process is in.
     pub fn own_pid(&self) -> Option<u32> {
         self.ns_pids.last().copied()
     }

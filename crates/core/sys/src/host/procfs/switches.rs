@@ -85,7 +85,7 @@ mod tests {
 
     impl Drop for KilledOnDrop {
         fn drop(&mut self) {
-            // Both fail only if the child has ended.
+            // `kill` and `wait` fail only if the child was already waited for.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }

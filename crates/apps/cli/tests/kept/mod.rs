@@ -1,0 +1,12 @@
+//! Compares what a command prints with a file.
+
+/// Fails unless `shown` is the text of a file in this folder. `TIPTOE_WRITE_SCREENS=1` writes the file.
+#[track_caller]
+pub fn check_screen(file: &str, shown: &str) {
+    let path = format!("{}/tests/{file}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("TIPTOE_WRITE_SCREENS").is_some() {
+        std::fs::write(&path, shown).expect("the folder is writable");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(shown, kept, "{path}:\n{shown}");
+}

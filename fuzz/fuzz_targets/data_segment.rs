@@ -21,6 +21,7 @@ fuzz_target!(|input: &[u8]| {
         slots: u32::from(slots) % 9 + 1,
         slabs: u32::from(slabs) % 3 + 1,
         rings: slabs & 0x80 != 0,
+        hits: false,
     };
     let words: Vec<u64> = bytes
         .chunks(8)

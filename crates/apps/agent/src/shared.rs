@@ -29,6 +29,8 @@ const MAX_DESCRIPTORS: usize = 16_383;
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 /// The flag in the number of slabs for slabs with a ring.
 const RINGS: u32 = 1 << 31;
+/// The flag in the number of slabs for hits after the slabs.
+const HITS: u32 = 1 << 30;
 
 /// State that outlives a session. Its memory is private, so a forked child has its own copy.
 pub struct Shared {
@@ -349,8 +351,9 @@ impl Shared {
         let shape = self.shape.load(Ordering::Relaxed); // written before `data`
         Geometry {
             slots: shape as u32,
-            slabs: (shape >> 32) as u32 & !RINGS,
+            slabs: (shape >> 32) as u32 & !(RINGS | HITS),
             rings: (shape >> 32) as u32 & RINGS != 0,
+            hits: (shape >> 32) as u32 & HITS != 0,
         }
     }
 
@@ -428,7 +431,8 @@ impl Shared {
         let data = self.segments.map(data_fd, len);
         let data = data.inspect_err(|_| self.drop_session())?;
         let rings = if geometry.rings { RINGS } else { 0 };
-        let shape = geometry.slots as u64 | u64::from(geometry.slabs | rings) << 32;
+        let hits = if geometry.hits { HITS } else { 0 };
+        let shape = geometry.slots as u64 | u64::from(geometry.slabs | rings | hits) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
         self.credit.store(terms.clock().credit, Ordering::Relaxed); // published by `data`

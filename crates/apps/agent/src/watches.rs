@@ -7,7 +7,7 @@
 //!
 //! | state | kept by | changes when |
 //! |---|---|---|
-//! | the first slot of hits, the number of CPUs | `SLOT`, `CPUS` | [`observe`], the end of a session |
+//! | whether hits are recorded, the number of CPUs | `IS_WATCHING`, `CPUS` | [`observe`], the end of a session |
 //! | the watched addresses | `WATCHED` | [`observe`], [`turn`] |
 //! | descriptors | `EVENTS` | [`observe`], [`close`]: the agent's thread |
 //!
@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use tiptoe_sys::raw::{self, ESRCH, Errno, call, close as close_fd, getpid, gettid, nr};
-use tiptoe_wire::hits::{AsyncRequest, Cell, Hit, Hits, WORDS};
+use tiptoe_wire::hits::{AsyncRequest, Cell, Hit, Hits};
 use tiptoe_wire::{Data, Plan, WatchTarget};
 
 use crate::memory;
@@ -63,7 +63,7 @@ const EINVAL: u64 = 22;
 const EMFILE: i32 = 24;
 const ETIMEDOUT: Errno = Errno(110);
 
-static SLOT: AtomicU32 = AtomicU32::new(0);
+static IS_WATCHING: AtomicBool = AtomicBool::new(false);
 static CPUS: AtomicU32 = AtomicU32::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: [[AtomicU64; WatchTarget::WORDS]; REGISTERS] =
@@ -78,9 +78,7 @@ static HAS_ROOM: AtomicBool = AtomicBool::new(true);
 /// Returns a session's hits; `None` if nothing is watched.
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
     // Relaxed, here and throughout: one thread writes, before it opens the first event.
-    let slot = SLOT.load(Relaxed);
-    (slot != 0).then_some(())?;
-    Hits::new(data.slab_words(0, slot, WORDS)?)
+    IS_WATCHING.load(Relaxed).then(|| data.hits())?
 }
 
 fn watched(number: usize) -> Option<WatchTarget> {
@@ -100,20 +98,20 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
 /// cleared.
 pub fn begin() {
     births::begin();
-    SLOT.store(0, Relaxed);
+    IS_WATCHING.store(false, Relaxed);
     COUNT.store(0, Relaxed);
     OPEN.store(0, Relaxed);
 }
 
-/// Begins to watch. The plan names the slot of the hits, the number of CPUs, and then the variables. (agent's thread)
+/// Begins to watch. The plan names the number of CPUs, and then the variables. (agent's thread)
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
     }
-    CPUS.store(plan.address(1) as u32, Relaxed);
-    (0..count).for_each(|number| set_watched(plan, number, 2 + number * WatchTarget::WORDS));
+    CPUS.store(plan.address(0) as u32, Relaxed);
+    (0..count).for_each(|number| set_watched(plan, number, 1 + number * WatchTarget::WORDS));
     COUNT.store(count, Relaxed);
-    SLOT.store(plan.address(0) as u32, Relaxed);
+    IS_WATCHING.store(true, Relaxed);
     open_all(shared, data)
 }
 
@@ -176,7 +174,7 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
 
 /// Returns whether new threads inherit breakpoints.
 pub fn are_inherited() -> bool {
-    COUNT.load(Relaxed) != 0 && SLOT.load(Relaxed) != 0
+    COUNT.load(Relaxed) != 0 && IS_WATCHING.load(Relaxed)
 }
 
 /// Enables or disables the events that this thread opened, and those inherited from them.

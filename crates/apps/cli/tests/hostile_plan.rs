@@ -17,6 +17,7 @@ const GEOMETRY: Geometry = Geometry {
     slots: 64,
     slabs: 8,
     rings: false,
+    hits: false,
 };
 const PATIENT: Duration = Duration::from_secs(60);
 

@@ -2,6 +2,7 @@
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
+use crate::hits::Hits;
 
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::ring::{self, Record, Ring};
@@ -327,6 +328,12 @@ impl<'a> Data<'a> {
         self.words.part(first, len as usize)
     }
 
+    /// Returns the hits of breakpoints; `None` if they have no area.
+    pub fn hits(&self) -> Option<Hits<'a>> {
+        let (first, len) = self.geometry.hits()?;
+        Hits::new(self.words.part(first, len)?)
+    }
+
     /// Returns the ring of a slab's thread; `None` if there are no rings.
     pub fn ring(&self, slab: u32) -> Option<Ring<'a>> {
         let (first, len) = self.geometry.ring(slab)?;
@@ -418,6 +425,7 @@ mod tests {
             slots: 4,
             slabs: 2,
             rings: false,
+            hits: false,
         };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(u64::MAX))
@@ -438,6 +446,7 @@ mod tests {
             slots: 4,
             slabs: 8,
             rings: false,
+            hits: false,
         };
         let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();
@@ -455,6 +464,7 @@ mod tests {
             slots: 4,
             slabs: 1,
             rings: false,
+            hits: false,
         };
         let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();
@@ -473,6 +483,7 @@ mod tests {
             slots: 600,
             slabs: 3,
             rings: false,
+            hits: false,
         };
         let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();

@@ -1,6 +1,6 @@
 //! The sizes of a data segment's parts, which tiptoe chooses before it attaches.
 
-use crate::ring;
+use crate::{futex, hits, ring, scopes};
 
 /// Words in a page; few in models, where each word is costly.
 pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
@@ -31,6 +31,69 @@ pub struct Geometry {
     pub slabs: u32,
     /// Whether a ring of records follows each slab's counters.
     pub rings: bool,
+    /// Whether hits of breakpoints follow the last slab.
+    pub hits: bool,
+}
+
+/// What the instruments of a run need of a data segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The end of the slots of an earlier session's sites, which stay in the program; 0 for none.
+    pub known: u32,
+    /// Counters in each thread's slab.
+    pub counters: u32,
+    /// Whether waits for locks are recorded in each thread's slab.
+    pub locks: bool,
+    /// Whether scopes are recorded in each thread's slab.
+    pub scopes: bool,
+    /// Whether each thread has a ring of records.
+    pub rings: bool,
+    /// Whether hits of breakpoints are recorded, in one area of the segment.
+    pub hits: bool,
+}
+
+/// Where each area of a data segment is. Each instrument has areas of its own, so all share one segment.
+///
+/// | area | of | where |
+/// |---|---|---|
+/// | counters | each slab | after locks and scopes |
+/// | locks | each slab | from [`Layout::lock_slot`] on |
+/// | scopes | each slab | from [`Layout::scope_slot`] on |
+/// | ring | each slab | after the slots |
+/// | hits | the segment | after the last slab |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The segment's geometry.
+    pub geometry: Geometry,
+    /// The first slot of waits for locks; 0 if there are none.
+    pub lock_slot: u32,
+    /// The first slot of scopes; 0 if there are none.
+    pub scope_slot: u32,
+}
+
+impl Layout {
+    /// Lays out the areas for the sum of all needs.
+    pub fn of(needs: &Needs) -> Layout {
+        let locks = if needs.locks { futex::WIDTH } else { 0 };
+        let scopes = if needs.scopes { scopes::WIDTH } else { 0 };
+        let free = needs.known.max(Geometry::FIRST_SLOT);
+        let own = needs.counters.saturating_add(locks + scopes);
+        let slots = Geometry::for_slots(needs.known.saturating_add(own), needs.rings);
+        Layout {
+            geometry: Geometry {
+                // If only breakpoints are hit, no thread needs a slab.
+                slabs: if needs.hits && own == 0 {
+                    2
+                } else {
+                    slots.slabs
+                },
+                hits: needs.hits,
+                ..slots
+            },
+            lock_slot: if needs.locks { free } else { 0 },
+            scope_slot: if needs.scopes { free + locks } else { 0 },
+        }
+    }
 }
 
 impl Geometry {
@@ -54,6 +117,7 @@ impl Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),
             slabs: 0,
             rings,
+            hits: false,
         };
         let most = if rings {
             MAX_RING_BYTES
@@ -119,9 +183,16 @@ impl Geometry {
         (distance % stride == 0 && index < self.slabs).then_some(index)
     }
 
+    /// Returns the first word of hits, and their length in words.
+    pub(crate) fn hits(&self) -> Option<(usize, usize)> {
+        self.hits
+            .then(|| (self.slab(self.slabs), hits::WORDS as usize))
+    }
+
     /// Returns the size of the whole segment in bytes.
     pub fn data_bytes(&self) -> u64 {
-        self.slab(self.slabs) as u64 * 8
+        let hits = self.hits().map_or(0, |(_, words)| words);
+        (self.slab(self.slabs) + hits) as u64 * 8
     }
 }
 
@@ -149,6 +220,38 @@ mod tests {
             assert_eq!(g.slab_at(g.slab_offset(3) + 8), None);
             assert_eq!(g.slab_at(g.slab_offset(g.slabs)), None);
             assert_eq!(g.slab_at(0), None);
+        }
+    }
+
+    #[test]
+    fn areas_of_all_instruments_are_apart() {
+        let every = |bits: u32| Needs {
+            known: if bits & 1 == 0 { 0 } else { 700 },
+            counters: if bits & 2 == 0 { 0 } else { 90 },
+            locks: bits & 4 != 0,
+            scopes: bits & 8 != 0,
+            rings: bits & 16 != 0,
+            hits: bits & 32 != 0,
+        };
+        for needs in (0..64).map(every) {
+            let layout = Layout::of(&needs);
+            let g = layout.geometry;
+            let mut free = needs.known.max(Geometry::FIRST_SLOT);
+            for (is_there, slot, width) in [
+                (needs.locks, layout.lock_slot, futex::WIDTH),
+                (needs.scopes, layout.scope_slot, scopes::WIDTH),
+            ] {
+                assert_eq!(slot, if is_there { free } else { 0 }, "{needs:?}");
+                free += if is_there { width } else { 0 };
+            }
+            assert!(free + needs.counters <= g.slots, "{needs:?}");
+            let first_ring = g.ring(0).map_or(g.slab(1), |(first, _)| first);
+            assert!(first_ring >= g.slab(0) + g.slots as usize, "{needs:?}");
+            let slabs_end = g.slab(g.slabs);
+            let (hits, words) = g.hits().unwrap_or((slabs_end, 0));
+            assert!(hits == slabs_end && hits % 16 == 0, "{needs:?}");
+            assert_eq!(g.data_bytes() as usize, (hits + words) * 8, "{needs:?}");
+            assert!(needs.hits || words == 0);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Hits of breakpoints that threads of the program handle themselves: a ring that all threads share, in a data
-//! segment without counters.
+//! Hits of breakpoints that threads of the program handle themselves: a ring that all threads share, after the slabs.
 //!
 //! Many writers, in signal handlers; one reader, tiptoe. Beside a trap of several microseconds, one shared head word
 //! costs nothing, and it orders all hits.
@@ -18,7 +17,6 @@
 //! debugger stops the thread. The reader waits for it, and skips it at the session's end. A ring that fills up until
 //! then loses hits, and counts them.
 
-use crate::geometry::Geometry;
 #[cfg(not(tiptoe_loom))]
 use crate::primitive::Ordering::SeqCst;
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -99,24 +97,8 @@ const THREADS_AT: usize = head::WORDS;
 const CELLS_AT: usize = THREADS_AT + THREADS;
 /// After the cells, at a multiple of 128 bytes.
 const ACCOUNTING_AT: usize = (CELLS_AT + CELLS * cell::WORDS).next_multiple_of(16);
-/// The number of words of slab 0 that hits take.
+/// The number of words that hits take.
 pub const WORDS: u32 = (ACCOUNTING_AT + ACCOUNTING) as u32;
-
-impl Geometry {
-    /// Returns a segment for hits, after the slots of earlier sessions' sites.
-    pub fn for_hits(from: u32) -> Geometry {
-        Geometry {
-            slots: Self::hits_slot(from).saturating_add(WORDS),
-            slabs: 2,
-            rings: false,
-        }
-    }
-
-    /// Returns the slot of hits in slab 0, a multiple of 128 bytes.
-    pub fn hits_slot(from: u32) -> u32 {
-        from.max(Self::FIRST_SLOT).next_multiple_of(16)
-    }
-}
 
 /// The thread's state at a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

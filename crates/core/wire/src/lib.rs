@@ -44,7 +44,7 @@ mod words;
 #[cfg(not(tiptoe_loom))]
 pub use data::space::{Readings, slots};
 pub use data::{AgentAddresses, Data, Hello, LeaveReason, State};
-pub use geometry::Geometry;
+pub use geometry::{Geometry, Layout, Needs};
 pub use plan::{Clock, Library, Map, MapContent, Plan, Request, WatchTarget};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;

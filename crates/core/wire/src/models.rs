@@ -14,6 +14,7 @@ const SHAPE: Geometry = Geometry {
     slots: 1,
     slabs: 2,
     rings: false,
+    hits: false,
 };
 const PLAN_WORDS: usize = 24;
 const GREETING: Hello = Hello {

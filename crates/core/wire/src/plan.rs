@@ -24,6 +24,7 @@ const STILL: usize = 13;
 const TRAP_BYTES: usize = 14;
 const LOOKS: usize = 15;
 const SILENT: usize = 16;
+const HITS: usize = 17;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
@@ -76,7 +77,7 @@ pub enum Request {
     Watch = 16,
     /// The libraries of sites: [`Library`] records.
     Libraries = 17,
-    /// Open breakpoints for all threads: [`crate::hits`]' slot, and a [`WatchTarget`] each. Results: the number of
+    /// Open breakpoints for all threads: the number of CPUs, and a [`WatchTarget`] each. Results: the number of
     /// threads with events, the number of new threads among them, and on failure the thread for which an event could
     /// not be opened.
     Observe = 18,
@@ -233,6 +234,7 @@ impl<'a> Plan<'a> {
         self.0.store(SLOTS, geometry.slots as u64);
         self.0.store(SLABS, geometry.slabs as u64);
         self.0.store(RINGS, geometry.rings as u64);
+        self.0.store(HITS, geometry.hits as u64);
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
@@ -276,11 +278,12 @@ impl<'a> Plan<'a> {
     pub fn geometry(&self) -> Option<Geometry> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
-        let rings = self.0.load(RINGS) != 0;
+        let [rings, hits] = [RINGS, HITS].map(|word| self.0.load(word) != 0);
         sound.then_some(Geometry {
             slots,
             slabs,
             rings,
+            hits,
         })
     }
 
@@ -441,6 +444,7 @@ mod tests {
                 slots: 3,
                 slabs: 64,
                 rings: true,
+                hits: true,
             },
             true,
         );
@@ -467,6 +471,7 @@ mod tests {
                 slots: 3,
                 slabs: 64,
                 rings: true,
+                hits: true,
             })
         );
         assert_eq!(

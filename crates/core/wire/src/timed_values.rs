@@ -112,6 +112,7 @@ mod tests {
             slots: 16 + WIDTH,
             slabs: 3,
             rings: false,
+            hits: false,
         };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(0))

@@ -17,18 +17,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::ready::Ready;
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{CountPart, Interval, ProcessNote, Session};
+use tiptoe_session::{Cost, CountPart, Interval, ProcessNote, Session};
 use tiptoe_sys::raw::monotonic_ns;
 
 use crate::error::Error;
-use crate::request::{Observer, Outcome};
+use crate::request::{Observer, Outcome, Progress};
 
 mod command;
+mod several;
 mod targets;
 mod timers;
 mod wakes;
 
 pub(crate) use command::wait_for_end;
+pub(crate) use several::Several;
 pub(crate) use targets::{Targets, session_target};
 use timers::Timers;
 use wakes::Wakes;
@@ -109,17 +111,18 @@ pub(crate) trait Instrument {
         false
     }
 
-    /// Reports the counts so far in targets that have used `cpu_ns`. Does nothing by default.
-    fn report_progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<(), Error> {
-        Ok(())
+    /// Returns the counts so far in targets that have used `cpu_ns`, which the loop reports; by default none.
+    fn progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
+        Ok(None)
     }
 
     /// Ends counting, and leaves the targets. Returns for how long it counted. The loop calls this
     /// after a failure, too, because a failed run must leave nothing in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
-    /// Adds the counts to the session, which has the duration and the CPU time.
-    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error>;
+    /// Adds the counts to the session, which has the duration and the CPU time. Returns what the counting cost.
+    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session)
+    -> Result<Cost, Error>;
 }
 
 /// The clock of a run.
@@ -136,6 +139,12 @@ impl RunClock {
 
     pub(crate) fn elapsed(self) -> Duration {
         self.until(monotonic_ns())
+    }
+
+    /// Returns the clock that started first.
+    pub(crate) fn earlier(self, other: RunClock) -> RunClock {
+        let start_ns = self.start_ns.min(other.start_ns);
+        RunClock { start_ns }
     }
 
     /// Returns the time from the start to a time of CLOCK_MONOTONIC; zero if that is earlier.
@@ -168,7 +177,7 @@ pub(crate) fn run(
     let mut session = Session::new(command.unwrap_or_default());
     let ran = drive(instrument, options, targets, &mut session, observer)?;
     session.targets = targets.counted().map(session_target).collect();
-    instrument.section(&ran, targets, &mut session)?;
+    session.cost = instrument.section(&ran, targets, &mut session)?;
     let (processes, notes) = (targets.iter_mut(), &mut session.notes);
     let exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
     own.report(&mut session);
@@ -262,7 +271,10 @@ impl Driven<'_> {
             }
             if self.turn.observer.wants_progress() {
                 let cpu_ns = self.turn.at.cpu_ns(elapsed);
-                self.instrument.report_progress(cpu_ns, &mut self.turn)?;
+                let progress = self.instrument.progress(cpu_ns, &mut self.turn)?;
+                progress
+                    .iter()
+                    .for_each(|progress| self.turn.observer.progress(progress));
             }
             // The observer may have set `stop`.
             if !is_set(&self.options.stop) {

@@ -224,6 +224,8 @@ pub enum Error {
         debuggers: Vec<String>,
         perf_events: Vec<String>,
     },
+    #[error("counters do not go with other events, except by scope")]
+    CountersWithOthers,
     #[error("the agent shares no memory for hits")]
     NoHits,
     #[error("the process may not have breakpoints of its own")]

@@ -24,7 +24,7 @@ mod wait_rows;
 /// The pause between two reads of the targets' CPU time, which is lost when they end.
 const LOOK: Duration = Duration::from_millis(10);
 
-struct KernelLocks<'a> {
+pub(crate) struct KernelLocks<'a> {
     request: &'a Request<'a>,
     watched: WaitSelection,
     waits: Waits,
@@ -40,12 +40,13 @@ pub(crate) fn locks(
 ) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let mut locks = KernelLocks::load(request, watched)?;
-    let mut targets = targets(request, &mut locks.waits)?;
+    let mut targets = targets(request)?;
+    locks.choose(&targets)?;
     run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
 /// Returns the processes whose waits count. A command among them is held.
-fn targets(request: &Request<'_>, waits: &mut Waits) -> Result<Targets, Error> {
+fn targets(request: &Request<'_>) -> Result<Targets, Error> {
     match &request.target {
         RequestTarget::System => {
             let command = request.meanwhile.as_deref().map(Attached::start_alone);
@@ -55,17 +56,16 @@ fn targets(request: &Request<'_>, waits: &mut Waits) -> Result<Targets, Error> {
             })
         }
         RequestTarget::Pids(pids) => Targets::running(pids).map_err(Error::AttachByThread),
-        RequestTarget::Command(command) => {
-            let started = Attached::start_alone(command)?;
-            waits.choose(&[started.process.pid()])?;
-            Ok(Targets::of(vec![started]))
-        }
+        RequestTarget::Command(command) => Ok(Targets::of(vec![Attached::start_alone(command)?])),
     }
 }
 
 impl<'a> KernelLocks<'a> {
     /// Loads the BPF programs, which do not count yet.
-    fn load(request: &'a Request<'a>, watched: WaitSelection) -> Result<KernelLocks<'a>, Error> {
+    pub(crate) fn load(
+        request: &'a Request<'a>,
+        watched: WaitSelection,
+    ) -> Result<KernelLocks<'a>, Error> {
         let pids = match &request.target {
             RequestTarget::Pids(pids) => Some(pids.clone()),
             RequestTarget::Command(_) => Some(Vec::new()),
@@ -87,6 +87,14 @@ impl<'a> KernelLocks<'a> {
             waits,
             last: 0,
         })
+    }
+
+    /// Chooses the processes whose waits count, if they are a command that has been started. Others were chosen before.
+    pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
+        match self.request.is_command() {
+            true => Ok(self.waits.choose(&at.pids())?),
+            false => Ok(()),
+        }
     }
 
     /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's
@@ -116,12 +124,8 @@ impl Instrument for KernelLocks<'_> {
 
     fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
         at.fetch_cpu_times();
-        let pause = if at.alone.is_empty() {
-            Duration::MAX
-        } else {
-            LOOK
-        };
-        Ok(Next::Within(pause))
+        let is_system = at.counted().next().is_none();
+        Ok(Next::Within(if is_system { Duration::MAX } else { LOOK }))
     }
 
     fn count_interval(&mut self, _: Span, _: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
@@ -131,11 +135,10 @@ impl Instrument for KernelLocks<'_> {
         Ok(Some(counts.into_iter().collect()))
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
+    fn progress(&mut self, cpu_ns: u64, _: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         let cost = Some(self.cost(cpu_ns)?);
         let hits = self.waits.count()?;
-        turn.observer.progress(&Progress { hits, cost });
-        Ok(())
+        Ok(Some(Progress { hits, cost }))
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
@@ -144,7 +147,12 @@ impl Instrument for KernelLocks<'_> {
         Ok(elapsed)
     }
 
-    fn section(&mut self, _ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
+    fn section(
+        &mut self,
+        _ran: &RunEnd,
+        at: &Targets,
+        session: &mut Session,
+    ) -> Result<Cost, Error> {
         // Must be read before the BPF programs are unloaded, because their code has names too.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
@@ -152,7 +160,7 @@ impl Instrument for KernelLocks<'_> {
         let drops = self.waits.drops()?;
         // A wait before a command's exec was recorded under our own name.
         let names = at.names().into_iter().collect();
-        session.cost = self.cost(session.cpu_ns)?;
+        let cost = self.cost(session.cpu_ns)?;
         let reading = Reading {
             count: found.iter().map(|row| row.waited.count).sum(),
             lost: drops.total(),
@@ -161,7 +169,7 @@ impl Instrument for KernelLocks<'_> {
             ..Reading::default()
         };
         let mut all = Event::new(self.watched.event(), Via::Kernel, reading);
-        all.cost_ns = session.cost.programs.map_or(0.0, |sum| sum.run_ns as f64);
+        all.cost_ns = cost.programs.map_or(0.0, |sum| sum.run_ns as f64);
         session.events.push(all);
         if callsites.are_hidden() && !found.is_empty() {
             session.notes.push(LockNote::CallsitesHidden.into());
@@ -177,7 +185,7 @@ impl Instrument for KernelLocks<'_> {
             unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });
-        Ok(())
+        Ok(cost)
     }
 }
 

@@ -23,16 +23,16 @@ use tiptoe_attach::phase::Phase;
 use tiptoe_event::{Reading, Via};
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{
-    AddressSpace, CountPart, Locks, Note, Process, ProcessNote, Refusal, Session,
+    AddressSpace, Cost, CountPart, Locks, Note, Process, ProcessNote, Refusal, Session,
 };
 
 use crate::drive::{
-    self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, TICK, Targets, Turn,
+    self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Several, Span, TICK, Targets, Turn,
     session_target,
 };
 use crate::error::Error;
 use crate::module::Cache;
-use crate::request::{Budget, Observer, Outcome, Request, RequestTarget, Split};
+use crate::request::{Budget, Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
 use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
 
@@ -131,8 +131,12 @@ struct CountsSoFar {
     end: Option<Events>,
 }
 
-/// Runs a request until it ends.
-pub(crate) fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+/// Runs a request until it ends, with `others` that count in the same processes.
+pub(crate) fn run<'a>(
+    request: &'a Request<'a>,
+    observer: &mut dyn Observer,
+    others: impl FnOnce(&Targets) -> Result<Vec<Box<dyn Instrument + 'a>>, Error>,
+) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let plan = Plan::of(request, observer.wants_calls());
     let mut cache = Cache::default();
@@ -157,9 +161,20 @@ pub(crate) fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<
         RequestTarget::System => return Err(Error::NothingCounted),
     };
     let mut at = Targets::traced(traced);
+    // A failed run must leave nothing in any target. A held command is killed.
+    let mut others = others(&at).inspect_err(|_| {
+        let running = at.traced.iter().filter(|one| !one.target.is_held());
+        running.for_each(|one| drop(one.detach()));
+    })?;
     let mut probes = Probes::new(&plan, cache, &mut at, ended);
     probes.note_waiting(&at, observer);
-    let mut outcome = drive::run(&mut probes, &options, &mut at, &own, observer)?;
+    let mut all: Vec<&mut dyn Instrument> = vec![&mut probes];
+    all.extend(
+        others
+            .iter_mut()
+            .map(|one| &mut **one as &mut dyn Instrument),
+    );
+    let mut outcome = drive::run(&mut Several(all), &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
     let signal = probes.broken_off.map(|_| 128 + signal_of(request));
     outcome.exit_status = outcome.exit_status.or(signal);
@@ -175,7 +190,6 @@ pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     };
     let request = &Request {
         via: Via::Agent,
-        split: None,
         ..request.clone()
     };
     let plan = Plan::of(request, false);
@@ -405,13 +419,20 @@ impl Instrument for Probes<'_> {
         self.request.reports_scopes()
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
-        let progress = match self.plan.locks() {
-            true => self.waits_so_far(cpu_ns, turn.at)?,
-            false => self.hits_so_far(cpu_ns, turn.at, turn.clock)?,
-        };
-        turn.observer.progress(&progress);
-        Ok(())
+    fn progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
+        let waits = self
+            .plan
+            .locks()
+            .then(|| self.waits_so_far(cpu_ns, turn.at));
+        let waits = waits.transpose()?;
+        if !self.plan.has_hits() {
+            return Ok(waits);
+        }
+        let hits = self.hits_so_far(cpu_ns, turn.at, turn.clock)?;
+        Ok(Some(match waits {
+            Some(waits) => hits.plus(waits),
+            None => hits,
+        }))
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
@@ -428,7 +449,7 @@ impl Instrument for Probes<'_> {
         counted
     }
 
-    fn section(&mut self, _: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
+    fn section(&mut self, _: &RunEnd, at: &Targets, session: &mut Session) -> Result<Cost, Error> {
         session.notes.append(&mut self.report.notes);
         session.refusals.append(&mut self.report.refusals);
         for (target, space) in session.targets.iter_mut().zip(&self.report.spaces) {
@@ -440,11 +461,14 @@ impl Instrument for Probes<'_> {
         session.budget = self.request.budget.share().filter(|_| is_held);
         self.outside.note(at, session);
         session.scopes = self.scopes.take();
-        match self.locks.take() {
-            Some(locks) => self.add_locks(locks, at, session),
-            None => self.add_events(at, session),
-        }
-        event_section::price_forks(at, session);
-        Ok(())
+        let hits = self.plan.has_hits().then(|| self.add_events(at, session));
+        let waits = self.locks.take();
+        let waits = waits.map(|locks| self.add_locks(locks, at, session));
+        let mut cost = match (hits, waits) {
+            (Some(hits), Some(waits)) => hits.plus(waits),
+            (hits, waits) => hits.or(waits).unwrap_or_default(),
+        };
+        event_section::price_forks(at, &mut cost, session.cpu_ns);
+        Ok(cost)
     }
 }

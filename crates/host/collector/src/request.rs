@@ -279,6 +279,19 @@ pub struct Progress {
     pub cost: Option<Cost>,
 }
 
+impl Progress {
+    /// Returns the sum of two instruments' progress.
+    pub(crate) fn plus(self, other: Progress) -> Progress {
+        Progress {
+            hits: self.hits.saturating_add(other.hits),
+            cost: self
+                .cost
+                .zip(other.cost)
+                .map(|(cost, other)| cost.plus(other)),
+        }
+    }
+}
+
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {

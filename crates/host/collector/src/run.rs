@@ -1,21 +1,69 @@
-//! Picks the instrument that a request's events need.
+//! Picks the instruments that a request's events need.
+//!
+//! | events | instrument |
+//! |---|---|
+//! | functions, locks of programs, scopes | `probes` |
+//! | variables | `watch` |
+//! | locks of the kernel | `locks` |
+//! | counters without scopes | `stat`, which counts alone |
+//!
+//! Several instruments count in the same processes, with one agent and one segment.
 
 use tiptoe_event::Event;
 
+use crate::drive::Instrument;
 use crate::error::Error;
-use crate::request::{Observer, Outcome, Request};
+use crate::locks::KernelLocks;
+use crate::request::{Budget, Observer, Outcome, Request};
+use crate::watch::RequestedWatch;
 use crate::{locks, probes, stat, watch};
 
 /// Runs a request until it ends.
 pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let is_counted = |event: &Event<'_>| matches!(event, Event::Counters(_));
-    if let Some(watched) = request.kernel_locks() {
-        locks::locks(request, watched, observer)
-    } else if request.variables().next().is_some() {
-        watch::watch(request, observer)
-    } else if request.events.iter().all(is_counted) {
-        stat::stat(request, observer)
-    } else {
-        probes::run(request, observer)
+    let has = |is_it: fn(&Event<'_>) -> bool| request.events.iter().any(is_it);
+    let in_program =
+        has(|event| matches!(event, Event::Probe(_) | Event::UserLocks(_) | Event::Scopes));
+    let has_variables = has(|event| matches!(event, Event::Memory(_)));
+    let has_counters = has(|event| matches!(event, Event::Counters(_)));
+    match (in_program, has_variables, request.kernel_locks()) {
+        (false, false, None) => stat::stat(request, observer),
+        _ if has_counters && !request.reports_scopes() => Err(Error::CountersWithOthers),
+        (true, false, None) => probes::run(request, observer, |_| Ok(Vec::new())),
+        (false, true, None) => watch::watch(request, observer),
+        (false, false, Some(watched)) => locks::locks(request, watched, observer),
+        _ => together(request, observer),
+    }
+}
+
+/// Runs several instruments. What cannot work fails before anything is attached or started.
+fn together(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let request = &with_common_budget(request);
+    let variables = RequestedWatch::parse(request)?;
+    let watched = request.kernel_locks();
+    let waits = watched.map(|watched| KernelLocks::load(request, watched));
+    let waits = waits.transpose()?;
+    probes::run(request, observer, |at| {
+        let mut others: Vec<Box<dyn Instrument + '_>> = Vec::new();
+        if !variables.is_empty() {
+            others.push(watch::beside(request, &variables, at)?);
+        }
+        if let Some(mut waits) = waits {
+            waits.choose(at)?;
+            others.push(Box::new(waits));
+        }
+        Ok(others)
+    })
+}
+
+/// Returns the request with a part of the budget for each of the instruments that spend it: accesses, and all that the
+/// agent counts besides.
+fn with_common_budget<'a>(request: &Request<'a>) -> Request<'a> {
+    let budget = match (request.budget, request.variables().next()) {
+        (Budget::Percent(percent), Some(_)) => Budget::Percent(percent / 2.0),
+        (budget, _) => budget,
+    };
+    Request {
+        budget,
+        ..request.clone()
     }
 }

@@ -12,14 +12,14 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::capabilities::agent_calls;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use tiptoe_attach::link::Link;
+use tiptoe_attach::link::{Link, Terms};
 use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
 use tiptoe_attach::{Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
-use tiptoe_wire::Geometry;
+use tiptoe_wire::Layout;
 
 use crate::drive::{Targets, pause, session_target};
 use crate::error::Error;
@@ -233,17 +233,11 @@ fn start_with_agent(
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
     let probes = plan.follow().room(command_probes(plan));
-    let geometry = match plan.breakpoints() {
-        true => Geometry::for_hits(Geometry::FIRST_SLOT),
-        false => Geometry::for_slots(
-            probes.saturating_add(plan.own_slots()),
-            plan.request.calls.record,
-        ),
-    };
-    let offer = Offer::new(geometry)?;
+    let layout = Layout::of(&plan.needs(0, probes));
+    let offer = Offer::new(layout.geometry)?;
     let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
     // An agent that cannot serve holds the program until the link is dropped.
-    match lead_in(&mut target, &offer, plan) {
+    match lead_in(&mut target, &offer, &plan.terms(&layout)) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
         // A command that ends by itself was no program, or its loader reports an error.
         _ if target.has_failed_by_end() && target.killed_by().is_some() => {
@@ -261,9 +255,12 @@ fn start_with_agent(
 }
 
 /// Lets the agent into a held command. The inner error says why it does not answer.
-fn lead_in(target: &mut Attached, offer: &Offer, plan: &Plan) -> Result<Result<(), String>, Error> {
-    let terms = plan.terms(Geometry::FIRST_SLOT);
-    target.link = Some(offer.open(&terms, target.process.pid())?);
+fn lead_in(
+    target: &mut Attached,
+    offer: &Offer,
+    terms: &Terms,
+) -> Result<Result<(), String>, Error> {
+    target.link = Some(offer.open(terms, target.process.pid())?);
     target.hold_in_agent()?;
     Ok(wait_for_agent(target))
 }

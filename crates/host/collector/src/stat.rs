@@ -10,13 +10,13 @@ use tiptoe_attach::{AttachError, Attached};
 use tiptoe_event::{Counter, Reading, Via};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Count, CountState, Counts, Event, KernelNote, Session, Stat};
+use tiptoe_session::{Cost, Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
 use crate::drive::{
     Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn, drive, wait_for_end,
 };
 use crate::error::Error;
-use crate::request::{Observer, Outcome, Request, RequestTarget};
+use crate::request::{Observer, Outcome, Progress, Request, RequestTarget};
 
 mod cgroups;
 mod choice;
@@ -167,10 +167,10 @@ impl Instrument for CountingRun<'_> {
         true
     }
 
-    fn report_progress(&mut self, _cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
+    fn progress(&mut self, _cpu_ns: u64, turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         let counts = self.source.sums(false)?.counts(None);
         turn.observer.counts_so_far(&counts);
-        Ok(())
+        Ok(None)
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
@@ -178,8 +178,8 @@ impl Instrument for CountingRun<'_> {
         Ok(turn.clock.elapsed())
     }
 
-    /// Closes the events.
-    fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<(), Error> {
+    /// Closes the events. Their cost is known only once all runs have ended.
+    fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<Cost, Error> {
         self.last = self.source.sums(self.request.counters.per_cpu)?;
         if !self.source.is_complete() {
             session.notes.push(KernelNote::ThreadsMissing.into());
@@ -189,7 +189,7 @@ impl Instrument for CountingRun<'_> {
             notes.into_iter().for_each(add);
             cost::add_times(self.stat, times);
         }
-        Ok(())
+        Ok(Cost::default())
     }
 }
 

@@ -11,7 +11,7 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_price::own::OwnUse;
-use tiptoe_session::{Allowance, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
+use tiptoe_session::{Allowance, Cost, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
 use crate::drive::{Instrument, Next, RunClock, RunEnd, Targets, Turn, run};
 use crate::error::Error;
@@ -48,7 +48,7 @@ use breakpoints::Breakpoints;
 use foreign_hits::ForeignHits;
 use form::BreakpointRefusal;
 pub(crate) use holders::explain;
-use inside::InProcessWatch;
+use inside::{AgentUse, InProcessWatch};
 use turns::{Registers, Turns};
 use variables::{RequestedVariable, WatchedVariable};
 
@@ -79,26 +79,56 @@ struct Run<'a> {
     notes: Vec<Note>,
 }
 
+/// The variables of a request, and the conditions of their accesses. They are parsed before anything is started.
+pub(crate) struct RequestedWatch {
+    variables: Vec<RequestedVariable>,
+    conditions: Vec<Condition>,
+}
+
+impl RequestedWatch {
+    pub(crate) fn parse(request: &Request<'_>) -> Result<RequestedWatch, Error> {
+        let when = request.accesses.when.as_deref();
+        Ok(RequestedWatch {
+            conditions: when.map_or(Ok(Vec::new()), condition::parse)?,
+            variables: variables::parse_all(request.variables())?,
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.variables.is_empty()
+    }
+}
+
 /// Runs a request until it ends.
 pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
-    let when = request.accesses.when.as_deref();
-    let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
-    let variables = variables::parse_all(request.variables())?;
-    let (mut watch, mut at) = arm(request, &variables, &conditions)?;
+    let requested = RequestedWatch::parse(request)?;
+    let (mut watch, mut at) = arm(request, &requested)?;
     run(&mut watch, &request.options, &mut at, &own, observer)
+}
+
+/// Watches in a process that has the agent already, which stays when the watch ends.
+pub(crate) fn beside<'a>(
+    request: &'a Request<'a>,
+    requested: &RequestedWatch,
+    at: &Targets,
+) -> Result<Box<dyn Instrument + 'a>, Error> {
+    begin::one(&at.pids())?;
+    let tracee = at.traced.first().ok_or(Error::NoHits)?;
+    let target = Target::of(&tracee.target, Cache::default())?;
+    let run = arm_inside(request, requested, target, at, AgentUse::Shared)?;
+    Ok(Box::new(run))
 }
 
 /// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
 /// requested or this user may not open the kernel's.
 fn arm<'a>(
     request: &'a Request<'a>,
-    variables: &[RequestedVariable],
-    conditions: &[Condition],
+    requested: &RequestedWatch,
 ) -> Result<(Run<'a>, Targets), Error> {
     let why = match request.via {
         Via::Agent => None,
-        via => match arm_outside(request, variables, conditions) {
+        via => match arm_outside(request, requested) {
             Err(BreakpointRefusal { error, is_denied }) if is_denied && via == Via::Auto => {
                 Some(error.to_string())
             }
@@ -107,27 +137,38 @@ fn arm<'a>(
     };
     let (tracee, target) = inside::enter(request)?;
     let at = Targets::traced(vec![tracee]);
-    let (variables, turns) = find(request, variables, &target)?;
-    let wanted = wanted(request, conditions, &target);
-    let form = InProcessWatch::open(&at, wanted, &points(&variables), turns.serving())?;
-    let run = Run::new(request, target, variables, Box::new(form), why, turns);
-    Ok((run, at))
+    let run = arm_inside(request, requested, target, &at, AgentUse::Own)?;
+    Ok((Run { why, ..run }, at))
+}
+
+fn arm_inside<'a>(
+    request: &'a Request<'a>,
+    requested: &RequestedWatch,
+    target: Target,
+    at: &Targets,
+    agent: AgentUse,
+) -> Result<Run<'a>, Error> {
+    let (variables, turns) = find(request, &requested.variables, &target)?;
+    let wanted = wanted(request, &requested.conditions, &target);
+    let points = points(&variables);
+    let form = InProcessWatch::open(at, wanted, &points, turns.serving(), agent)?;
+    let form = Box::new(form);
+    Ok(Run::new(request, target, variables, form, turns))
 }
 
 fn arm_outside<'a>(
     request: &'a Request<'a>,
-    variables: &[RequestedVariable],
-    conditions: &[Condition],
+    requested: &RequestedWatch,
 ) -> Result<(Run<'a>, Targets), BreakpointRefusal> {
     let attached = begin::begin(&request.target)?;
     let target = Target::of(&attached, Cache::default())?;
     target.process.known_in_kernel().map_err(Error::from)?;
-    let (variables, turns) = find(request, variables, &target)?;
-    let wanted = wanted(request, conditions, &target);
+    let (variables, turns) = find(request, &requested.variables, &target)?;
+    let wanted = wanted(request, &requested.conditions, &target);
     let points = points(&variables);
     let (form, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
-    let run = Run::new(request, target, variables, form, why, turns);
-    Ok((run, Targets::of(vec![attached])))
+    let run = Run::new(request, target, variables, form, turns);
+    Ok((Run { why, ..run }, Targets::of(vec![attached])))
 }
 
 fn find(
@@ -188,7 +229,6 @@ impl<'a> Run<'a> {
         target: Target,
         variables: Vec<WatchedVariable>,
         mut form: Box<dyn Breakpoints>,
-        why: Option<String>,
         turns: Turns,
     ) -> Run<'a> {
         let allowance = form.allowance().map(|hits| Allowance {
@@ -202,7 +242,7 @@ impl<'a> Run<'a> {
             target,
             variables,
             form,
-            why,
+            why: None,
             turns,
             named: each::InstructionNames::new(),
             allowance,
@@ -235,18 +275,6 @@ impl<'a> Run<'a> {
             allowance.windows += 1;
             allowance.used_up += u64::from(rested != 0);
         }
-    }
-
-    /// Estimates the cost: each hit's trap as measured here, and our BPF program's time in the
-    /// process.
-    fn cost(
-        &mut self,
-        events: &mut [Event],
-        variables: &[tiptoe_session::Variable],
-        cpu_ns: u64,
-    ) -> Result<tiptoe_session::Cost, Error> {
-        let unit = self.form.hit_cost()?;
-        Ok(cost::share_out(events, variables, unit, cpu_ns))
     }
 }
 
@@ -298,7 +326,7 @@ impl Instrument for Run<'_> {
         Ok(Next::Within(pauses.fold(next, Duration::min)))
     }
 
-    fn report_progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<(), Error> {
+    fn progress(&mut self, cpu_ns: u64, _: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         let (mut wanted, mut hits) = (0_u64, 0_u64);
         for (index, _) in (0..).zip(&self.variables) {
             let of_one = self.form.hits(index)?;
@@ -306,11 +334,10 @@ impl Instrument for Run<'_> {
             hits = hits.saturating_add(of_one.all);
         }
         let cost = self.form.hit_cost()?.times(hits);
-        turn.observer.progress(&Progress {
+        Ok(Some(Progress {
             hits: wanted,
-            cost: Some(tiptoe_session::Cost::estimated(hits, cost, cpu_ns)),
-        });
-        Ok(())
+            cost: Some(Cost::estimated(hits, cost, cpu_ns)),
+        }))
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
@@ -323,12 +350,17 @@ impl Instrument for Run<'_> {
         Ok(elapsed)
     }
 
-    fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session) -> Result<(), Error> {
+    fn section(
+        &mut self,
+        ran: &RunEnd,
+        at: &Targets,
+        session: &mut Session,
+    ) -> Result<Cost, Error> {
         let report = self.form.report(at)?;
         session.command.clone_from(&self.target.command);
         self.notes.extend(self.move_notes());
         let has_missed = report.missed != [0; 4];
-        let mut variables = Vec::new();
+        let (mut variables, mut events) = (Vec::new(), Vec::new());
         for (index, variable) in (0..).zip(&self.variables) {
             let hits = self.form.hits(index)?;
             let rested = has_missed || self.rested & 1 << index != 0;
@@ -343,11 +375,15 @@ impl Instrument for Run<'_> {
                 time_running_ns: partly.unwrap_or(session.duration_ns),
                 ..Reading::default()
             };
-            session
-                .events
-                .push(Event::new(variable.event(), report.via, reading));
+            events.push(Event::new(variable.event(), report.via, reading));
         }
-        session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
+        let cost = cost::share_out(
+            &mut events,
+            &variables,
+            self.form.hit_cost()?,
+            session.cpu_ns,
+        );
+        session.events.append(&mut events);
         let found = &report.rows;
         let (rows, notes) = access_rows::rows(found, &self.variables, &self.target, ran.clock);
         self.notes.extend(notes);
@@ -387,7 +423,7 @@ impl Instrument for Run<'_> {
         });
         session.notes.append(&mut self.notes);
         session.notes.extend(self.foreign_hits.note());
-        Ok(())
+        Ok(cost)
     }
 }
 

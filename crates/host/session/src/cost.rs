@@ -102,6 +102,19 @@ pub struct Programs {
     pub all_run_ns: Option<u64>,
 }
 
+impl Programs {
+    /// Returns the sum of the programs of two instruments.
+    fn plus(self, other: Programs) -> Programs {
+        let sum = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(a, b)| a + b);
+        Programs {
+            runs: self.runs + other.runs,
+            run_ns: self.run_ns + other.run_ns,
+            all_runs: sum(self.all_runs, other.all_runs),
+            all_run_ns: sum(self.all_run_ns, other.all_run_ns),
+        }
+    }
+}
+
 impl Cost {
     /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time. A cost
     /// is at most `cpu_ns`, because prices that a busy machine measured may be far too high.
@@ -125,6 +138,35 @@ impl Cost {
             calibrated: None,
             forks: None,
             programs: None,
+        }
+    }
+
+    /// Returns the sum of the costs of two instruments, for the same target. The cost of a hit is the mean over all hits.
+    #[must_use]
+    pub fn plus(self, other: Cost) -> Cost {
+        let hits = self.hits.saturating_add(other.hits);
+        let parts = [self.hits, other.hits].map(|part| part as f64 / (hits as f64).max(1.0));
+        let mean = |of: fn(&Cost) -> f64| of(&self) * parts[0] + of(&other) * parts[1];
+        let sum = |of: fn(&Cost) -> f64| (of(&self) + of(&other)).min(1.0);
+        Cost {
+            fraction: sum(|cost| cost.fraction),
+            low: sum(|cost| cost.low),
+            high: sum(|cost| cost.high),
+            basis: match (self.basis, other.basis) {
+                (Basis::Measured, Basis::Measured) => Basis::Measured,
+                _ => Basis::Estimated,
+            },
+            hits,
+            unit_ns: mean(|cost| cost.unit_ns),
+            unit_low_ns: mean(|cost| cost.unit_low_ns),
+            unit_high_ns: mean(|cost| cost.unit_high_ns),
+            rejected_unit_ns: self.rejected_unit_ns.or(other.rejected_unit_ns),
+            calibrated: self.calibrated.or(other.calibrated),
+            forks: self.forks.or(other.forks),
+            programs: match (self.programs, other.programs) {
+                (Some(one), Some(another)) => Some(one.plus(another)),
+                (one, another) => one.or(another),
+            },
         }
     }
 
@@ -155,6 +197,27 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn costs_of_two_instruments_add_up() {
+        let unit = |ns| tiptoe_event::Cost::between(ns / 2.0, ns, ns * 2.0);
+        let probes = Cost::estimated(300, unit(10.0).times(300), 1_000_000);
+        let programs = Programs {
+            runs: 100,
+            run_ns: 9_000,
+            ..Programs::default()
+        };
+        let sum = probes.clone().plus(Cost::measured(programs, 1_000_000));
+        assert_eq!((sum.hits, sum.basis), (400, Basis::Estimated));
+        assert!((sum.fraction - 0.012).abs() < 1e-9, "{sum:?}");
+        assert!((sum.unit_ns - 30.0).abs() < 1e-9, "{sum:?}");
+        assert_eq!(sum.programs, Some(programs));
+        let whole = Cost {
+            fraction: 1.0,
+            ..probes.clone()
+        };
+        assert!(whole.plus(probes).fraction <= 1.0);
+    }
 
     /// Regression: prices that a busy machine measured gave waits a cost of `2440% (18 to 9724)`.
     #[test]

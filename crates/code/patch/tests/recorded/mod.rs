@@ -15,6 +15,7 @@ const SHAPE: Geometry = Geometry {
     slots: 64,
     slabs: 1,
     rings: true,
+    hits: false,
 };
 const SLOT: u32 = 20;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret

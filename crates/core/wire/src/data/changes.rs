@@ -153,6 +153,7 @@ mod tests {
             slots: 4,
             slabs: 2,
             rings: false,
+            hits: false,
         };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(0))

@@ -67,6 +67,7 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
         slots: 1,
         slabs: 1,
         rings: false,
+        hits: false,
     };
     let Some(word) = Data::new(segment.words(), geometry).and_then(|data| data.owner()) else {
         let _ = ready.send(Err(io::Error::other("the data segment is too small")));

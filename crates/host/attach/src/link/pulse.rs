@@ -120,6 +120,7 @@ mod tests {
             slots: 16,
             slabs: 1,
             rings: false,
+            hits: false,
         };
         let data = memfd(c"data", geometry.data_bytes()).expect("memory");
         let plan = memfd(c"plan", Plan::FILE_BYTES).expect("memory");

@@ -80,6 +80,11 @@ impl Targets {
         self.counted().map(Attached::counted).collect()
     }
 
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let pids = self.counted().map(|target| target.process.pid());
+        pids.collect()
+    }
+
     /// Returns the processes whose end ends the run; none if only the user or the duration ends it.
     fn ending(&self) -> impl Iterator<Item = &Attached> {
         let meanwhile = self.meanwhile.iter();

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+mod new_instrument;
+
 use super::*;
 use tiptoe_attach::Attached;
 use tiptoe_session::{Call, Interval};
@@ -66,9 +68,9 @@ impl Instrument for Turns {
         Ok(turn.clock.elapsed())
     }
 
-    fn section(&mut self, _: &RunEnd, _: &Targets, _: &mut Session) -> Result<(), Error> {
+    fn section(&mut self, _: &RunEnd, _: &Targets, _: &mut Session) -> Result<Cost, Error> {
         self.did.push("section");
-        Ok(())
+        Ok(Cost::default())
     }
 }
 

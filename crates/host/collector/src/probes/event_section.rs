@@ -2,7 +2,7 @@
 
 use tiptoe_event::Cost;
 use tiptoe_price::{PriceCache, UnitCosts, scope_visit, unit_costs};
-use tiptoe_session::{Event, FunctionNote, KernelNote, Session};
+use tiptoe_session::{Cost as SessionCost, Event, FunctionNote, KernelNote, Session};
 
 use super::Probes;
 use super::event_sums::Events;
@@ -23,8 +23,8 @@ impl Probes<'_> {
         }
     }
 
-    /// Adds the last counts and their cost to the session.
-    pub(super) fn add_events(&mut self, at: &Targets, session: &mut Session) {
+    /// Adds the last counts to the session. Returns what they cost, visits of scopes included.
+    pub(super) fn add_events(&mut self, at: &Targets, session: &mut Session) -> SessionCost {
         let events = self.counts.end.take().unwrap_or_default();
         let kept = PriceCache::of_this_user();
         let costs = unit_costs(prices_wanted(at), &kept);
@@ -59,7 +59,7 @@ impl Probes<'_> {
         for event in &mut session.events {
             event.cost_ns *= part;
         }
-        let visits = self.scopes.visits;
+        let visits = std::mem::take(&mut self.scopes.visits);
         if visits > 0 {
             sum = sum.plus(scope_visit(&kept).times(visits));
             hits += visits;
@@ -78,9 +78,11 @@ impl Probes<'_> {
                 session.notes.push(note.into());
             }
         }
-        session.cost = tiptoe_session::Cost::estimated(hits, prices.sum(sum), session.cpu_ns);
-        session.cost.calibrated = kept.calibrated();
-        session.cost.rejected_unit_ns = prices.of_rejected(&events).map(|cost| cost.ns);
+        SessionCost {
+            calibrated: kept.calibrated(),
+            rejected_unit_ns: prices.of_rejected(&events).map(|cost| cost.ns),
+            ..SessionCost::estimated(hits, prices.sum(sum), session.cpu_ns)
+        }
     }
 }
 
@@ -109,7 +111,7 @@ fn note_gates(events: &Events, session: &mut Session) {
 }
 
 /// Adds the cost of the targets' forks.
-pub(super) fn price_forks(at: &Targets, session: &mut Session) {
+pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
     let forks = at
         .traced
         .iter()
@@ -120,6 +122,6 @@ pub(super) fn price_forks(at: &Targets, session: &mut Session) {
     // with the most forks.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
     if let Some(each) = most.and_then(|(tracee, _)| tracee.forks.cost()) {
-        session.cost.add_forks(count, each, session.cpu_ns);
+        cost.add_forks(count, each, cpu_ns);
     }
 }

@@ -27,8 +27,8 @@ impl Probes<'_> {
         }
     }
 
-    /// Adds the locks and the cost of watching them to the session.
-    pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) {
+    /// Adds the locks to the session. Returns what watching them cost.
+    pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) -> Cost {
         let holds = locks.holds.iter().map(|hold| hold.count);
         let thinned = locks.rows.iter();
         let untimed = thinned.filter_map(|row| Some(row.slept.saturating_sub(row.timed?)));
@@ -41,14 +41,15 @@ impl Probes<'_> {
         let kept = PriceCache::of_this_user();
         let hooks = || Some(futex_calls(&kept));
         let (visits, cpu_ns) = (self.scopes.visits, session.cpu_ns);
-        session.cost = cost(at, all, visits, cpu_ns, hooks).unwrap_or_default();
-        if session.cost.basis == Basis::Estimated {
-            session.cost.calibrated = kept.calibrated();
+        let mut cost = cost(at, all, visits, cpu_ns, hooks).unwrap_or_default();
+        if cost.basis == Basis::Estimated {
+            cost.calibrated = kept.calibrated();
         }
         session.locks = Some(locks);
         session
             .notes
             .extend(attached_later(at, session.duration_ns));
+        cost
     }
 
     /// Reads the last waits. Returns for how long was counted.

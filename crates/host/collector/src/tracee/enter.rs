@@ -10,7 +10,7 @@ use tiptoe_event::Via;
 use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
-use tiptoe_wire::{Geometry, Plan as PlanSegment, Site};
+use tiptoe_wire::{Layout, Plan as PlanSegment, Site};
 
 use super::arm::GREETING;
 use super::{Plan, Tracee};
@@ -135,17 +135,13 @@ impl Tracee {
         let come = resolve::may_come_later(&plan.probes, self.target.process, modules, false);
         let later = plan.follow().room(LATER * u32::from(come));
         let wanted = plan.follow().within(wanted.saturating_add(later));
-        let free = known.max(Geometry::FIRST_SLOT);
-        let wanted = wanted.saturating_add(plan.own_slots());
-        let geometry = match plan.breakpoints() {
-            true => Geometry::for_hits(known),
-            false => Geometry::for_slots(known.saturating_add(wanted), plan.request.calls.record),
-        };
+        let layout = Layout::of(&plan.needs(known, wanted));
+        let geometry = layout.geometry;
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         let terms = Terms {
             trap_bytes: self.presence.unseen(modules).is_none(),
-            ..plan.terms(free)
+            ..plan.terms(&layout)
         };
         loop {
             let mut link = None;

@@ -7,7 +7,7 @@ use tiptoe_event::{Kind, ProbeSpec};
 use tiptoe_patch::{GroupValue, Hits};
 use tiptoe_price::{KernelCosts, PriceCache, TrapAlternatives, clock, kernel_costs};
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::{Clock, futex, scopes};
+use tiptoe_wire::{Clock, Layout, Needs};
 
 use super::budget;
 use crate::error::{AgentOption, AgentSubstitute, Error};
@@ -52,6 +52,11 @@ impl<'a> Plan<'a> {
     /// Returns whether waits for locks are watched.
     pub fn locks(&self) -> bool {
         self.request.user_locks().is_some()
+    }
+
+    /// Returns whether hits of functions, or scopes, are counted.
+    pub fn has_hits(&self) -> bool {
+        !self.probes.is_empty() || self.request.reports_scopes() || !self.locks()
     }
 
     /// Returns the lock whose hold times are measured.
@@ -152,16 +157,23 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the terms for an agent whose slots are free from `free_slot` on.
-    pub fn terms(&self, free_slot: u32) -> Terms {
-        let behind_locks = free_slot + if self.locks() { futex::WIDTH } else { 0 };
+    /// Returns what the agent's segment must have room for, besides `known` slots of an earlier session's sites.
+    pub fn needs(&self, known: u32, counters: u32) -> Needs {
+        Needs {
+            known,
+            counters,
+            locks: self.locks(),
+            scopes: self.request.needs_scopes(),
+            rings: self.request.calls.record,
+            hits: self.breakpoints(),
+        }
+    }
+
+    /// Returns the terms for an agent with this layout.
+    pub fn terms(&self, layout: &Layout) -> Terms {
         Terms {
-            lock_slot: if self.locks() { free_slot } else { 0 },
-            scope_slot: if self.request.needs_scopes() {
-                behind_locks
-            } else {
-                0
-            },
+            lock_slot: layout.lock_slot,
+            scope_slot: layout.scope_slot,
             // A thread's name is stored with its slab, so no other thread may take the slab over.
             keep_slabs: self.lock_threads()
                 || matches!(self.request.hit_split(), Some(Split::Thread | Split::Comm)),
@@ -179,16 +191,5 @@ impl<'a> Plan<'a> {
             // False until the program's modules are known.
             trap_bytes: false,
         }
-    }
-
-    /// Returns the number of slots besides those of counted events.
-    pub fn own_slots(&self) -> u32 {
-        let locks = if self.locks() { futex::WIDTH } else { 0 };
-        let scopes = if self.request.needs_scopes() {
-            scopes::WIDTH
-        } else {
-            0
-        };
-        locks + scopes
     }
 }

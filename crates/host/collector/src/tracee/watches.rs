@@ -5,7 +5,7 @@ use std::io;
 use tiptoe_attach::link::Link;
 use tiptoe_kernel::Error as KernelError;
 use tiptoe_sys::host::perf::CountedOn;
-use tiptoe_wire::hits::{AsyncRequest, Hits, WORDS};
+use tiptoe_wire::hits::{AsyncRequest, Hits};
 use tiptoe_wire::{Request, WatchTarget};
 
 use super::Tracee;
@@ -31,13 +31,13 @@ impl Tracee {
 
     pub fn hits(&self) -> Option<Hits<'_>> {
         let link = self.target.link.as_ref()?;
-        Hits::new(link.data().slab_words(0, slot(link), WORDS)?)
+        link.data().hits()
     }
 
     /// Opens breakpoints for all threads, also for those that start later.
     pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
         let link = self.watching()?;
-        let head = [u64::from(slot(link)), cpus.into()];
+        let head = [cpus.into()];
         let words = watched.iter().flat_map(WatchTarget::words);
         for (index, word) in head.into_iter().chain(words).enumerate() {
             link.plan().put_address(index, word);
@@ -67,11 +67,6 @@ impl Tracee {
         }
         Ok(link.ask(Request::Turn, 1)?)
     }
-}
-
-/// Returns the first slot of hits, which follow all other slots.
-fn slot(link: &Link) -> u32 {
-    link.geometry().slots.saturating_sub(WORDS)
 }
 
 fn opened(link: &Link) -> ArmedThreads {

@@ -56,8 +56,18 @@ pub(super) struct InProcessWatch {
     rested: u64,
     /// The epoch in which values were last read.
     read_in: Option<Epoch>,
+    agent: AgentUse,
     has_left: bool,
     _booking: Option<Booking>,
+}
+
+/// Who else uses the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AgentUse {
+    /// Nothing: it leaves with the watch.
+    Own,
+    /// Another instrument, which makes it leave.
+    Shared,
 }
 
 /// Brings the agent into the process, or starts the command with it.
@@ -84,6 +94,7 @@ impl InProcessWatch {
         wanted: WatchWanted,
         points: &[Watchpoint],
         serving: &[usize],
+        agent: AgentUse,
     ) -> Result<InProcessWatch, Error> {
         let clock = RunClock::start();
         let cpus = SharedSlots::cpus()?;
@@ -108,6 +119,7 @@ impl InProcessWatch {
             hit_cost,
             rested: 0,
             read_in: None,
+            agent,
             has_left: false,
             _booking: None,
         };
@@ -185,6 +197,7 @@ impl InProcessWatch {
     fn leave(&mut self, at: &Targets) {
         if let Ok(tracee) = tracee(at)
             && !tracee.target.is_held()
+            && self.agent == AgentUse::Own
             && !std::mem::replace(&mut self.has_left, true)
         {
             // An agent that does not answer has ended, or leaves by itself once the link is

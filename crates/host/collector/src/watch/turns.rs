@@ -236,7 +236,7 @@ mod tests {
             clock,
             read_until: Rc::clone(&read_until),
         };
-        let mut run = Run::new(&request, target, variables, Box::new(form), None, turns);
+        let mut run = Run::new(&request, target, variables, Box::new(form), turns);
         let mut at = Targets::of(vec![attached]);
         run.start(&mut at).expect("started");
         let observer = &mut Silent;

@@ -1,0 +1,122 @@
+//! Several instruments in one request: one agent and one segment serve them all, on one clock.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use tiptoe_collector::{Observer, Outcome, Request, RequestTarget};
+use tiptoe_event::{Event, Via};
+use tiptoe_session::{Call, Cost, Interval, Note, Session};
+use tiptoe_tests::breakpoint::RegisterLock;
+use tiptoe_tests::{is_root, skipped, target};
+
+/// The threads of the program `contended`.
+const THREADS: u64 = 4;
+const ROUNDS: u64 = 200;
+
+struct Silent;
+
+impl Observer for Silent {
+    fn interval(&mut self, _: &Interval) {}
+    fn calls(&mut self, _: &[Call<'_>]) {}
+    fn note(&mut self, _: &Note) {}
+}
+
+/// Closes the input that the program inherits, at whose end it exits.
+fn close_input() {
+    let nothing = File::open("/dev/null").expect("it is there");
+    // SAFETY: both descriptors are open, and no test reads its input.
+    let replaced = unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDIN_FILENO) };
+    assert_eq!(replaced, libc::STDIN_FILENO);
+}
+
+/// Runs a program whose threads contend for a lock, and observes these events.
+fn observed(events: &[&str], rounds: u64) -> Session {
+    close_input();
+    let program = target("contended").into_os_string();
+    let words = ["mutex".into(), OsString::from(rounds.to_string())];
+    let events = events.iter().map(|text| Event::parse(text));
+    let request = Request {
+        agent: tiptoe_image::AGENT,
+        events: events.collect::<Result<_, _>>().expect("events"),
+        target: RequestTarget::Command([program].into_iter().chain(words).collect()),
+        via: Via::Agent,
+        ..Request::default()
+    };
+    let outcome = tiptoe_collector::run(&request, &mut Silent);
+    let Outcome {
+        session,
+        exit_status,
+    } = outcome.expect("all of them run");
+    assert_eq!(exit_status, Some(0), "{:?}", session.notes);
+    session
+}
+
+fn count(session: &Session, beginning: &str) -> u64 {
+    let mut events = session.events.iter();
+    let event = events.find(|event| event.event.starts_with(beginning));
+    let event = event.unwrap_or_else(|| panic!("no {beginning} in {:?}", session.events));
+    assert!(!event.at_least, "{:?}", session.notes);
+    event.count
+}
+
+fn is_sum(cost: &Cost, parts: &[u64]) {
+    assert_eq!(cost.hits, parts.iter().sum::<u64>(), "{cost:?}");
+    assert!(cost.unit_ns > 0.0 && cost.fraction > 0.0, "{cost:?}");
+}
+
+#[test]
+fn a_probe_locks_a_watch_and_the_kernels_locks_share_one_run() {
+    if !is_root() {
+        return skipped("instruments in one run", "not root");
+    }
+    let _registers = RegisterLock::wait();
+    let events = ["uprobe:hold", "ulock:*", "mem:counted", "klock:*"];
+    let session = observed(&events, ROUNDS);
+    let all = THREADS * ROUNDS;
+    assert_eq!(count(&session, "uprobe:contended:hold"), all);
+    assert_eq!(count(&session, "mem:contended:counted"), all);
+    count(&session, "klock:*");
+    let (locks, watch) = (session.locks.as_ref(), session.watch.as_ref());
+    let (locks, watch) = (locks.expect("locks"), watch.expect("a watch"));
+    assert!(
+        locks.rows.iter().any(|row| row.lock.contains("hot_mutex")),
+        "{locks:?}"
+    );
+    assert_eq!(watch.form.by, "agent");
+    let accesses: u64 = watch.rows.iter().map(|row| row.count).sum();
+    assert_eq!(accesses, all);
+    assert!(session.waits.is_some());
+    assert_eq!(session.targets.len(), 1);
+    let programs = session.cost.programs.expect("the kernel's locks have cost");
+    is_sum(
+        &session.cost,
+        &[2 * all, locks.waits + locks.wakes, programs.runs],
+    );
+}
+
+#[test]
+fn a_probe_and_a_watch_share_one_segment() {
+    if !is_root() {
+        return skipped("instruments in one run", "not root");
+    }
+    let _registers = RegisterLock::wait();
+    let session = observed(&["mem:counted", "uprobe:hold", "uretprobe:plain"], ROUNDS);
+    let all = THREADS * ROUNDS;
+    for beginning in ["uprobe:contended:hold", "uretprobe:contended:plain", "mem:"] {
+        assert_eq!(count(&session, beginning), all, "{beginning}");
+    }
+    assert!(session.locks.is_none() && session.waits.is_none());
+    is_sum(&session.cost, &[3 * all]);
+}
+
+#[test]
+fn counters_go_with_scopes_only() {
+    let probe = [Event::parse("uprobe:hold"), Event::parse("cycles")];
+    let request = Request {
+        events: probe.into_iter().collect::<Result<_, _>>().expect("events"),
+        ..Request::default()
+    };
+    let refused = tiptoe_collector::run(&request, &mut Silent).expect_err("nothing began");
+    assert!(refused.to_string().contains("counters"), "{refused}");
+}

@@ -67,7 +67,7 @@ fn faults_in(crate_modules: &CrateModules) -> Vec<String> {
     faults
 }
 
-/// Returns the circles: sets of files, each of which uses, directly or not, each other one.
+/// Returns the circles. In a circle each file uses, directly or not, each other file.
 fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     let reached: Vec<BTreeSet<usize>> = (0..paths.len()).map(|file| reached(edges, file)).collect();
     let mut circles = BTreeSet::new();

@@ -220,7 +220,7 @@ global_asm!(
     hook = sym crate::hooks::hook,
     slow = sym crate::calls::slow,
     futex = sym crate::locks::futex,
-    first_slab = sym crate::locks::first_slab,
+    first_slab = sym crate::hit::first_slab,
     cleared = sym crate::hooks::cleared,
     born = sym crate::hooks::born,
     cloned = const crate::tls::CLONED,
@@ -291,19 +291,3 @@ global_asm!(
     "xor eax, eax",
     "ret",
 );
-
-unsafe extern "C" {
-    // Only trampolines call or jump to these six; see the module.
-    pub fn tiptoe_cold_entry();
-    pub fn tiptoe_hook_entry();
-    pub fn tiptoe_clone_cleared();
-    pub fn tiptoe_clone_born();
-    pub fn tiptoe_slow_entry();
-    pub fn tiptoe_futex_entry();
-    /// Calls [`crate::locks::first_slab`] from code that must not touch vector registers.
-    pub fn tiptoe_first_slab() -> u64;
-    /// Calls rt_sigreturn.
-    pub fn tiptoe_restorer();
-    /// Starts the agent's thread.
-    pub fn tiptoe_spawn(flags: usize, stack: usize, tid: *const u32, tls: usize) -> isize;
-}

@@ -24,7 +24,6 @@ use tiptoe_wire::{Data, Geometry, timed_values};
 
 use crate::clockwork;
 use crate::forbidden;
-use crate::forced::Records;
 use crate::hit;
 use crate::shared::{self, Shared};
 use crate::text;
@@ -32,6 +31,7 @@ use crate::text;
 mod region;
 
 use self::region::Region;
+pub use self::region::{enter_session, forced, take_over};
 
 const FRAME: u64 = FRAME_BYTES as u64;
 
@@ -369,31 +369,6 @@ fn return_directly(shared: &Shared, frame: &Frame) {
         // SAFETY: the word is the return address of a call that this thread is in.
         unsafe { (frame.slot as *mut u64).write(caller) };
     }
-}
-
-/// Prepares the calling thread for a session that it enters. Its open calls still have the sets of words of an earlier
-/// session, and the thread may have lost the right to read the clock since.
-pub fn enter_session() {
-    let region = Region::of_caller();
-    if let Some(region) = region {
-        region.frames().forget_parts(region.position());
-    }
-    if region.is_some() || clockwork::is_on() {
-        forbidden::look();
-    }
-}
-
-/// Returns the calling thread's records of forced unwinding; `None` if it has no followed calls.
-pub fn forced() -> Option<Records<'static>> {
-    Some(Region::of_caller()?.forced())
-}
-
-/// Takes over the slab of a dead thread, and counts that thread's open calls as left.
-pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
-    if let Some(region) = Region::of(shared, index) {
-        region.bury(&CallSession::of(shared, data, index));
-    }
-    data.set_outside(index as u32 + 1);
 }
 
 /// Counts the open calls of ended threads as left. (agent's thread)

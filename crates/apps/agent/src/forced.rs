@@ -14,76 +14,16 @@
 //! same exception object uses it again; glibc has one such object per thread. If no record is free, the program's
 //! function sees thunks.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use crate::calls;
+use crate::forced_records::ForcedRecord;
 use crate::program_call::Frame;
 use crate::shared::{self, Shared};
-use crate::unwind::{self, AddressOf};
+use crate::unwind_info::AddressOf;
 
-const WORDS: usize = 4;
 /// `_URC_NO_REASON`: continue with the next frame.
 const GO_ON: i32 = 0;
 /// `_UA_END_OF_STACK`: there is no frame.
 const END: i32 = 16;
-
-/// One forced unwinding. Relaxed throughout: only its thread uses it, in program order.
-#[repr(transparent)]
-struct ForcedRecord([AtomicU64; WORDS]);
-
-impl ForcedRecord {
-    /// Returns the record's words: the exception object, or 0 if the record is free; the program's function and
-    /// argument; the unwinder's function for a frame's address.
-    fn words(&self) -> [u64; WORDS] {
-        self.0.each_ref().map(|word| word.load(Relaxed))
-    }
-
-    /// Takes the record for an exception object. Returns `false` if a signal handler took it first, for another object.
-    fn take(&self, exception: u64) -> bool {
-        let [owner, ..] = &self.0;
-        let taken = owner.compare_exchange(0, exception, Relaxed, Relaxed);
-        taken.is_ok() || taken == Err(exception)
-    }
-
-    fn write(&self, words: [u64; WORDS]) {
-        for (word, value) in self.0.iter().zip(words) {
-            word.store(value, Relaxed);
-        }
-    }
-
-    fn free(&self) {
-        let [owner, ..] = &self.0;
-        owner.store(0, Relaxed);
-    }
-}
-
-pub struct Records<'a>(&'a [AtomicU64]);
-
-impl<'a> Records<'a> {
-    /// Returns the records in zeroed words.
-    pub fn new(words: &'a [AtomicU64]) -> Self {
-        Records(words)
-    }
-
-    fn all(&self) -> impl Iterator<Item = &'a ForcedRecord> {
-        let words = self.0.as_chunks::<WORDS>().0.iter();
-        words.map(|words| {
-            // SAFETY: a record has the layout of its words.
-            unsafe { &*core::ptr::from_ref(words).cast::<ForcedRecord>() }
-        })
-    }
-
-    fn take(&self, exception: u64) -> Option<&'a ForcedRecord> {
-        let known = self.all().find(|record| record.words()[0] == exception);
-        known.or_else(|| self.all().find(|record| record.take(exception)))
-    }
-
-    /// Frees all records, because their thread is dead.
-    pub fn clear(&self) {
-        let used = self.all().filter(|record| record.words()[0] != 0);
-        used.for_each(ForcedRecord::free);
-    }
-}
 
 /// Handles the entry of `_Unwind_ForcedUnwind(exception, stop, argument)`.
 pub fn begin(shared: &Shared, unwinder: usize, frame: &mut Frame) {
@@ -117,7 +57,7 @@ extern "C" fn stop(
     // SAFETY: this is `_Unwind_GetIP` of the unwinder that made the context.
     let address =
         || unsafe { core::mem::transmute::<usize, AddressOf>(address_of as usize)(context) };
-    if !is_end && shared::get().is_some_and(|shared| unwind::is_ours(shared, address())) {
+    if !is_end && shared::get().is_some_and(|shared| shared.is_ours(address())) {
         return GO_ON;
     }
     if is_end {

@@ -3,16 +3,16 @@
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
+use tiptoe_wire::futex::UNSEEN;
 use tiptoe_wire::ring::Record;
 use tiptoe_wire::{Data, Site, SiteFlags};
 
 use crate::calls;
 use crate::clockwork;
 use crate::forbidden;
-use crate::locks;
 use crate::own_thread::comm;
-use crate::scopes;
 use crate::shared::{self, Shared};
+use crate::taken_slab;
 use crate::tls;
 
 /// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
@@ -65,6 +65,24 @@ pub fn give_slab_to_caller() {
     }
 }
 
+/// Gives the calling thread a slab, at its first wait, wake or scope of a session. Returns the slab's address, or 0.
+pub extern "C" fn first_slab() -> u64 {
+    new_slab().unwrap_or(0)
+}
+
+fn new_slab() -> Option<u64> {
+    // A forked child records nothing.
+    let state = shared::get().filter(|state| state.is_home())?;
+    let pid = state.pid.load(core::sync::atomic::Ordering::Relaxed); // constant within a session
+    let session = state.claims.session()?;
+    let data = state.data()?;
+    let slab = give_slab(state, &data, pid, session);
+    if slab.is_none() {
+        data.add(0, state.lock_slot()? + UNSEEN);
+    }
+    Some(state.slab(&data, slab?))
+}
+
 /// Gives the calling thread a slab; `None` if it uses the overflow slab.
 pub fn give_slab(
     shared: &'static Shared,
@@ -92,8 +110,8 @@ pub fn give_slab(
         data.enter(slab, tid, comm);
         data.set_credit(slab, shared.credit());
         calls::enter_session();
-        locks::hand_over(shared, data, slab, tid);
-        scopes::forget(shared, data, slab);
+        taken_slab::clear_waits(shared, data, slab, tid);
+        taken_slab::clear_scopes(shared, data, slab);
     }
     shared
         .claims

@@ -9,7 +9,6 @@ use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
 use tiptoe_wire::calls::{NOT_LIBCS, intercepted};
 
-use crate::asm::{tiptoe_clone_born, tiptoe_clone_cleared};
 use crate::calls;
 use crate::children;
 use crate::forbidden;
@@ -20,6 +19,7 @@ use crate::program_call::{Frame, perform};
 use crate::shared;
 use crate::signals::{self, Action};
 use crate::space;
+use crate::stubs::{tiptoe_clone_born, tiptoe_clone_cleared};
 use crate::thread;
 use crate::tls;
 use crate::unwind;

@@ -9,23 +9,18 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tiptoe_futex::calls::{Call, Thread};
-use tiptoe_futex::gaps::Gaps;
 use tiptoe_futex::holds::LockOperation;
 use tiptoe_futex::owner::OwnedLock;
 use tiptoe_futex::paths::Paths;
 use tiptoe_futex::walk::Frames;
 use tiptoe_stack::{Frame, Rule};
+use tiptoe_wire::Words;
 use tiptoe_wire::futex::frames::{OWNER_SHIFT, owner};
-use tiptoe_wire::futex::{
-    AFTER, HOLD, MUTEX, RULE, RWLOCK, UNSEEN, UNTIMED, WIDTH, activity, head, segment,
-};
-use tiptoe_wire::{Data, Words};
+use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED, WIDTH, segment};
 
-use crate::asm::tiptoe_first_slab;
 use crate::clockwork;
-use crate::hit;
 use crate::scopes;
-use crate::shared::{self, Shared};
+use crate::stubs::tiptoe_first_slab;
 use crate::tls;
 
 /// How far trampolines move the stack pointer below the program's: the red zone.
@@ -130,24 +125,6 @@ impl WaitWords {
     }
 }
 
-/// Gives the calling thread a slab, at its first wait, wake or scope of a session. Returns the slab's address, or 0.
-pub extern "C" fn first_slab() -> u64 {
-    new_slab().unwrap_or(0)
-}
-
-fn new_slab() -> Option<u64> {
-    // A forked child records nothing.
-    let state = shared::get().filter(|state| state.is_home())?;
-    let pid = state.pid.load(Relaxed); // constant within a session
-    let session = state.claims.session()?;
-    let data = state.data()?;
-    let slab = hit::give_slab(state, &data, pid, session);
-    if slab.is_none() {
-        data.add(0, state.lock_slot()? + UNSEEN);
-    }
-    Some(state.slab(&data, slab?))
-}
-
 /// Handles a trampoline's call, in a thread whose descriptor has this slab.
 pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     let Some(here) = WaitWords::of(slab) else {
@@ -213,21 +190,4 @@ fn read_lock(at: u64) -> u32 {
     // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and will use after the call. The
     // function's name says which, and their layouts are fixed.
     unsafe { (at as *const u32).read_volatile() }
-}
-
-/// Counts the unfinished waits of the slab's last thread as abandoned and forgets them. That thread has ended, and the
-/// thread `tid` takes the slab.
-pub fn hand_over(state: &Shared, data: &Data, slab: u32, tid: u32) {
-    let slot = state.lock_slot();
-    let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, WIDTH)) else {
-        return;
-    };
-    Thread::new(words, words).leaves_all();
-    for index in 0..activity::DEPTH {
-        words.store((head::SPS + index) as usize, 0);
-    }
-    words.store(head::THREAD as usize, tid.into());
-    words.store(head::EPISODE as usize, 0);
-    words.store(head::MEASURED_HOLD as usize, 0);
-    Gaps::new(words).forget();
 }

@@ -11,12 +11,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use tiptoe_label::switch::Thread;
 use tiptoe_port::{Label, RESUMES};
 use tiptoe_wire::scopes::{STAMP, WIDTH};
-use tiptoe_wire::{Data, Geometry, Words};
+use tiptoe_wire::{Geometry, Words};
 
 use crate::clockwork;
-use crate::locks::first_slab;
+use crate::hit::first_slab;
 use crate::memory;
-use crate::shared::Shared;
 use crate::tls;
 
 /// The address of the words of slab 0; 0 if the session records no scopes.
@@ -136,16 +135,5 @@ extern "C" fn leave_again(token: u64) {
         && let Some(thread) = find()
     {
         thread.leaves(token, clockwork::ticks());
-    }
-}
-
-/// Puts a slab's thread into no scope, because another thread takes over the slab.
-pub fn forget(state: &Shared, data: &Data, slab: u32) {
-    let slot = state.scope_slot();
-    let words = slot
-        .and_then(|slot| data.slab_words(slab, slot, WIDTH))
-        .zip(data.slab_words(slab, 0, Geometry::FIRST_SLOT));
-    if let Some((own, head)) = words {
-        Thread::new(head, own, own).forget();
     }
 }

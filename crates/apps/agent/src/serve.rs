@@ -7,7 +7,6 @@ use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, Text};
 use tiptoe_wire::calls::{MAX_THUNKS, THUNK_BYTES};
 use tiptoe_wire::{AgentAddresses, Data, Hello, Plan, Request, Site};
 
-use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
 use crate::mask;
@@ -17,6 +16,7 @@ use crate::resolvers::Resolvers;
 use crate::shared::Shared;
 use crate::signals;
 use crate::space;
+use crate::stubs::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::text::SelfMemory;
 use crate::tls;
 use crate::watches;

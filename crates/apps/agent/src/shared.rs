@@ -277,6 +277,17 @@ impl Shared {
         }
     }
 
+    /// Returns whether an address is in code of ours: the agent, a trampoline or a thunk.
+    pub fn is_ours(&self, address: u64) -> bool {
+        unsafe extern "C" {
+            static __ehdr_start: u8;
+            static etext: u8;
+        }
+        // The linker's names for the start of the agent and the end of its code.
+        let agent = (&raw const __ehdr_start) as u64..(&raw const etext) as u64;
+        agent.contains(&address) || self.thunks.at(address).is_some() || self.arenas.hold(address)
+    }
+
     /// Returns the index of each descriptor whose thread has frames, and the frames' address.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
         // Relaxed: the frames there are used as atomics only.

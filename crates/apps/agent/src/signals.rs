@@ -100,8 +100,8 @@ use trap::on_trap;
 pub use trap_data::TrapData;
 pub use wait::MaskLocation;
 
-use crate::asm::tiptoe_restorer;
 use crate::mask::{ILL, OURS, TRAP};
+use crate::stubs::tiptoe_restorer;
 use crate::tls;
 
 const EINVAL: u64 = 22;

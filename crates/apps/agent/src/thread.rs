@@ -9,7 +9,6 @@ use tiptoe_sys::raw::{Errno, call, check, futex, gettid, membarrier, nr, sleep_n
 use tiptoe_uprobe::patcher::OtherThreads;
 use tiptoe_wire::{LeaveReason, State};
 
-use crate::asm::tiptoe_spawn;
 use crate::confinement::{ConfinementCheck, TIMED_OUT};
 use crate::credentials;
 use crate::files;
@@ -20,6 +19,7 @@ use crate::owner::is_owned;
 use crate::serve;
 use crate::shared::{self, Shared};
 use crate::space;
+use crate::stubs::tiptoe_spawn;
 use crate::watches;
 
 const CLONE_VM: usize = 0x100;

@@ -37,7 +37,7 @@ use crate::library_changes;
 use crate::memory::PAGE;
 use crate::program_call::Frame;
 use crate::shared::{self, Shared};
-use crate::unwind_info::INFO;
+use crate::unwind_info::{AddressOf, INFO};
 
 /// The distance from the trampoline's return address to the copy of the displaced instructions
 /// (`tiptoe-patch`, `trampoline`).
@@ -222,8 +222,6 @@ impl WalkStage {
 }
 
 type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
-/// `_Unwind_GetIP`.
-pub type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
 type Backtrace = unsafe extern "C" fn(extern "C" fn(*mut u8, &Walk) -> i32, &Walk) -> i32;
 
 /// Runs the unwinder's walk with our own function. The walk begins with frames of ours and the
@@ -251,22 +249,11 @@ extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
     let stage = walk.stage.get();
     let is_ours = shared::get().is_some_and(|shared| {
         walk.stage.set(stage.next(shared.arenas.hold(address)));
-        stage != WalkStage::Programs || is_ours(shared, address)
+        stage != WalkStage::Programs || shared.is_ours(address)
     });
     if is_ours {
         return 0;
     }
     // SAFETY: this is the program's function, with the argument that the program passed.
     unsafe { core::mem::transmute::<usize, Show>(walk.show as usize)(context, walk.argument) }
-}
-
-/// Returns whether an address is in code of ours: the agent, a trampoline or a thunk.
-pub fn is_ours(shared: &Shared, address: u64) -> bool {
-    unsafe extern "C" {
-        static __ehdr_start: u8;
-        static etext: u8;
-    }
-    // The linker's names for the start of the agent and the end of its code.
-    let agent = (&raw const __ehdr_start) as u64..(&raw const etext) as u64;
-    agent.contains(&address) || shared.thunks.at(address).is_some() || shared.arenas.hold(address)
 }

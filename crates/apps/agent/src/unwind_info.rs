@@ -4,6 +4,9 @@
 /// numbers, one per function.
 pub const UNWINDERS: usize = 24;
 
+/// `_Unwind_GetIP`.
+pub type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
+
 /// The length of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE, and the
 /// end.
 pub const INFO: usize = HDR + CIE + FDE + 4;

@@ -4,10 +4,12 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_uprobe::frames::Frames;
+use tiptoe_wire::Data;
 
 use super::{CallSession, FRAME};
+use crate::clockwork;
 use crate::forbidden;
-use crate::forced::Records;
+use crate::forced_records::Records;
 use crate::memory::{self, PAGE};
 use crate::shared::Shared;
 use crate::tls;
@@ -120,4 +122,29 @@ impl Region {
         }
         self.set_position(end);
     }
+}
+
+/// Prepares the calling thread for a session that it enters. Its open calls still have the sets of words of an earlier
+/// session, and the thread may have lost the right to read the clock since.
+pub fn enter_session() {
+    let region = Region::of_caller();
+    if let Some(region) = region {
+        region.frames().forget_parts(region.position());
+    }
+    if region.is_some() || clockwork::is_on() {
+        forbidden::look();
+    }
+}
+
+/// Returns the calling thread's records of forced unwinding; `None` if it has no followed calls.
+pub fn forced() -> Option<Records<'static>> {
+    Some(Region::of_caller()?.forced())
+}
+
+/// Takes over the slab of a dead thread, and counts that thread's open calls as left.
+pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
+    if let Some(region) = Region::of(shared, index) {
+        region.bury(&CallSession::of(shared, data, index));
+    }
+    data.set_outside(index as u32 + 1);
 }

@@ -15,7 +15,6 @@ use tiptoe_wire::Site;
 
 use super::{Context, Info, RIP};
 use crate::shared::{self, Shared};
-use crate::unwind;
 
 /// Where a step ended.
 enum End {
@@ -45,7 +44,7 @@ pub(super) fn shown(info: &Info, context: &mut Context, see: impl FnOnce(&mut Co
 fn end(info: &Info, here: u64) -> End {
     const TRAP_TRACE: i32 = 2;
     let is_step = (info.signal, info.code) == (5, TRAP_TRACE);
-    let shared = shared::get().filter(|shared| is_step && unwind::is_ours(shared, here));
+    let shared = shared::get().filter(|shared| is_step && shared.is_ours(here));
     let Some(shared) = shared else {
         return End::Program;
     };

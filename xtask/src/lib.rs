@@ -6,6 +6,7 @@
 
 pub mod architecture;
 pub mod bench_tables;
+pub mod crate_modules;
 pub mod dependencies;
 pub mod examples;
 pub mod headings;
@@ -15,6 +16,7 @@ pub mod metadata;
 pub mod pages;
 pub mod pairs;
 pub mod pictures;
+pub mod rooms;
 pub mod sbom;
 pub mod schema;
 pub mod sessions;

@@ -2,9 +2,9 @@
 //! of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{bench_tables, keep, pictures, root, sbom, schema, sessions, tests, words};
+use xtask::{bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | costs | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | rooms FOLDER… | costs | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -18,6 +18,12 @@ fn main() {
         ["sessions", folder] => sessions::put(folder),
         ["words"] => {
             print!("{}", words::table());
+            0
+        }
+        ["rooms", folders @ ..] => {
+            for fault in rooms::faults(folders.iter().copied(), &[]) {
+                println!("{fault}");
+            }
             0
         }
         ["costs"] => match bench_tables::page() {

@@ -8,7 +8,7 @@ use xtask::dependencies::Dependencies;
 use xtask::layers::{self, CrateLayer};
 use xtask::metadata::{self, Package};
 use xtask::{
-    architecture, bench_tables, examples, headings, pages, pairs, read, sbom, schema,
+    architecture, bench_tables, examples, headings, pages, pairs, read, rooms, sbom, schema,
     shared_object, sources, words,
 };
 
@@ -42,6 +42,23 @@ const OPEN_A_TARGETS_FILES: &[&str] = &[
     "crates/core/sys/src/rights.rs",
 ];
 
+/// Faults inside crates that stay for now, each with its reason.
+const ROOMS: &[&str] = &[
+    // `Tracee` is being divided into what is attached, what is counted in process, and what the kernel counts.
+    "host/collector: ",
+    // The instruments' arguments and what they share are in one circle around `args.rs`.
+    "apps/cli: circle of ",
+    // A hook leads to the signals, calls and locks of the program, and each of these back to the hooks' entries.
+    "apps/agent: circle of ",
+    // The search for room for trampolines is being changed.
+    "code/patch: a tuple as a parameter of `granule_from`",
+    // A change to these crates means that all models run again; their small circles go with the next one.
+    "core/event: circle of ",
+    "core/wire: circle of ",
+    "engines/futex: ",
+    "engines/lock: a tuple ",
+];
+
 fn rows() -> Vec<CrateLayer> {
     layers::table(&read("ARCHITECTURE.md")).expect("ARCHITECTURE.md has its table")
 }
@@ -73,6 +90,15 @@ fn only_contracts_use_serde() {
 #[test]
 fn crates_carry_the_attributes_of_their_row() {
     none(sources::missing_attributes(&rows()));
+}
+
+#[test]
+fn the_rooms_of_crates_are_in_order() {
+    let rows = rows();
+    none(rooms::faults(
+        rows.iter().map(|row| row.folder.as_str()),
+        ROOMS,
+    ));
 }
 
 #[test]

@@ -81,7 +81,7 @@ global_asm!(
     "tiptoe_pop r11, r10, r9, r8, rcx, rdx, rsi, rdi, rbp",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, what is hooked. Builds a `hooks::Frame`.
+    // Stack on entry: return address, what is hooked. Builds a `program_call::Frame`.
     "tiptoe_begin tiptoe_hook_entry",
     "pushfq",
     ".cfi_adjust_cfa_offset 8",

@@ -13,10 +13,10 @@
 use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::SiteFlags;
 
+use crate::mask::{OURS, set_mask};
 use crate::serve;
 use crate::shared::{self, Shared};
 use crate::signals;
-use crate::thread::set_mask;
 
 /// Removes all patches from a forked child. Does nothing in any other process.
 pub fn restore() {
@@ -24,7 +24,7 @@ pub fn restore() {
         return;
     };
     // No signal handler must run here: it could enter this code, too, or change what is being restored.
-    let mask = set_mask(!signals::OURS);
+    let mask = set_mask(!OURS);
     serve::restore_forked(shared);
     set_mask(mask);
     if !signals::owned() {

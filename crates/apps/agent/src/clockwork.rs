@@ -16,12 +16,13 @@
 //! the last contains one bucket boundary, with which ns itself is compared.
 
 use core::arch::global_asm;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_event::THRESHOLDS;
+use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::Clock;
 
-use crate::forbidden;
 use crate::tls;
 
 /// The clock's settings, which `tiptoe_time_entry` reads at fixed offsets.
@@ -44,11 +45,22 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
+/// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
+/// shifts the ticks of threads that may not read the counter.
+static TICKS: AtomicU64 = AtomicU64::new(0);
+static NS: AtomicU64 = AtomicU64::new(0);
+
+/// Reads the counter and the kernel's clock, so that they can be compared. (agent's thread)
+pub fn compare() {
+    NS.store(monotonic_ns(), Relaxed);
+    TICKS.store(counter(), Relaxed);
+}
+
 /// Returns the time stamp counter, for a thread of the program.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {
-        true => forbidden::ticks(CLOCKWORK.ns_per_tick.load(Relaxed)),
+        true => kernels_ticks(CLOCKWORK.ns_per_tick.load(Relaxed)),
         false => counter(),
     }
 }
@@ -58,6 +70,33 @@ pub fn ticks() -> u64 {
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Returns the counter's value, computed from the kernel's clock.
+#[cold]
+#[inline(never)]
+fn kernels_ticks(ns_per_tick: u64) -> u64 {
+    let passed = monotonic_ns().wrapping_sub(NS.load(Relaxed));
+    let Some(whole) = passed.checked_div(ns_per_tick) else {
+        return 0;
+    };
+    // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so nothing overflows.
+    let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
+    let ticks = (whole << 32).wrapping_add(rest << 2);
+    TICKS.load(Relaxed).wrapping_add(ticks)
+}
+
+/// Returns CLOCK_MONOTONIC without using a vector register.
+fn monotonic_ns() -> u64 {
+    const MONOTONIC: usize = 1;
+    let mut time = [MaybeUninit::<u64>::uninit(); 2];
+    let into = time.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes a timespec, which fits `time`. The call cannot fail.
+    let [seconds, part] = unsafe {
+        syscall6(nr::CLOCK_GETTIME, MONOTONIC, into, 0, 0, 0, 0);
+        time.map(|word| word.assume_init())
+    };
+    seconds * 1_000_000_000 + part
 }
 
 pub fn ns(ticks: u64) -> u64 {

@@ -8,8 +8,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_ns};
 use tiptoe_wire::{Data, descriptors::seals};
 
+use crate::owner::is_owned;
 use crate::shared::{self, Shared};
-use crate::{environ, hit, memory, serve, signals, space, tasks, thread, tls, watches};
+use crate::{environ, hit, memory, serve, session, signals, space, tasks, thread, tls, watches};
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
@@ -95,17 +96,17 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     // Relaxed, here and below: one thread begins a session, and the clone that starts the agent's thread publishes
     // its stores.
     if shared.pid.load(Ordering::Relaxed) != pid {
-        shared.forget_session();
+        session::forget(shared);
         shared.thread.store(0, Ordering::Relaxed);
     } else if let Some(data) = shared.data() {
         // Relaxed: orders nothing. If tiptoe dies just now, either answer is right.
         let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
-        return Err(match thread::is_owned(owner) {
+        return Err(match is_owned(owner) {
             true => EALREADY,
             false => EBUSY,
         });
     }
-    thread::wait_for_former(shared);
+    thread::wait_for_former(shared)?;
     if tasks::is_only_one() {
         // In a program with several threads the registration waits for all CPUs, 10 to 20 ms, so the agent's thread
         // makes it.
@@ -113,7 +114,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     signals::learn_layout();
     tls::learn_layout();
-    shared.open_session(data_fd, plan_fd)?;
+    session::begin(shared, data_fd, plan_fd)?;
     let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
     shared.go.store(0, Ordering::Relaxed);
     if inherited {
@@ -121,7 +122,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     space::begin();
     watches::begin();
-    thread::start(shared).inspect_err(|_| shared.drop_session())?;
+    thread::start(shared).inspect_err(|_| session::give_up(shared))?;
     Ok(shared)
 }
 
@@ -197,7 +198,7 @@ fn wait_for_owner(data: c_int) {
                 [data as usize, at, size_of_val(&word), offset, 0, 0],
             )
         };
-        if read != Ok(size_of_val(&word)) || !thread::is_owned(word) {
+        if read != Ok(size_of_val(&word)) || !is_owned(word) {
             return;
         }
         sleep_ns(SOON_NS);

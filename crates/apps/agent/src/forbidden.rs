@@ -18,13 +18,11 @@
 //! Not handled: a prctl without a hook that comes later than these moments, or after the thread's first hit if calls
 //! are recorded; and a prctl in a signal handler that interrupted a trampoline right before it reads the counter.
 
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use tiptoe_sys::raw::{call, nr, syscall6};
+use tiptoe_sys::raw::{call, nr};
 
 use crate::clockwork;
-use crate::hooks::{self, Frame};
+use crate::own_thread::take_slab_away;
+use crate::program_call::{self, Frame};
 use crate::shared;
 use crate::tls;
 
@@ -33,18 +31,12 @@ const PR_SET_TSC: usize = 26;
 const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
-/// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
-/// shifts the ticks of threads that may not read the counter.
-static TICKS: AtomicU64 = AtomicU64::new(0);
-static NS: AtomicU64 = AtomicU64::new(0);
-
 /// Lets the agent's thread read the time-stamp counter, which the thread that created it may be forbidden to read. Then
 /// reads the counter and the clock, so that they can be compared.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
-    NS.store(monotonic_ns(), Relaxed);
-    TICKS.store(clockwork::counter(), Relaxed);
+    clockwork::compare();
 }
 
 /// Returns whether the calling thread may not read the counter, as far as is known.
@@ -61,7 +53,7 @@ pub fn change(frame: &Frame) -> i64 {
     if shared.is_some() && wanted == SIGSEGV {
         forbid();
     }
-    let result = hooks::perform(nr::PRCTL, frame);
+    let result = program_call::perform(nr::PRCTL, frame);
     if shared.is_some() {
         look();
     }
@@ -87,33 +79,6 @@ fn forbid() {
     tls::hide_frames();
     let data = shared::get().and_then(|shared| shared.data());
     if data.is_some_and(|data| data.geometry().rings) {
-        hooks::take_slab_away();
+        take_slab_away();
     }
-}
-
-/// Returns the counter's value, computed from the kernel's clock.
-#[cold]
-#[inline(never)]
-pub fn ticks(ns_per_tick: u64) -> u64 {
-    let passed = monotonic_ns().wrapping_sub(NS.load(Relaxed));
-    let Some(whole) = passed.checked_div(ns_per_tick) else {
-        return 0;
-    };
-    // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so nothing overflows.
-    let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
-    let ticks = (whole << 32).wrapping_add(rest << 2);
-    TICKS.load(Relaxed).wrapping_add(ticks)
-}
-
-/// Returns CLOCK_MONOTONIC without using a vector register.
-fn monotonic_ns() -> u64 {
-    const MONOTONIC: usize = 1;
-    let mut time = [MaybeUninit::<u64>::uninit(); 2];
-    let into = time.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes a timespec, which fits `time`. The call cannot fail.
-    let [seconds, part] = unsafe {
-        syscall6(nr::CLOCK_GETTIME, MONOTONIC, into, 0, 0, 0, 0);
-        time.map(|word| word.assume_init())
-    };
-    seconds * 1_000_000_000 + part
 }

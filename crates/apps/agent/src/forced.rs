@@ -17,7 +17,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::calls;
-use crate::hooks::Frame;
+use crate::program_call::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind::{self, AddressOf};
 
@@ -29,9 +29,9 @@ const END: i32 = 16;
 
 /// One forced unwinding. Relaxed throughout: only its thread uses it, in program order.
 #[repr(transparent)]
-struct Record([AtomicU64; WORDS]);
+struct ForcedRecord([AtomicU64; WORDS]);
 
-impl Record {
+impl ForcedRecord {
     /// Returns the record's words: the exception object, or 0 if the record is free; the program's function and
     /// argument; the unwinder's function for a frame's address.
     fn words(&self) -> [u64; WORDS] {
@@ -65,15 +65,15 @@ impl<'a> Records<'a> {
         Records(words)
     }
 
-    fn all(&self) -> impl Iterator<Item = &'a Record> {
+    fn all(&self) -> impl Iterator<Item = &'a ForcedRecord> {
         let words = self.0.as_chunks::<WORDS>().0.iter();
         words.map(|words| {
             // SAFETY: a record has the layout of its words.
-            unsafe { &*core::ptr::from_ref(words).cast::<Record>() }
+            unsafe { &*core::ptr::from_ref(words).cast::<ForcedRecord>() }
         })
     }
 
-    fn take(&self, exception: u64) -> Option<&'a Record> {
+    fn take(&self, exception: u64) -> Option<&'a ForcedRecord> {
         let known = self.all().find(|record| record.words()[0] == exception);
         known.or_else(|| self.all().find(|record| record.take(exception)))
     }
@@ -81,7 +81,7 @@ impl<'a> Records<'a> {
     /// Frees all records, because their thread is dead.
     pub fn clear(&self) {
         let used = self.all().filter(|record| record.words()[0] != 0);
-        used.for_each(Record::free);
+        used.for_each(ForcedRecord::free);
     }
 }
 
@@ -110,7 +110,7 @@ extern "C" fn stop(
     class: u64,
     exception: u64,
     context: *mut u8,
-    record: &Record,
+    record: &ForcedRecord,
 ) -> i32 {
     let [_, stops, argument, address_of] = record.words();
     let is_end = actions & END != 0;

@@ -8,7 +8,7 @@
 //! called again, or when a followed call returns further up.
 
 use crate::calls;
-use crate::hooks::Frame;
+use crate::program_call::Frame;
 use crate::shared::Shared;
 use crate::tls;
 

@@ -1,7 +1,7 @@
 //! Gives a thread a slab at its first hit. A trampoline that found slab 0 calls this, once per thread and session. It
 //! takes about 0.5 us.
 
-use tiptoe_sys::raw::{call, getpid, gettid, nr, thread_alive};
+use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
 use tiptoe_wire::ring::Record;
 use tiptoe_wire::{Data, Site, SiteFlags};
@@ -10,11 +10,10 @@ use crate::calls;
 use crate::clockwork;
 use crate::forbidden;
 use crate::locks;
+use crate::own_thread::comm;
 use crate::scopes;
 use crate::shared::{self, Shared};
 use crate::tls;
-
-const PR_GET_NAME: usize = 16;
 
 /// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
 /// that shares this memory (vfork, CLONE_VM) is recognised by its process id, and counts nothing. A forked child is
@@ -124,12 +123,4 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
     calls::take_over(shared, data, index);
     tls::set_descriptor(shared.claims.descriptor(index)?);
     Some(index)
-}
-
-pub fn comm() -> [u64; 2] {
-    let mut name = [0u64; 2];
-    let at = name.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes 16 bytes, the size of `name`.
-    let _ = unsafe { call(nr::PRCTL, [PR_GET_NAME, at, 0, 0, 0, 0]) };
-    name
 }

@@ -5,7 +5,7 @@
 //! after the call. Otherwise the program makes the call at its own address, so that a thread that waits there can be
 //! cancelled or unwound as usual. A wait for signals is prepared first ([`waits`]).
 
-use tiptoe_sys::raw::{gettid, nr, syscall6};
+use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
 use tiptoe_wire::calls::{NOT_LIBCS, intercepted};
 
@@ -14,8 +14,11 @@ use crate::calls;
 use crate::children;
 use crate::forbidden;
 use crate::locked;
+use crate::mask::{OURS, set_mask};
+use crate::own_thread::take_slab_away;
+use crate::program_call::{Frame, perform};
 use crate::shared;
-use crate::signals::{self, Action, OURS};
+use crate::signals::{self, Action};
 use crate::space;
 use crate::thread;
 use crate::tls;
@@ -32,40 +35,6 @@ const SIG_BLOCK: u64 = 0;
 const SIG_UNBLOCK: u64 = 1;
 const EINVAL: i64 = -22;
 const PR_SET_TSC: u32 = 26;
-
-/// The registers as `tiptoe_hook_entry` pushed them.
-#[repr(C)]
-pub struct Frame {
-    pub(crate) rax: u64,
-    pub(crate) rcx: u64,
-    pub(crate) rdx: u64,
-    pub(crate) rbx: u64,
-    pub(crate) rbp: u64,
-    pub(crate) rsi: u64,
-    pub(crate) rdi: u64,
-    pub(crate) r8: u64,
-    pub(crate) r9: u64,
-    pub(crate) r10: u64,
-    pub(crate) r11: u64,
-    pub(crate) r12: u64,
-    pub(crate) r13: u64,
-    pub(crate) r14: u64,
-    pub(crate) r15: u64,
-    pub(crate) flags: u64,
-    pub(crate) back: u64,
-    pub(crate) what: u64,
-}
-
-impl Frame {
-    /// Returns the return address of the function at whose entry the hook was called.
-    pub(crate) fn return_address(&mut self) -> &mut u64 {
-        const RED_ZONE: usize = 128;
-        let end = core::ptr::from_mut(self).wrapping_add(1);
-        // SAFETY: the trampoline stepped over the red zone and pushed `what`, the last word of this record. At a
-        // function's entry the return address is above the red zone.
-        unsafe { &mut *end.cast::<u8>().wrapping_add(RED_ZONE).cast::<u64>() }
-    }
-}
 
 pub extern "C" fn hook(frame: &mut Frame) {
     let what = frame.what as u32;
@@ -239,20 +208,6 @@ fn before_child(number: usize, frame: &Frame) {
     }
 }
 
-/// Hides the calling thread's slab from its trampolines, until the thread's next hit.
-pub(crate) fn take_slab_away() {
-    if let Some(shared) = shared::get().filter(|shared| shared.is_here())
-        && let Some(index) = shared.descriptor_index(tls::descriptor())
-        && let Some(descriptor) = shared.claims.descriptor(index)
-        && descriptor.owner() == gettid()
-    {
-        // Relaxed: this is the thread's own word, which only its own trampolines and its child's read.
-        descriptor
-            .slab
-            .store(0, core::sync::atomic::Ordering::Relaxed);
-    }
-}
-
 /// Returns whether a call starts a process with a copy of this memory.
 fn copies_memory(number: usize, frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
@@ -317,24 +272,17 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
-pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
-    let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
-    let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);
-    // SAFETY: this is the program's own call with its own arguments.
-    unsafe { syscall6(number, a, b, c, d, e, f) as i64 }
-}
-
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
-/// threads of a process must be in one; the calling thread then ends the session.
+/// threads of a process must be in one; the calling thread then ends the session. If the agent's thread does not answer,
+/// it stays, and the call fails.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    let here = shared::at_home();
-    if let Some(shared) = here {
-        thread::retire(shared);
+    let retired = shared::at_home().filter(|shared| thread::retire(shared));
+    if retired.is_some() {
         watches::after_retreat();
     }
     let result = perform(number, frame);
-    if let Some(shared) = here {
+    if let Some(shared) = retired {
         match thread::start(shared) {
             Ok(()) => watches::wait_until_back(),
             Err(_) => thread::end_session_here(shared),
@@ -432,9 +380,9 @@ fn sigprocmask(frame: &Frame) -> i64 {
 
 /// Corrects the mask if the agent took over the signals while this thread was inside the hook.
 fn believe_as_blocked() {
-    let mask = thread::set_mask(u64::MAX);
+    let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);
-    thread::set_mask(mask & !OURS);
+    set_mask(mask & !OURS);
 }
 
 fn sigpending(frame: &Frame) -> i64 {

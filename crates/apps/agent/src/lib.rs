@@ -14,6 +14,7 @@
 //! | [`entry`] | the borrowed or the starting thread | map the segments, start the agent's thread |
 //! | [`thread`] | the agent's thread | wait for requests and for tiptoe's death |
 //! | [`serve`] | the agent's thread | one function per request |
+//! | [`session`] | the borrowed thread, the agent's thread | begin and end all state of a session |
 //! | [`credentials`] | the agent's thread | give up all rights |
 //! | [`confinement`] | the agent's thread | leave a program that confines itself |
 //! | [`files`] | the agent's thread, the borrowed thread | read /proc/self |
@@ -27,7 +28,7 @@
 //! | [`forbidden`] | any thread of the program | keep a thread that may not read the clock from doing so |
 //! | [`arenas`] | any thread of the program | find trampolines and their unwind information |
 //! | [`space`] | all of them | know which file is mapped where |
-//! | [`libraries`] | a thread that loads a library | have the library probed before any of its code runs |
+//! | [`libraries`], [`library_changes`] | a thread that loads a library | have the library probed before any of its code runs |
 //! | [`locked`] | a thread that locks all memory | keep our memory unlocked |
 //! | [`children`] | a forked child | restore its code before a filter forbids our system calls |
 //! | [`signals`], [`hooks`] | any thread of the program | handle traps, and the program's own signals |
@@ -51,16 +52,22 @@ mod gate;
 mod hit;
 mod hooks;
 mod libraries;
+mod library_changes;
 mod loader;
 mod lock_port;
 mod locked;
 mod locks;
+mod mask;
 mod memory;
+mod own_thread;
+mod owner;
 mod ports;
+mod program_call;
 mod resolvers;
 mod scopes;
 mod segments;
 mod serve;
+mod session;
 mod shared;
 mod signals;
 mod space;
@@ -69,6 +76,7 @@ mod text;
 mod thread;
 mod tls;
 mod unwind;
+mod unwind_info;
 mod watches;
 
 // Only in the agent's own profile, because a build of the whole workspace links std.

@@ -1,7 +1,7 @@
 //! Libraries that are loaded and closed during a session.
 //!
 //! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. At the
-//! second call a new library is mapped, but not relocated, and none of its code has run. [`changed`] runs in both calls
+//! second call a new library is mapped, but not relocated, and none of its code has run. [`changed`](crate::library_changes::changed) runs in both calls
 //! on the loading thread, which holds the loader's lock, so on one thread at a time.
 //!
 //! | library | then |
@@ -22,10 +22,8 @@ use core::sync::atomic::{AtomicUsize, Ordering::Release};
 use tiptoe_sys::raw::{self, futex};
 use tiptoe_wire::Data;
 
-use crate::loader::{Entry, File, Record};
-use crate::shared::{self, Shared};
-use crate::space;
-use crate::thread;
+use crate::loader::{Entry, FileIdentity, Record};
+use crate::owner::is_owned;
 
 /// The most pairs of library and address in a session.
 pub const MOST: usize = 4096;
@@ -50,7 +48,7 @@ pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
     base: AtomicU64,
-    file: [AtomicU64; File::WORDS],
+    file: [AtomicU64; FileIdentity::WORDS],
     /// The number of the change that last reported the library to tiptoe.
     reported: AtomicU64,
     /// The number of the last walk that found the library.
@@ -80,15 +78,15 @@ pub struct Libraries {
 }
 
 #[derive(Default)]
-struct WalkResult {
+pub struct WalkResult {
     /// Whether libraries were reported to tiptoe.
-    has_reported: bool,
+    pub has_reported: bool,
     /// Whether the agent's thread must patch libraries.
     must_patch: bool,
 }
 
 impl WalkResult {
-    fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         self.has_reported || self.must_patch
     }
 }
@@ -216,8 +214,18 @@ impl Libraries {
         }
     }
 
+    /// Returns the loader's record, if the session watches it.
+    pub fn record(&self) -> Option<Record> {
+        Record::at(self.record.load(Acquire)) // Acquire: pairs with the Release in `watch`
+    }
+
+    /// Returns whether no walk has been made yet.
+    pub fn is_first_walk(&self) -> bool {
+        self.walks.load(Relaxed) == 0 // Relaxed: ordered by the loader's lock
+    }
+
     /// Compares the loader's list with the known libraries: marks the closed ones, and reports the new ones.
-    fn walk(&self, record: &Record, data: &Data) -> WalkResult {
+    pub fn walk(&self, record: &Record, data: &Data) -> WalkResult {
         // Relaxed, here and below: the loader's lock orders these accesses.
         let walk = self.walks.load(Relaxed) + 1;
         self.walks.store(walk, Relaxed);
@@ -252,7 +260,7 @@ impl Libraries {
 
     /// Records a library that was just loaded; `None` if there is no room for it.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
-        let (base, file) = (entry.base(), File::of(entry));
+        let (base, file) = (entry.base(), FileIdentity::of(entry));
         let known = self.used().iter().position(|library| {
             let words = library.file.iter().zip(file.0);
             library.entry.load(Relaxed) == 0
@@ -278,7 +286,7 @@ impl Libraries {
         Some(number)
     }
 
-    fn add(&self, base: u64, file: &File) -> Option<usize> {
+    fn add(&self, base: u64, file: &FileIdentity) -> Option<usize> {
         let number = self.used.load(Relaxed);
         let library = self.all.get(number)?;
         library.base.store(base, Relaxed);
@@ -311,7 +319,7 @@ impl Libraries {
     }
 
     /// Waits until all libraries that a walk found have their probes, or until the deadline.
-    fn wait(&self, data: &Data, found: &WalkResult) {
+    pub fn wait(&self, data: &Data, found: &WalkResult) {
         if found.has_reported {
             ring(data);
         }
@@ -329,7 +337,7 @@ impl Libraries {
         };
         // If tiptoe has served nothing since the last time-out, it probably does not run, so the thread does not wait.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
-        while thread::is_owned(owner.load(Acquire)) {
+        while is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's
             // Acquire: pairs with the Release in `end_task`.
             let patching = self.tasks.load(Acquire) > 0;
@@ -356,7 +364,7 @@ impl Libraries {
 }
 
 /// Reports a change to tiptoe.
-fn ring(data: &Data) {
+pub fn ring(data: &Data) {
     data.report(raw::monotonic_ns());
     if let Some(bell) = data.doorbell() {
         futex::wake(bell, u32::MAX);
@@ -369,43 +377,4 @@ pub fn answered(data: &Data) {
         turn.fetch_add(1, Release); // pairs with `wait`
         futex::wake(turn, u32::MAX);
     }
-}
-
-/// Handles a change of the loader's list; called before and after it.
-pub fn changed() {
-    let Some((shared, data)) = own_session() else {
-        return;
-    };
-    let libraries = &shared.libraries;
-    // Acquire: pairs with the Release in `watch`.
-    let Some(record) = Record::at(libraries.record.load(Acquire)) else {
-        return;
-    };
-    // Relaxed: ordered by the loader's lock. The first walk records all loaded libraries.
-    let first = libraries.walks.load(Relaxed) == 0;
-    let settled = record.is_consistent();
-    // Must precede the report, because the agent's thread then looks up where the new library is.
-    space::loading(!settled);
-    if !settled {
-        data.set_changing(true);
-    }
-    if settled || first {
-        let found = libraries.walk(&record, &data);
-        match settled {
-            // The first walk may have found a library that is still being loaded.
-            true if found.any() || data.served() < data.reported() => libraries.wait(&data, &found),
-            false if found.has_reported => ring(&data),
-            _ => {}
-        }
-    }
-    if settled {
-        data.set_changing(false);
-    }
-}
-
-/// Returns the session of this very process; `None` if there is none.
-fn own_session() -> Option<(&'static Shared, Data<'static>)> {
-    let shared = shared::at_home()?;
-    let data = shared.data()?;
-    shared.claims.active().then_some((shared, data))
 }

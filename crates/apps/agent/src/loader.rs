@@ -114,15 +114,15 @@ impl Entry {
 
 /// The identity of one build of a file: device, inode, size and time of change.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct File(pub [u64; File::WORDS]);
+pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 
-impl File {
+impl FileIdentity {
     /// The number of its words.
     pub const WORDS: usize = 4;
 
     /// Returns the file that an entry's name leads to; zeroes if there is none (the program
     /// itself).
-    pub fn of(entry: &Entry) -> File {
+    pub fn of(entry: &Entry) -> FileIdentity {
         const AT_FDCWD: usize = -100isize as usize;
         // struct stat: device, inode, then the size at 48, and seconds and nanoseconds at 88.
         let mut stat = [0u64; 18];
@@ -148,6 +148,8 @@ impl File {
             ..,
         ] = stat;
         let changed = seconds.wrapping_mul(1_000_000_000).wrapping_add(part);
-        result.map_or(File::default(), |_| File([device, inode, size, changed]))
+        result.map_or(FileIdentity::default(), |_| {
+            FileIdentity([device, inode, size, changed])
+        })
     }
 }

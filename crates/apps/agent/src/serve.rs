@@ -10,6 +10,7 @@ use tiptoe_wire::{AgentAddresses, Data, Hello, Plan, Request, Site};
 use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
+use crate::mask;
 use crate::memory;
 use crate::ports;
 use crate::resolvers::Resolvers;
@@ -117,7 +118,7 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     library_patches::begin(shared);
     shared.claims.begin();
     shared.set_gate(true);
-    let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);
+    let outcome = signals::own(mask::TRAP) | signals::own(mask::ILL);
     data.set_result(0, tls::generation().into());
     let beginnings = tls::beginnings().into_iter().enumerate();
     beginnings.for_each(|(index, word)| data.set_result(1 + index, word));

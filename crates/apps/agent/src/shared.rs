@@ -12,14 +12,11 @@ use tiptoe_wire::calls::{HASH, MAX_THUNKS, TABLE_BITS, THUNK_CODE};
 use tiptoe_wire::{Data, Geometry, Plan, SLOT_WORDS, Words};
 
 use crate::arenas::Arenas;
-use crate::clockwork;
 use crate::described::DescribedCode;
 use crate::libraries::{self, Libraries, Library};
-use crate::locks;
 use crate::memory::{self, PAGE};
-use crate::scopes;
 use crate::segments::Segments;
-use crate::unwind;
+use crate::unwind_info;
 
 mod room;
 
@@ -61,7 +58,7 @@ pub struct Shared {
     thunk_table: u64,
     thunk_code: usize,
     unwind_info: usize,
-    unwinders: [AtomicU64; unwind::UNWINDERS],
+    unwinders: [AtomicU64; unwind_info::UNWINDERS],
     regions: &'static [AtomicU64],
     credit: AtomicU64,
     descriptors: &'static [Descriptor],
@@ -173,7 +170,7 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
         thunk_table: thunk_table.as_ptr() as u64,
         thunk_code,
         unwind_info,
-        unwinders: [const { AtomicU64::new(0) }; unwind::UNWINDERS],
+        unwinders: [const { AtomicU64::new(0) }; unwind_info::UNWINDERS],
         regions,
         credit: AtomicU64::new(0),
         descriptors,
@@ -263,9 +260,9 @@ impl Shared {
 
     pub fn write_unwind_info(&self) {
         let (at, code) = (self.unwind_info as u64, self.thunk_code as u64);
-        let info = unwind::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);
+        let info = unwind_info::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);
         // SAFETY: this is a page of our own, which no thread reads before the first thunk is made.
-        unsafe { (self.unwind_info as *mut [u8; unwind::INFO]).write(info) };
+        unsafe { (self.unwind_info as *mut [u8; unwind_info::INFO]).write(info) };
     }
 
     /// Returns the address of an unwinder's function: `_Unwind_GetIP` or `_Unwind_GetCFA`.
@@ -312,7 +309,7 @@ impl Shared {
 
     /// Returns the plan of the session. Its memory stays until [`Shared::close_session`].
     pub fn plan(&self) -> Option<Plan<'static>> {
-        let at = self.plan.load(Ordering::Acquire); // pairs with `open_session`
+        let at = self.plan.load(Ordering::Acquire); // pairs with `publish`
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the agent's thread
         // reads it, and that thread ends the session.
         (at != 0)
@@ -329,7 +326,7 @@ impl Shared {
     /// Returns the data segment of the session. Its addresses stay mapped for ever, because a late thread may use
     /// them.
     pub fn data(&self) -> Option<Data<'static>> {
-        let at = self.data.load(Ordering::Acquire); // pairs with `open_session`
+        let at = self.data.load(Ordering::Acquire); // pairs with `publish`
         let geometry = self.geometry();
         let len = geometry.data_bytes() as usize;
         // SAFETY: the segment was mapped with this length and is sealed against shrinking; its addresses stay mapped
@@ -400,8 +397,9 @@ impl Shared {
         data.geometry().slab_at(offset)
     }
 
-    /// Maps both segments for a new session.
-    pub fn open_session(&self, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
+    /// Maps both segments for a new session. Returns the address of the data segment, for [`Shared::publish`], and the
+    /// plan.
+    pub fn map_session(&self, data_fd: i32, plan_fd: i32) -> Result<(usize, Plan<'static>), Errno> {
         let [all, least] =
             [Plan::CODE_BYTES, Plan::LEAST_CODE_BYTES].map(|code| (Plan::BYTES + code) as usize);
         let map = |len| memory::segment(plan_fd, len, false).map(|plan| (plan, len));
@@ -422,24 +420,21 @@ impl Shared {
         let shape = geometry.slots as u64 | u64::from(geometry.slabs | rings) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
-        let clock = terms.clock();
-        self.credit.store(clock.credit, Ordering::Relaxed); // published by `data`
+        self.credit.store(terms.clock().credit, Ordering::Relaxed); // published by `data`
         self.lock_slot.store(terms.lock_slot(), Ordering::Relaxed); // published by `data`
         self.scope_slot.store(terms.scope_slot(), Ordering::Relaxed); // published by `data`
+        Ok((data, terms))
+    }
+
+    /// Publishes a session whose segments are mapped.
+    pub fn publish(&self, data: usize) {
         self.here.store(1, Ordering::Relaxed); // published by `data`
-        clockwork::set(&clock);
         self.data.store(data, Ordering::Release); // pairs with `data`
-        let slabs = [0, geometry.slabs].map(|index| data as u64 + geometry.slab_offset(index));
-        locks::begin(self.lock_slot(), slabs[0]..slabs[1]);
-        scopes::begin(self.scope_slot(), slabs);
-        Ok(())
     }
 
     /// Removes the session's segments. A thread that has read its slab's address may still write there
     /// ([`Segments`]).
     pub fn close_session(&self) {
-        locks::end();
-        scopes::end();
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
         if data != 0 {
@@ -457,8 +452,6 @@ impl Shared {
 
     /// Unmaps the segments of a session that has not begun. No thread has their addresses.
     pub fn drop_session(&self) {
-        locks::end();
-        scopes::end();
         let data = self.data.swap(0, Ordering::Relaxed); // Relaxed: one thread begins a session
         if data != 0 {
             self.segments
@@ -469,8 +462,6 @@ impl Shared {
 
     /// Forgets the segments in a forked child, in which they are not mapped.
     pub fn forget_session(&self) {
-        locks::end();
-        scopes::end();
         self.data.store(0, Ordering::Relaxed); // Relaxed: the single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();

@@ -87,6 +87,7 @@ mod pending;
 mod step;
 mod threads;
 mod trap;
+mod trap_data;
 mod wait;
 
 pub use fd::{in_use as has_signalfd, signalfd};
@@ -95,19 +96,13 @@ pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };
 pub use threads::{learn_layout, send_held_threads};
-pub use trap::TrapData;
 use trap::on_trap;
+pub use trap_data::TrapData;
 pub use wait::MaskLocation;
 
 use crate::asm::tiptoe_restorer;
+use crate::mask::{ILL, OURS, TRAP};
 use crate::tls;
-
-/// The bit of SIGILL in a kernel signal set.
-pub const ILL: u64 = 1 << 3;
-/// The bit of SIGTRAP in a kernel signal set.
-pub const TRAP: u64 = 1 << 4;
-/// The signals that the program must not block in the kernel during a session.
-pub const OURS: u64 = ILL | TRAP;
 
 const EINVAL: u64 = 22;
 const SIG_DFL: u64 = 0;

@@ -32,11 +32,10 @@ use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
 use crate::clockwork;
 use crate::files::{File, ProcFile};
 use crate::hit;
-use crate::hooks::{self, Frame};
+use crate::mask::{OURS, set_mask};
 use crate::memory::{self, PAGE};
+use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
-use crate::signals::OURS;
-use crate::thread::set_mask;
 use crate::tls;
 
 /// The capacity of the space, whose memory is taken only when used. Beyond the tables the space stays unsure, and
@@ -322,7 +321,7 @@ pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     }
     // No signal handler may run on top of this: it could make such a call, and deadlock on the lock.
     let mask = set_mask(!OURS);
-    let make = || hooks::perform(number, frame);
+    let make = || program_call::perform(number, frame);
     let result = space.feed.perform(&call, || file(frame.r8), make);
     set_mask(mask);
     if let Some(shared) = shared::get() {

@@ -14,10 +14,11 @@ use crate::confinement::{ConfinementCheck, TIMED_OUT};
 use crate::credentials;
 use crate::files;
 use crate::forbidden;
+use crate::mask::{OURS, set_mask};
 use crate::memory::{self, STACK};
+use crate::owner::is_owned;
 use crate::serve;
 use crate::shared::{self, Shared};
-use crate::signals::OURS;
 use crate::space;
 use crate::watches;
 
@@ -36,37 +37,20 @@ const FLAGS: usize = CLONE_VM
     | CLONE_PARENT_SETTID
     | CLONE_CHILD_CLEARTID;
 
-const SIG_SETMASK: usize = 2;
 const PR_SET_NAME: usize = 15;
-const OWNER_DIED: u32 = 0x4000_0000;
-const OWNER_TID: u32 = 0x3fff_ffff;
 
-/// Sets the calling thread's signal mask in the kernel, and returns the old one.
-pub fn set_mask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let args = [
-        SIG_SETMASK,
-        &raw const mask as usize,
-        &raw mut old as usize,
-        8,
-        0,
-        0,
-    ];
-    // SAFETY: both words live through the call.
-    let _ = unsafe { call(nr::RT_SIGPROCMASK, args) };
-    old
-}
-
-/// Waits until an older session's thread has ended. Otherwise there is a race: that thread may remove what belongs to
-/// the new session.
-pub fn wait_for_former(shared: &Shared) {
+/// Waits until an older session's thread has ended. Fails if it has not after about 5 s. No session must begin then,
+/// because that thread would unmap the new session's plan, or serve it and remove its probes when the older tiptoe is
+/// dead.
+pub fn wait_for_former(shared: &Shared) -> Result<(), Errno> {
+    const EBUSY: Errno = Errno(16);
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
-    wait_until_ended(shared, former);
+    wait_until_ended(shared, former).then_some(()).ok_or(EBUSY)
 }
 
 /// Starts the thread for the session that [`Shared`] holds.
 pub fn start(shared: &'static Shared) -> Result<(), Errno> {
-    wait_for_former(shared);
+    wait_for_former(shared)?;
     let stack = memory::stack()?;
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is new; the stub calls `run` on it, unmaps it and ends the thread.
@@ -87,15 +71,22 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     retire(shared);
 }
 
-/// Makes the thread end without ending the session, and waits for that.
-pub fn retire(shared: &Shared) {
+/// Makes the thread end without ending the session, and waits for that. Returns `false` if the thread does not answer
+/// for about 5 s: then it stays and serves the session, because a session must not have two threads.
+pub fn retire(shared: &Shared) -> bool {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
     shared.must_retire.store(true, Ordering::Release); // pairs with the swap in `run`
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
-    wait_until_ended(shared, tid);
-    shared.must_retire.store(false, Ordering::Release); // no thread reads it now
+    let has_ended = wait_until_ended(shared, tid);
+    // Relaxed: the swap decides whether the thread has taken the request.
+    let is_refused = shared.must_retire.swap(false, Ordering::Relaxed) && !has_ended;
+    if is_refused {
+        shared.must_leave.store(false, Ordering::Relaxed); // Relaxed: read only with the request
+        return false;
+    }
+    has_ended || wait_until_ended(shared, tid)
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
@@ -115,23 +106,19 @@ fn end(shared: &Shared, why: LeaveReason) {
     serve::settle(shared, || OtherThreads::Running, || ());
 }
 
-/// Waits until the kernel no longer knows the thread, at most about 5 s.
-fn wait_until_ended(shared: &Shared, tid: u32) {
+/// Waits until the kernel no longer knows the thread, at most about 5 s. Returns whether it has ended.
+fn wait_until_ended(shared: &Shared, tid: u32) -> bool {
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     for _ in 0..50_000 {
         if tid == 0 || !thread_alive(pid, tid) {
-            return;
+            return true;
         }
         if let Some(owner) = shared.data().and_then(|data| data.owner()) {
             futex::wake(owner, u32::MAX);
         }
         sleep_ns(100_000);
     }
-}
-
-/// Returns whether tiptoe holds the owner word.
-pub fn is_owned(word: u32) -> bool {
-    word & OWNER_DIED == 0 && word & OWNER_TID != 0
+    false
 }
 
 /// Runs the agent's thread from its start to its end.
@@ -156,7 +143,8 @@ pub extern "C" fn run() {
         return;
     };
     watches::go_on(shared, &data);
-    while !shared.must_retire.load(Ordering::Acquire) {
+    // Acquire: pairs with `retire`. The swap takes the request, which is then not withdrawn.
+    while !shared.must_retire.swap(false, Ordering::Acquire) {
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
@@ -188,7 +176,7 @@ pub extern "C" fn run() {
             }
         }
     }
-    // Relaxed: ordered by `must_retire`, read above.
+    // Relaxed: ordered by `must_retire`, taken above.
     if shared.must_leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
         serve::settle(shared, || OtherThreads::Running, || ());

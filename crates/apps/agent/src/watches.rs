@@ -22,8 +22,8 @@ use tiptoe_sys::raw::{self, ESRCH, Errno, call, close as close_fd, getpid, getti
 use tiptoe_wire::hits::{AsyncRequest, Cell, Hit, Hits, WORDS};
 use tiptoe_wire::{Data, Plan, WatchTarget};
 
-use crate::hit::comm;
 use crate::memory;
+use crate::own_thread::comm;
 use crate::shared::{self, Shared};
 use crate::signals::TrapData;
 use crate::tasks;

@@ -25,7 +25,7 @@ use crate::workshop::{Program, Workshop};
 mod counting;
 mod folder;
 
-use counting::{Case, Counting};
+use counting::{Counting, CountingCase};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
@@ -38,49 +38,54 @@ const HOPS_PER_MS: u32 = 5_000;
 /// The factor for rings, in which each task must run often, so that its state from before does not matter.
 const LONGER: u32 = 10;
 
-const fn perf(events: usize, with_system: bool) -> Case {
-    Case::Perf {
+const fn perf(events: usize, with_system: bool) -> CountingCase {
+    CountingCase::Perf {
         events,
         with_system,
     }
 }
 
-const fn tiptoe(events: usize) -> Case {
-    Case::Tiptoe { events }
+const fn tiptoe(events: usize) -> CountingCase {
+    CountingCase::Tiptoe { events }
 }
 
-const SWITCH: [Case; 16] = [
-    Case::Off,
-    Case::System,
+const SWITCH: [CountingCase; 16] = [
+    CountingCase::Off,
+    CountingCase::System,
     perf(2, true),
     perf(1, false),
     perf(2, false),
     perf(4, false),
     perf(8, false),
     perf(20, false),
-    Case::Bpftrace,
+    CountingCase::Bpftrace,
     tiptoe(0),
-    Case::PerCpu,
+    CountingCase::PerCpu,
     tiptoe(1),
     tiptoe(2),
     tiptoe(4),
     tiptoe(8),
     tiptoe(20),
 ];
-const WITHIN: [Case; 5] = [
-    Case::Off,
-    Case::System,
+const WITHIN: [CountingCase; 5] = [
+    CountingCase::Off,
+    CountingCase::System,
     perf(2, true),
     tiptoe(0),
-    Case::PerCpu,
+    CountingCase::PerCpu,
 ];
-const RING: [Case; 4] = [Case::Off, perf(2, false), tiptoe(0), Case::PerCpu];
-const LIVES: [Case; 5] = [
-    Case::Off,
-    Case::System,
+const RING: [CountingCase; 4] = [
+    CountingCase::Off,
     perf(2, false),
     tiptoe(0),
-    Case::PerCpu,
+    CountingCase::PerCpu,
+];
+const LIVES: [CountingCase; 5] = [
+    CountingCase::Off,
+    CountingCase::System,
+    perf(2, false),
+    tiptoe(0),
+    CountingCase::PerCpu,
 ];
 /// Processes and threads: the letter by which the program is asked, and the sites in rows.
 const KINDS: [(char, [&str; 2]); 2] = [
@@ -90,12 +95,12 @@ const KINDS: [(char, [&str; 2]); 2] = [
 /// The number of created tasks for each requested ms.
 const LIVES_PER_MS: u32 = 50;
 /// The last two cases read events at switches, as perf does.
-const RESPONSE: [Case; 7] = [
-    Case::Off,
-    Case::System,
+const RESPONSE: [CountingCase; 7] = [
+    CountingCase::Off,
+    CountingCase::System,
     perf(2, true),
     tiptoe(0),
-    Case::PerCpu,
+    CountingCase::PerCpu,
     tiptoe(1),
     tiptoe(2),
 ];
@@ -110,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     };
     let folder = Folder::new(RINGS[RINGS.len() - 1])?;
     let workshop = Workshop::new("cgroup", PROGRAM)?;
-    let mut bench = Bench {
+    let mut bench = CgroupBench {
         program: workshop.start(None)?,
         folder,
         options,
@@ -133,28 +138,28 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-struct Bench<'a> {
+struct CgroupBench<'a> {
     program: Program,
     folder: Folder,
     options: &'a Options,
 }
 
-impl Bench<'_> {
+impl CgroupBench<'_> {
     /// Measures all cases in turns: the ns per hop of `tasks` tasks in `cgroups` cgroups.
     fn ring(
         &mut self,
         site: &str,
-        cases: &[Case],
+        cases: &[CountingCase],
         tasks: usize,
         cgroups: usize,
         table: &mut Table,
-    ) -> Result<CaseResults<Case>, Error> {
+    ) -> Result<CaseResults<CountingCase>, Error> {
         let path = self.folder.path().display().to_string();
         self.program
             .ask(&format!("ring {path} {tasks} {cgroups}"))?;
         let longer = if tasks > 2 { LONGER } else { 1 };
         let hops = HOPS_PER_MS * self.options.ms * longer;
-        let named = |case: Case| format!("{} {site}", case.name());
+        let named = |case: CountingCase| format!("{} {site}", case.name());
         let found = in_turns(self.options.rounds, cases, named, table, |case| {
             let _counting = Counting::start(case, &self.folder, cgroups.max(CHILDREN))?;
             self.program.ask(&format!("hops {}", hops / 10))?;
@@ -168,8 +173,8 @@ impl Bench<'_> {
     fn lives(&mut self, kind: char, sites: [&str; 2], table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         let lives = LIVES_PER_MS * self.options.ms;
-        let named = |case: Case| format!("{} {}", case.name(), sites[0]);
-        let mut ends: Vec<(Case, Vec<f64>)> = LIVES.map(|case| (case, Vec::new())).into();
+        let named = |case: CountingCase| format!("{} {}", case.name(), sites[0]);
+        let mut ends: Vec<(CountingCase, Vec<f64>)> = LIVES.map(|case| (case, Vec::new())).into();
         let found = in_turns(self.options.rounds, &LIVES, named, table, |case| {
             let _counting = Counting::start(case, &self.folder, CHILDREN)?;
             let mut ask = |lives| self.program.ask(&format!("births {path} {kind} {lives}"));
@@ -192,7 +197,7 @@ impl Bench<'_> {
         let path = self.folder.path().display().to_string();
         let time = (50 * Duration::from_millis(self.options.ms.into())).max(INTERVAL * READINGS);
         let question = format!("serve {path} {CHILDREN} {}", time.as_millis());
-        let named = |case: Case| format!("{} response", case.name());
+        let named = |case: CountingCase| format!("{} response", case.name());
         let found = in_turns(self.options.rounds, &RESPONSE, named, table, |case| {
             let mut counting = Counting::start(case, &self.folder, CHILDREN)?;
             self.program.begin(&question)?;
@@ -248,7 +253,7 @@ impl Bench<'_> {
 
 /// Adds a row with each case's time, and a note on how much that time exceeds the time without counting in the same
 /// round.
-fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<Case>) {
+fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<CountingCase>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();
     table

@@ -15,7 +15,7 @@ mod find_object;
 mod world;
 
 use find_object::FindObject;
-use world::{Case, LookupCounts, World};
+use world::{LookupCounts, World, WorldCase};
 
 const MAPPINGS: [usize; 3] = [100, 10_000, 100_000];
 const CHANGES_PER_S: [u32; 2] = [0, 1_000];
@@ -23,7 +23,7 @@ const CHANGES_PER_S: [u32; 2] = [0, 1_000];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ResolveCase {
     changes_per_s: u32,
-    case: Case,
+    case: WorldCase,
     threads: u32,
 }
 
@@ -72,7 +72,7 @@ fn questions(threads: &[u32]) -> Vec<ResolveCase> {
     let mut all = Vec::new();
     for &threads in threads {
         for changes_per_s in CHANGES_PER_S {
-            all.extend(Case::ALL.map(|case| ResolveCase {
+            all.extend(WorldCase::ALL.map(|case| ResolveCase {
                 changes_per_s,
                 case,
                 threads,
@@ -123,9 +123,9 @@ fn note_slow_lookups(
     mappings: usize,
     measured: &BTreeMap<ResolveCase, Vec<LookupCounts>>,
 ) {
-    let changed = measured
-        .iter()
-        .filter(|(question, _)| question.case == Case::Speculative && question.changes_per_s > 0);
+    let changed = measured.iter().filter(|(question, _)| {
+        question.case == WorldCase::Speculative && question.changes_per_s > 0
+    });
     let sum = changed
         .flat_map(|(_, found)| found.iter().copied())
         .fold(LookupCounts::default(), LookupCounts::plus);
@@ -176,7 +176,7 @@ mod tests {
             .take(world::shape(100).words())
             .collect();
         let world = World::new(&words, 100).expect("storage");
-        for case in Case::ALL {
+        for case in WorldCase::ALL {
             let found = world.measure(case, 2, 10_000, 5).expect("right");
             assert!(found.speculative + found.locked > 0);
         }

@@ -48,7 +48,7 @@
 //! been left, and the agent checks. A call costs 7.5 ns in all, 6.8 without a gate.
 //!
 //! With `--by` an argument's value selects the words that count a call, kept in the frame:
-//! [`timed_values`].
+//! [`crate::timed_values`].
 //!
 //! Without credit a hit costs a count and a compare.
 //!

@@ -226,7 +226,7 @@ impl UnwindInfo {
             table.extend(distance(at + fde, at));
             let form = forms.iter().position(|form| *form == part.form);
             let cie = cies + CIE * form.unwrap_or(0) as u64;
-            descriptions.extend(part.fde((at + fde, at + cie), start, callers));
+            descriptions.extend(part.fde(at + fde, at + cie, start, callers));
         }
         let mut bytes = Vec::new();
         // Version, encodings (pcrel, udata4, datarel), .eh_frame, the table.
@@ -271,7 +271,7 @@ impl Form {
 }
 
 impl UnwindPart {
-    fn fde(&self, (at, cie): (u64, u64), start: u64, callers: u64) -> Vec<u8> {
+    fn fde(&self, at: u64, cie: u64, start: u64, callers: u64) -> Vec<u8> {
         let mut program = self.program.clone();
         if let Some(way) = self.way {
             // expression of the return address: const8u, the word's address.

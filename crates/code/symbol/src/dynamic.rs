@@ -9,7 +9,7 @@ use object::read::elf::{Dyn as _, ProgramHeader as _};
 use object::read::{Object as _, ReadRef as _};
 
 use crate::content::Content;
-use crate::elf::{Elf, File};
+use crate::elf_file::{Elf, File};
 use crate::layout::Layout;
 
 const MOST_SYMBOLS: usize = 2_000_000;

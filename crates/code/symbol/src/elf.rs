@@ -5,19 +5,20 @@
 
 use object::Endianness;
 use object::elf;
-use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader as _};
-use object::read::{Object, SectionIndex};
+use object::read::Object;
+use object::read::elf::{ProgramHeader, SectionHeader as _};
 use tiptoe_stack::compile::Section;
 
 use crate::content::Content;
 use crate::debug::DebugLink;
 use crate::dynamic::Dynamic;
+use crate::elf_file::{Elf, File};
 use crate::error::{Error, damaged};
 use crate::header::{Class, Header, Machine};
 use crate::layout::{Layout, Segment};
 use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
-use crate::variable::ThreadSegment;
+use crate::thread_segment::ThreadSegment;
 
 /// The most segments and executable sections kept; linkers make fewer.
 const MAX_SEGMENTS: usize = 256;
@@ -34,11 +35,6 @@ pub(crate) struct Contents<'d> {
     pub(crate) mini_debug_info: Option<&'d [u8]>,
     pub(crate) thread_segment: Option<ThreadSegment>,
 }
-
-pub(crate) trait Elf: FileHeader<Endian = Endianness> {}
-impl<E: FileHeader<Endian = Endianness>> Elf for E {}
-
-pub(crate) type File<'d, E> = ElfFile<'d, E, &'d Content>;
 
 /// The most segments and sections, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
@@ -319,11 +315,6 @@ pub(crate) fn has_debug(bytes: &Content) -> bool {
     };
     let has_section = |name| file.section_by_name(name).is_some();
     file.symbols().next().is_some() || has_section(".debug_info") || has_section(".zdebug_info")
-}
-
-pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
-    let section = file.elf_section_table().section(index);
-    section.is_ok_and(|s| s.sh_flags(file.endian()).contains(elf::SHF_EXECINSTR))
 }
 
 #[cfg(test)]

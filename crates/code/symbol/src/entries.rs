@@ -11,8 +11,8 @@ use object::read::{Object as _, ObjectSection as _};
 use crate::budget::{BudgetExceeded, ReadBudget};
 use crate::content::Content;
 use crate::debug::DebugSource;
+use crate::dwarf::dwarf;
 use crate::elf;
-use crate::inline::dwarf;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 

@@ -120,10 +120,10 @@ impl Image {
     pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
         let start = self
             .by_name
-            .partition_point(|entry| self.text(entry) < name);
+            .partition_point(|entry| self.symbol(entry.0, entry.1) < name);
         let same = self.by_name[start..]
             .iter()
-            .take_while(|entry| self.text(entry) == name);
+            .take_while(|entry| self.symbol(entry.0, entry.1) == name);
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
     }
 
@@ -132,11 +132,11 @@ impl Image {
         let prefix = format!("{name}.");
         let start = self
             .by_name
-            .partition_point(|entry| self.text(entry) < prefix.as_str());
+            .partition_point(|entry| self.symbol(entry.0, entry.1) < prefix.as_str());
         let copies = self.by_name[start..]
             .iter()
-            .take_while(|e| self.text(e).starts_with(&prefix));
-        let whole = copies.filter(|entry| is_whole(self.text(entry)));
+            .take_while(|e| self.symbol(e.0, e.1).starts_with(&prefix));
+        let whole = copies.filter(|entry| is_whole(self.symbol(entry.0, entry.1)));
         let mut found: Vec<u32> = whole.map(|&(at, _)| at).collect();
         found.sort_unstable();
         found.dedup();
@@ -146,8 +146,8 @@ impl Image {
             .collect()
     }
 
-    fn text(&self, &(at, name): &(u32, u32)) -> &str {
-        &self.functions[at as usize].names[name as usize]
+    fn symbol(&self, function: u32, name: u32) -> &str {
+        &self.functions[function as usize].names[name as usize]
     }
 
     fn globbed(&self, pattern: &str) -> Vec<&Function> {

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
 use crate::tables::{DataSymbol, Symbol, Symbols};
-use crate::variable::ThreadSegment;
+use crate::thread_segment::ThreadSegment;
 use crate::xz;
 
 /// The most bytes that MiniDebugInfo may unpack.

@@ -12,15 +12,13 @@ use std::sync::Arc;
 
 use addr2line::Context;
 use gimli::constants as dw;
-use gimli::{
-    DebugAbbrevOffset, DebugAranges, Dwarf, Reader as _, Section as _, SectionId, UnitHeader,
-};
+use gimli::{DebugAbbrevOffset, DebugAranges, Dwarf, Reader as _, Section as _, UnitHeader};
 
 use crate::budget::{BudgetExceeded, ReadBudget};
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
-use crate::elf;
+use crate::dwarf::dwarf;
 use crate::entries::{Unread, open};
 use crate::image::Image;
 use crate::reader::{Section, SectionPart};
@@ -80,7 +78,7 @@ impl Image {
         let budget = Rc::new(ReadBudget::new(0));
         let mut dwarf = dwarf(files.described(bytes), 0, Some(&budget));
         if let Some(shared) = files.shared() {
-            dwarf.set_sup(self::dwarf(shared, SHARED, Some(&budget)));
+            dwarf.set_sup(crate::dwarf::dwarf(shared, SHARED, Some(&budget)));
         }
         budget.refill();
         let found = Found::read(dwarf, &budget);
@@ -277,41 +275,4 @@ fn check_entries(
         entries.skip_attributes(abbreviation.attributes())?;
     }
     Ok(())
-}
-
-/// Returns the price of a read of a section, by the memory that addr2line keeps for it.
-fn price(id: SectionId) -> usize {
-    match id {
-        SectionId::DebugRanges | SectionId::DebugRngLists => 8,
-        SectionId::DebugLine => 4,
-        _ => 1,
-    }
-}
-
-/// Returns a file's debug information. A `budget` pays for each read.
-pub(crate) fn dwarf<'d>(
-    bytes: &'d Content,
-    first: u16,
-    budget: Option<&Rc<ReadBudget>>,
-) -> Dwarf<SectionPart<'d>> {
-    let file = elf::parse(bytes);
-    let mut numbers = first..;
-    let mut part = |id: SectionId| {
-        let section = file
-            .as_ref()
-            .map(|file| Section::of(file, bytes, id.name()));
-        let section = section.unwrap_or_default();
-        SectionPart::all(
-            match budget {
-                Some(budget) => section.paid_by(budget, price(id)),
-                None => section,
-            },
-            numbers.next().unwrap_or(u16::MAX),
-        )
-    };
-    let load = |id: SectionId| Ok::<_, std::convert::Infallible>(part(id));
-    match Dwarf::load(load) {
-        Ok(dwarf) => dwarf,
-        Err(never) => match never {},
-    }
 }

@@ -24,8 +24,10 @@ mod budget;
 mod content;
 mod debug;
 mod demangle;
+mod dwarf;
 mod dynamic;
 mod elf;
+mod elf_file;
 mod entries;
 mod error;
 mod find;
@@ -44,6 +46,7 @@ mod reader;
 mod slots;
 mod standard;
 mod tables;
+mod thread_segment;
 pub mod variable;
 mod xz;
 

@@ -18,7 +18,7 @@ use crate::reader::SectionPart;
 /// The most qualifiers and names of one type, and references from one entry to another.
 const MOST_STEPS: usize = 16;
 
-type Value<'d> = AttributeValue<SectionPart<'d>>;
+type EntryValue<'d> = AttributeValue<SectionPart<'d>>;
 type TypeEntry<'d> = DebuggingInformationEntry<SectionPart<'d>>;
 
 impl Image {
@@ -98,11 +98,11 @@ struct Types<'a, 'd> {
 
 impl<'d> Types<'_, 'd> {
     /// Returns how many registers a parameter with these attributes takes.
-    fn registers_of(&self, value: impl Fn(gimli::DwAt) -> Option<Value<'d>>) -> Option<u8> {
+    fn registers_of(&self, value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>) -> Option<u8> {
         self.registers(self.type_of(value)??)
     }
 
-    fn returns_in_registers(&self, value: impl Fn(gimli::DwAt) -> Option<Value<'d>>) -> bool {
+    fn returns_in_registers(&self, value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>) -> bool {
         match self.type_of(value) {
             Some(None) => true,
             Some(Some(kind)) => self.registers(kind).is_some(),
@@ -114,7 +114,7 @@ impl<'d> Types<'_, 'd> {
     /// `None` if the type is in another unit.
     fn type_of(
         &self,
-        value: impl Fn(gimli::DwAt) -> Option<Value<'d>>,
+        value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>,
     ) -> Option<Option<UnitOffset>> {
         const REFERENCES: [gimli::DwAt; 2] = [dw::DW_AT_abstract_origin, dw::DW_AT_specification];
         let mut named = value(dw::DW_AT_type);
@@ -195,7 +195,7 @@ impl<'d> Types<'_, 'd> {
     }
 }
 
-fn in_unit(value: &Value<'_>) -> Option<UnitOffset> {
+fn in_unit(value: &EntryValue<'_>) -> Option<UnitOffset> {
     match value {
         AttributeValue::UnitRef(at) => Some(*at),
         _ => None,

@@ -7,7 +7,7 @@ use object::{Endianness, Object};
 
 use crate::content::Content;
 use crate::dynamic::Dynamic;
-use crate::elf::{Elf, File};
+use crate::elf_file::{Elf, File};
 use crate::tables::Strings;
 
 /// The most relocations read. Sections may overlap, so the file's size does not bound them.

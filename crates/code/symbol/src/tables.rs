@@ -7,7 +7,7 @@ use object::read::elf::{SectionHeader as _, Sym, SymbolTable};
 
 use crate::content::Content;
 use crate::dynamic::Dynamic;
-use crate::elf::{Elf, File, is_code};
+use crate::elf_file::{Elf, File, is_code};
 use crate::layout::Layout;
 
 const MAX_NAME: usize = 16 << 10;

@@ -52,7 +52,7 @@ impl Module {
             .variables(&self.bytes, &source, |v| v.plan(&watch))?;
         let mut read = |address: u64, bytes: &mut [u8]| process.read(address, bytes);
         let block = match thread {
-            Some(thread) => Some(self.image.thread_block(&thread, &mut read)?),
+            Some(thread) => Some(thread.block(&self.image, &mut read)?),
             None => None,
         };
         assert_eq!(
@@ -157,7 +157,7 @@ fn tls_descriptors_are_unsupported() {
         is_program: false,
         is_musl: false,
     };
-    let error = image(&to).unwrap().thread_block(&thread, &mut |_, _| true);
+    let error = thread.block(&image(&to).unwrap(), &mut |_, _| true);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("in an unknown way"), "{error}");
 }

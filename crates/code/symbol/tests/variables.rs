@@ -113,7 +113,7 @@ impl RunningProgram {
             is_program: true,
             is_musl: false,
         };
-        let thread_block = self.image.thread_block(&thread, &mut read).ok();
+        let thread_block = thread.block(&self.image, &mut read).ok();
         let place = LoadedFile { bias, thread_block };
         let address = plan
             .locate(&place, &mut read)

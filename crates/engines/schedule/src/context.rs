@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::order::ReassignCause;
+use crate::candidate::ReassignCause;
 use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};

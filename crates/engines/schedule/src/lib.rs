@@ -36,6 +36,7 @@
 
 extern crate alloc;
 
+mod candidate;
 mod context;
 mod event;
 mod group;

@@ -16,6 +16,7 @@
 
 use alloc::vec::Vec;
 
+use crate::candidate::{Candidate, Rank, ReassignCause, SetId};
 use crate::group::{Group, WHOLE};
 use crate::set::GroupSet;
 use crate::unit::Unit;
@@ -23,52 +24,6 @@ use crate::{Pmu, State};
 
 /// How far a running group's share may exceed a waiting one's between turns.
 const LEAD: u32 = WHOLE / 64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReassignCause {
-    /// A switch, or a group was added, removed or changed.
-    Change,
-    /// A turn: waiting groups should get slots.
-    Turn,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SetId {
-    System,
-    Home(u32),
-    Task,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
-    rank: Rank,
-    pub(crate) set: SetId,
-    group: u32,
-    is_chosen: bool,
-}
-
-/// The smallest rank is served first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    is_flexible: bool,
-    /// A flexible group's share.
-    share: u32,
-    /// Whether the group is after others of an equal share.
-    gives_way: bool,
-    /// The target's level: the system, labels from the outermost inwards, the task.
-    level: u32,
-    number: u32,
-}
-
-impl Candidate {
-    pub(crate) fn is_pinned(&self) -> bool {
-        !self.rank.is_flexible
-    }
-
-    pub(crate) fn group(&self) -> usize {
-        self.group as usize
-    }
-}
 
 impl<P: Pmu> Unit<P> {
     /// Returns all groups that could count, in order. The vector must be given back as

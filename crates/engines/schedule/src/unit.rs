@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::candidate::{Candidate, ReassignCause, SetId};
 use crate::homes::{HomeIndex, Homes};
-use crate::order::{Candidate, ReassignCause, SetId};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 

@@ -13,7 +13,7 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// `struct futex_waitv`.
 #[repr(C)]
-struct Wait {
+struct BellWait {
     value: u64,
     address: u64,
     flags: u32,
@@ -40,9 +40,9 @@ pub fn is_rung(bells: &[Bell]) -> bool {
 /// Returns `false` if the kernel lacks futex_waitv.
 fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     const SIZE_U32: u32 = 2;
-    let waits: Vec<Wait> = bells
+    let waits: Vec<BellWait> = bells
         .iter()
-        .map(|(word, value)| Wait {
+        .map(|(word, value)| BellWait {
             value: u64::from(*value),
             address: word.as_ptr() as u64,
             flags: SIZE_U32,

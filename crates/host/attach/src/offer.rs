@@ -46,7 +46,7 @@ impl Offer {
     /// Returns the descriptors that the program inherits, and the agent's key.
     pub fn passed(&self, agent: &[u8]) -> Result<preload::AgentDescriptors, AttachError> {
         let key = AgentFile::parse(agent)?.key;
-        preload::AgentDescriptors::new((agent, key), &self.data, &self.plan)
+        preload::AgentDescriptors::new(agent, key, &self.data, &self.plan)
             .map_err(AttachError::SharedMemory)
     }
 }

@@ -22,7 +22,7 @@ mod exec_image;
 mod order;
 mod privileges;
 
-use exec_image::Image;
+use exec_image::ExecImage;
 pub use privileges::gained_by;
 
 /// The lowest number of inherited descriptors, so that the program's own numbers stay free.
@@ -62,7 +62,8 @@ impl AgentDescriptors {
     /// Makes inheritable copies of both segments and of the agent's file, in which the key is
     /// written at offset `at`.
     pub fn new(
-        (agent, at): (&[u8], usize),
+        agent: &[u8],
+        at: usize,
         data: &OwnedFd,
         plan: &OwnedFd,
     ) -> io::Result<AgentDescriptors> {
@@ -195,7 +196,7 @@ pub(crate) fn start(
     let (mut pid_reader, pid_writer) = pipe()?;
     let (go, proceed) = pipe()?;
     let message = passed.as_ref().map(|passed| passed.message(program));
-    let image = Image::new(program, command, message)?;
+    let image = ExecImage::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
     let mut to_parent = pid_writer;
     let far_end = proceed.as_raw_fd();

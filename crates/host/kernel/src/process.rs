@@ -17,9 +17,9 @@ use std::path::Path;
 use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
 use tiptoe_sys::host::{Process, attach_progress};
 
+use crate::Error;
 use crate::closing::Closing;
-use crate::uprobes::refusal;
-use crate::{Error, KernelProbe, RefusedProbe};
+use crate::kernel_probe::{KernelProbe, RefusedProbe, refusal};
 
 const LIST: usize = 128;
 /// Up to this many places have a link each.

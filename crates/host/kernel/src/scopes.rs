@@ -19,9 +19,9 @@ use tiptoe_sys::host::perf::{CountedOn, PerfEvent};
 
 use crate::Error;
 use crate::counters::{KernelEvent, denied, resolve};
+use crate::kernel_probe::errno::{EACCES, EPERM, ESRCH};
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed, map, no_part};
 use crate::refusal::bpf_refusal;
-use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
 
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
 const LOAD: &str = "load the BPF programs that charge scopes";

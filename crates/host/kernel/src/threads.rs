@@ -11,9 +11,9 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{CountedOn, PerfEvent, Uprobe, uprobe_pmu};
 
+use crate::Error;
 use crate::closing::Closing;
-use crate::uprobes::{errno, refusal};
-use crate::{Error, KernelProbe, RefusedProbe};
+use crate::kernel_probe::{KernelProbe, RefusedProbe, errno, refusal};
 
 #[derive(Debug)]
 pub(crate) struct ThreadProbes {

@@ -17,7 +17,6 @@
 //! [`UprobeSet::open_again`] arms it. A reading has the time that each was armed.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tiptoe_event::Reading;
@@ -27,28 +26,9 @@ use tiptoe_sys::host::bpf::UprobeCounters;
 use crate::Error;
 use crate::closing::Closing;
 use crate::execs::Execs;
+use crate::kernel_probe::{KernelProbe, RefusedProbe, errno};
 use crate::process::ProcessProbes;
 use crate::threads::ThreadProbes;
-
-/// An instruction in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelProbe {
-    /// The file as *tiptoe* sees it. For a target in a container, open it with [`Process::open_mapped`] and pass
-    /// its [`path_of`](tiptoe_sys::host::procfs::path_of). It must stay open as long as probes may be opened
-    /// again.
-    pub path: PathBuf,
-    /// The instruction's offset in the file.
-    pub offset: u64,
-}
-
-/// A probe that the kernel refused.
-#[derive(Debug)]
-pub struct RefusedProbe {
-    /// The probe's index among the given probes.
-    pub probe: usize,
-    /// The reason.
-    pub error: Error,
-}
 
 /// The threads that a set counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,47 +264,12 @@ fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
     all > 0 && refused.len() == all && refused.iter().all(is_unknown)
 }
 
-pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
-    let (path, offset) = (probe.path.clone(), probe.offset);
-    match source.raw_os_error() {
-        Some(errno::EPERM | errno::EACCES) => Error::PermissionDenied,
-        Some(errno::ESRCH) => Error::NoSuchThread,
-        Some(errno::ENOENT) => Error::NoSuchFile { path },
-        Some(errno::EINVAL | errno::EIO | errno::EBADF) => Error::BadOffset { path, offset },
-        Some(errno::ENOTSUPP | errno::EOPNOTSUPP) => Error::Unprobeable { path, offset },
-        Some(errno::E2BIG | errno::ENOMEM | errno::ENFILE | errno::EMFILE | errno::ENOSPC) => {
-            Error::NoRoom
-        }
-        _ => Error::Io {
-            what: format!("arm a uprobe at {}:{offset:#x}", path.display()),
-            source,
-        },
-    }
-}
-
-pub(crate) mod errno {
-    pub const EPERM: i32 = 1;
-    pub const ENOENT: i32 = 2;
-    pub const ESRCH: i32 = 3;
-    pub const EIO: i32 = 5;
-    pub const E2BIG: i32 = 7;
-    pub const EBADF: i32 = 9;
-    pub const ENOMEM: i32 = 12;
-    pub const EACCES: i32 = 13;
-    pub const ENODEV: i32 = 19;
-    pub const EINVAL: i32 = 22;
-    pub const ENFILE: i32 = 23;
-    pub const EMFILE: i32 = 24;
-    pub const ENOSPC: i32 = 28;
-    pub const ENOSYS: i32 = 38;
-    pub const EOPNOTSUPP: i32 = 95;
-    /// The instruction cannot be run by uprobes; the kernel's own number, not POSIX's.
-    pub const ENOTSUPP: i32 = 524;
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::kernel_probe::refusal;
 
     /// Regression: after any failure probes were opened for threads, and missed those that started later.
     #[test]

@@ -31,6 +31,7 @@ use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 
 mod births;
 mod bookings;
+mod futex;
 mod hit;
 mod model;
 mod old_values;
@@ -45,9 +46,9 @@ mod watch_layout;
 mod watch_program;
 mod wide;
 
+pub use futex::{Futex, REGISTERS};
 pub use hit::signal_cost;
 pub use shared::{Booking, SharedSlots};
-pub use slots::{Futex, REGISTERS};
 pub use tasks::AttachSummary;
 
 pub use model::{
@@ -113,7 +114,7 @@ impl Events {
 struct ThrottleState {
     is_resting: bool,
     /// Each slot's hits beyond the allowance, as last read.
-    beyond: [u64; slots::REGISTERS as usize],
+    beyond: [u64; REGISTERS as usize],
     /// Slots with such hits in this window.
     rested: u64,
 }
@@ -227,11 +228,6 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    fn served(&self) -> Vec<(u32, Breakpoint)> {
-        let served = self.serving.iter();
-        served.map(|(index, at)| (*index as u32, *at)).collect()
-    }
-
     /// Limits a window to the number of hits that take `ns`; at least one is allowed.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
@@ -278,8 +274,10 @@ impl Watchpoints {
             Events::None => {}
             Events::Cpus(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
             Events::Tasks(tasks, rest) => {
-                let (in_kernel, is_on) = (self.sees_kernel, !rest.is_resting);
-                tasks.serve(slot, (to, watchpoint.at), &self.slots, in_kernel, is_on)?;
+                tasks.serve(slot, to, watchpoint.at, &self.slots, self.sees_kernel)?;
+                if !rest.is_resting {
+                    tasks.enable_slot(slot)?;
+                }
             }
         }
         let served = [(index as u32, watchpoint.at)];

@@ -52,7 +52,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     for surrounding in SURROUNDINGS {
         let mut layouts = Vec::new();
         for layout in 0..LAYOUTS {
-            layouts.push(Bench::new((surrounding, layout), FUNCTIONS)?.compare()?);
+            layouts.push(Bench::new(surrounding, layout, FUNCTIONS)?.compare()?);
         }
         for (index, of_loop) in all.iter_mut().enumerate() {
             let middle = |part: fn(&LoopTimes) -> f64| {
@@ -71,7 +71,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
 /// Returns the time of a counted call in one loop. Measuring it takes 1 ms. The time shows whether the prices of an
 /// earlier run still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
-    let mut bench = Bench::new((Surrounding::Compute, 0), LOOPS[YARDSTICK])?;
+    let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
     let calls = bench.calls(YARDSTICK);
     let times = (0..YARDSTICK_REPEATS).map(|_| bench.time(YARDSTICK, calls));
@@ -130,9 +130,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(program: (Surrounding, u8), count: usize) -> io::Result<Bench> {
+    fn new(surrounding: Surrounding, layout: u8, count: usize) -> io::Result<Bench> {
         Ok(Bench {
-            program: Program::new(program, count, tls_offset()?)?,
+            program: Program::new(surrounding, layout, count, tls_offset()?)?,
             counters: words(count),
             memory: words(MEMORY_WORDS),
             _this_thread: PhantomData,
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn trampolines_count_every_call_and_only_what_passes() {
         for surrounding in SURROUNDINGS {
-            let mut bench = Bench::new((surrounding, 0), FUNCTIONS).expect("executable memory");
+            let mut bench = Bench::new(surrounding, 0, FUNCTIONS).expect("executable memory");
             let mut counts_after = |version| {
                 bench.program.become_version(version).expect("memory");
                 bench.run(LOOPS.len() - 1, 100 * FUNCTIONS as u64);
@@ -239,7 +239,7 @@ mod tests {
     fn all_versions_compute_the_same() {
         let memory_after = |version| {
             let mut bench =
-                Bench::new((Surrounding::Memory, 0), FUNCTIONS).expect("executable memory");
+                Bench::new(Surrounding::Memory, 0, FUNCTIONS).expect("executable memory");
             bench.program.become_version(version).expect("memory");
             bench.run(LOOPS.len() - 1, 50 * FUNCTIONS as u64);
             loaded(&bench.memory)

@@ -59,7 +59,8 @@ impl Program {
     /// Writes a program of `count` functions and all trampolines. The word that trampolines read is at the offset `tls`
     /// from the thread pointer.
     pub(super) fn new(
-        (surrounding, layout): (Surrounding, u8),
+        surrounding: Surrounding,
+        layout: u8,
         count: usize,
         tls: i32,
     ) -> io::Result<Program> {

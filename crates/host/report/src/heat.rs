@@ -5,8 +5,7 @@
 use tiptoe_session::Histogram;
 
 use crate::Options;
-use crate::histogram::edge_ns;
-use crate::number::time;
+use crate::number::{edge_ns, time};
 use crate::style::TextRole;
 
 /// The heading of the column of heat lines.

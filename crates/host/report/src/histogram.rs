@@ -4,7 +4,7 @@ use tiptoe_session::{Histogram, Session};
 
 use crate::columns::right;
 use crate::latency::worst_first;
-use crate::number::{grouped, share, time};
+use crate::number::{edge_ns, grouped, share, time};
 use crate::style::TextRole;
 use crate::{Options, event_name};
 
@@ -90,11 +90,6 @@ fn rows(histogram: &Histogram) -> Vec<TimeRange> {
             count,
         });
     zero.into_iter().chain(rows).collect()
-}
-
-/// Returns the lower end of a bucket.
-pub(crate) fn edge_ns(bucket: i64, scale: u8) -> f64 {
-    (bucket as f64 / f64::from(scale).exp2()).exp2()
 }
 
 fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {

@@ -60,14 +60,15 @@ pub(crate) fn worst_first(session: &Session) -> Vec<TimedEvent<'_>> {
     let mut timed: Vec<TimedEvent> = hit
         .filter_map(|event| Some((event, event.latency.as_deref()?)))
         .collect();
-    timed.sort_by(|(a, a_calls), (b, b_calls)| worse((&a.event, a_calls), (&b.event, b_calls)));
+    timed.sort_by(|(a, a_calls), (b, b_calls)| {
+        most_first(a_calls, b_calls).then_with(|| a.event.cmp(&b.event))
+    });
     timed
 }
 
-/// Orders by time, the most first, then by name.
-fn worse((a, a_calls): (&str, &Latency), (b, b_calls): (&str, &Latency)) -> Ordering {
-    let by_total = b_calls.total_ns.cmp(&a_calls.total_ns);
-    by_total.then_with(|| a.cmp(b))
+/// Orders by time, the most first.
+fn most_first(a: &Latency, b: &Latency) -> Ordering {
+    b.total_ns.cmp(&a.total_ns)
 }
 
 /// Returns the lines of the table: its heading, the events with the most time, and the sum of the other events. The
@@ -143,7 +144,9 @@ fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &
         .iter()
         .filter_map(|part| Some((part, part.latency.as_deref()?)))
         .collect();
-    parts.sort_by(|(a, a_calls), (b, b_calls)| worse((&a.key, a_calls), (&b.key, b_calls)));
+    parts.sort_by(|(a, a_calls), (b, b_calls)| {
+        most_first(a_calls, b_calls).then_with(|| a.key.cmp(&b.key))
+    });
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
     for (part, calls) in shown {
         let name = format!("  {}", printable(&part.key));

@@ -18,6 +18,7 @@ mod histogram;
 mod holds;
 mod interval;
 mod latency;
+mod lock_name;
 mod locks;
 mod notes;
 mod now;

@@ -7,6 +7,7 @@ use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 use crate::columns::joined;
 use crate::grid::{self, BELOW, Cells, Grid, LineBelow, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
+use crate::lock_name::with_mode;
 use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
 
@@ -78,12 +79,6 @@ pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
 
 fn name(row: &Lock) -> String {
     with_mode(&row.lock, row.mode.as_deref())
-}
-
-/// Returns a lock's name, with the requested mode of a rwlock (`read` or `write`) in parentheses.
-pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
-    let mode = mode.map(|mode| format!(" ({mode})"));
-    printable(lock) + &mode.unwrap_or_default()
 }
 
 /// Returns the time for which threads waited for a lock, with `>=` if it is a lower bound and `~` if it is an estimate.

@@ -4,7 +4,7 @@ use tiptoe_session::{Now, WaitingThread};
 
 use crate::columns::joined;
 use crate::grid::{Cells, Grid};
-use crate::locks::with_mode;
+use crate::lock_name::with_mode;
 use crate::number::time;
 use crate::{Options, printable};
 

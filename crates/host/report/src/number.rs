@@ -110,6 +110,11 @@ pub(crate) fn since_start(ns: u64) -> String {
     format!("{seconds:>6}.{rest:09}")
 }
 
+/// Returns the lower end of a bucket.
+pub(crate) fn edge_ns(bucket: i64, scale: u8) -> f64 {
+    (bucket as f64 / f64::from(scale).exp2()).exp2()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,8 @@
 //! so that the signal handler ([`signals`]) recognises that the thread is in it.
 
 use super::Frame;
-use crate::signals::{self, MaskLocation, OURS};
+use crate::mask::OURS;
+use crate::signals::{self, MaskLocation};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;

@@ -7,12 +7,13 @@ use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome};
 use tiptoe_wire::{Data, Plan, Site, SiteFlags, State};
 
 use super::{EIO, by_batch, is_still_patched, other_threads};
+use crate::owner::is_owned;
 use crate::ports;
+use crate::session;
 use crate::shared::Shared;
 use crate::signals;
 use crate::tasks;
 use crate::text::SelfMemory;
-use crate::thread::is_owned;
 use crate::watches;
 
 /// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no slab
@@ -133,7 +134,7 @@ pub fn end(shared: &Shared) {
     if let Some(data) = shared.data() {
         data.set_state(State::Dormant);
     }
-    shared.close_session();
+    session::end(shared);
 }
 
 /// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] while tiptoe lives, at
@@ -159,7 +160,7 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
 /// of ours runs there, except the return thunks of open calls. With more threads, any of which may be inside a patch,
 /// sites that need trap bytes stay.
 pub fn restore_forked(shared: &Shared) {
-    shared.forget_session();
+    session::forget(shared);
     shared.claims.end();
     let text = SelfMemory::open();
     let other_threads = match tasks::is_only_one() {

@@ -1,7 +1,7 @@
 //! What new programs and children inherit of the program's dispositions and masks.
 
 use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_action};
-use crate::thread::set_mask;
+use crate::mask::set_mask;
 use crate::tls;
 
 /// Applies in the kernel what a new program inherits: blocked and ignored signals. Returns the argument for

@@ -10,7 +10,7 @@ use core::sync::atomic::{Ordering, fence};
 use tiptoe_sys::raw::{call, getpid, gettid, nr};
 
 use super::{BELIEVED, BOTH, Info, OURS, ProgramSignal, SIG_IGN, believed, bit, fd};
-use crate::thread::set_mask;
+use crate::mask::set_mask;
 use crate::tls;
 
 const SI_QUEUE: i32 = -1;

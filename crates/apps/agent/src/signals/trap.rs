@@ -7,53 +7,17 @@ use tiptoe_sys::raw::gettid;
 
 use super::pending::{send_to_thread, take_pending};
 use super::step;
+use super::trap_data::TrapData;
 use super::wait::Wait;
 use super::{
     ARGUMENTS, Action, Context, Info, OURS, ProgramSignal, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL,
     SIG_IGN, believed, bit, kernel_action,
 };
+use crate::mask::set_mask;
 use crate::shared;
 use crate::space;
-use crate::thread::set_mask;
 use crate::tls;
 use crate::watches;
-
-/// The data of a breakpoint's signal.
-pub struct TrapData {
-    /// The value with which the event was opened.
-    pub data: u64,
-    /// The watched address.
-    pub address: u64,
-    /// Whether the signal was blocked at first, so that the thread has run on.
-    pub is_late: bool,
-    pub ip: u64,
-    pub flags: u64,
-    /// The thread's registers by their numbers in machine code.
-    pub registers: [u64; 16],
-}
-
-impl TrapData {
-    /// Returns the data of a breakpoint's signal; `None` for any other signal.
-    fn of(info: &Info, context: &Context) -> Option<TrapData> {
-        const ASYNC: u32 = 1;
-        /// The indices of %rax, %rcx and so on in a ucontext.
-        const NUMBERS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
-        const EFL: usize = 17;
-        if !info.is_of_perf_event() {
-            return None;
-        }
-        let [_, address, address_above, data, data_above, _, flags, ..] = info.rest;
-        let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        Some(TrapData {
-            data: word(data, data_above),
-            address: word(address, address_above),
-            is_late: flags & ASYNC != 0,
-            ip: context.register(RIP),
-            flags: context.register(EFL),
-            registers: NUMBERS.map(|number| context.register(number)),
-        })
-    }
-}
 
 /// Returns whether a byte that traps when executed raised the signal: `int3`, or an invalid instruction. The kernel
 /// uses these codes for no other signal. The byte before the address would prove nothing, because a single step or a

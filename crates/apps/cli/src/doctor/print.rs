@@ -30,8 +30,9 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
 /// Returns the report. `passed` is the number of checks that passed, if these are not listed.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
+    let (can, not) = report.verdict.parts();
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{}\n", verdict(&report.verdict.parts(), options))
+    let _ = writeln!(out, "{}\n", verdict(&can, not.as_deref(), options))
         .and_then(|()| head(&mut out, report))
         .and_then(|()| table(&mut out, &report.checks, passed, options))
         .and_then(|()| missing(&mut out, &report.checks, options))
@@ -39,7 +40,7 @@ fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> Strin
     out
 }
 
-fn verdict((can, not): &(String, Option<String>), options: &Options) -> String {
+fn verdict(can: &str, not: Option<&str>, options: &Options) -> String {
     let mut text = options.styled(TextRole::Good, can);
     let not = not
         .iter()

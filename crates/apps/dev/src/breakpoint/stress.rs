@@ -111,7 +111,7 @@ impl Stress {
         let storage = storage.ok_or(Error::Numbers)?;
         Ok(storage.with(
             case.form,
-            Pairs {
+            StressPairs {
                 case,
                 cpus: self.cpus,
                 time: Duration::from_millis(u64::from(self.ms)),
@@ -133,13 +133,13 @@ impl Stress {
     }
 }
 
-struct Pairs {
+struct StressPairs {
     case: StressCase,
     cpus: u32,
     time: Duration,
 }
 
-impl Act<PairTimes> for Pairs {
+impl Act<PairTimes> for StressPairs {
     fn on(self, slots: &impl Slots) -> PairTimes {
         let StressCase {
             cpu_targets,

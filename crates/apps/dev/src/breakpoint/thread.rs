@@ -35,26 +35,26 @@ pub struct Thread {
 
 /// What the threads of a case do besides starting and ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Case {
+enum ThreadCase {
     None,
     Of(Form),
     Kernel,
 }
 
-impl Case {
-    const ALL: [Case; 5] = [
-        Case::None,
-        Case::Of(Form::Ideal),
-        Case::Of(Form::Tiptoe),
-        Case::Of(Form::GlobalMutex),
-        Case::Kernel,
+impl ThreadCase {
+    const ALL: [ThreadCase; 5] = [
+        ThreadCase::None,
+        ThreadCase::Of(Form::Ideal),
+        ThreadCase::Of(Form::Tiptoe),
+        ThreadCase::Of(Form::GlobalMutex),
+        ThreadCase::Kernel,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Case::None => "none",
-            Case::Of(form) => form.name(),
-            Case::Kernel => "kernel",
+            ThreadCase::None => "none",
+            ThreadCase::Of(form) => form.name(),
+            ThreadCase::Kernel => "kernel",
         }
     }
 }
@@ -72,12 +72,12 @@ impl Thread {
             bench: "breakpoint thread".into(),
             ..Table::default()
         };
-        let mut cases = Case::ALL.to_vec();
+        let mut cases = ThreadCase::ALL.to_vec();
         if let Err(error) = in_a_thread(|| inherited(self.breakpoints).map(drop)) {
-            cases.retain(|&case| case != Case::Kernel);
+            cases.retain(|&case| case != ThreadCase::Kernel);
             table.notes.push(format!("skipped: kernel ({error})"));
         }
-        let mut measured: BTreeMap<Case, Vec<ThreadTimes>> = BTreeMap::new();
+        let mut measured: BTreeMap<ThreadCase, Vec<ThreadTimes>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
                 // Every other round is reversed, so that a case does not always follow the same other case.
@@ -97,21 +97,21 @@ impl Thread {
         Ok(table)
     }
 
-    fn measure(&self, case: Case) -> Result<ThreadTimes, Error> {
+    fn measure(&self, case: ThreadCase) -> Result<ThreadTimes, Error> {
         let alone = Thread {
             breakpoints: 0,
             ..*self
         };
         match case {
-            Case::None => Ok(in_a_thread(|| alone.on(&NoAccounting))),
-            Case::Kernel => in_a_thread(|| {
+            ThreadCase::None => Ok(in_a_thread(|| alone.on(&NoAccounting))),
+            ThreadCase::Kernel => in_a_thread(|| {
                 let _events = inherited(self.breakpoints).map_err(|error| Error::Io {
                     what: "opening the kernel's breakpoints",
                     error,
                 })?;
                 Ok(alone.on(&NoAccounting))
             }),
-            Case::Of(form) => {
+            ThreadCase::Of(form) => {
                 let most = self.parallel * self.threads * self.breakpoints;
                 let storage = Storage::new(super::cpus(), super::SLOTS, 2 * most);
                 let storage = storage.ok_or(Error::Numbers)?;
@@ -120,7 +120,7 @@ impl Thread {
         }
     }
 
-    fn add(&self, table: &mut Table, case: Case, found: &[ThreadTimes]) {
+    fn add(&self, table: &mut Table, case: ThreadCase, found: &[ThreadTimes]) {
         let of = |part: &dyn Fn(&ThreadTimes) -> f64| {
             let values = found.iter().map(part);
             values.collect::<Vec<f64>>()
@@ -161,8 +161,8 @@ impl Thread {
 }
 
 /// Adds a note for each case: how much longer it takes than `ideal` in the same rounds.
-fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<ThreadTimes>>) {
-    let ideal = measured.get(&Case::Of(Form::Ideal));
+fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>) {
+    let ideal = measured.get(&ThreadCase::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);
     for (case, found) in measured {
         let pairs = found.iter().zip(ideal);
@@ -170,11 +170,11 @@ fn compare(table: &mut Table, measured: &BTreeMap<Case, Vec<ThreadTimes>>) {
             .map(|(found, ideal)| 100.0 * (found.us_per_op / ideal.us_per_op - 1.0))
             .collect();
         let what = match case {
-            Case::Of(Form::Ideal) => continue,
-            Case::Of(Form::Tiptoe) => "accounting (tiptoe)",
-            Case::Of(Form::GlobalMutex) => "accounting (global_mutex)",
-            Case::None => "no call (none)",
-            Case::Kernel => "open events (kernel)",
+            ThreadCase::Of(Form::Ideal) => continue,
+            ThreadCase::Of(Form::Tiptoe) => "accounting (tiptoe)",
+            ThreadCase::Of(Form::GlobalMutex) => "accounting (global_mutex)",
+            ThreadCase::None => "no call (none)",
+            ThreadCase::Kernel => "open events (kernel)",
         };
         let (low, high) = interval(&more);
         let contains = match low <= 0.0 && 0.0 <= high {
@@ -285,9 +285,9 @@ mod tests {
             us_per_op: *us_per_op,
             waiting: 0.0,
         };
-        let of = |form, times: &[f64]| (Case::Of(form), times.iter().map(us).collect());
+        let of = |form, times: &[f64]| (ThreadCase::Of(form), times.iter().map(us).collect());
         let measured = |ideal: &[f64], tiptoe: &[f64]| {
-            BTreeMap::<Case, Vec<ThreadTimes>>::from([
+            BTreeMap::<ThreadCase, Vec<ThreadTimes>>::from([
                 of(Form::Ideal, ideal),
                 of(Form::Tiptoe, tiptoe),
             ])

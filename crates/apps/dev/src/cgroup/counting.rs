@@ -28,7 +28,7 @@ const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch
 
 /// The tool that counts while the tasks switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Case {
+pub(super) enum CountingCase {
     Off,
     /// Two events of the whole system.
     System,
@@ -46,20 +46,20 @@ pub(super) enum Case {
     PerCpu,
 }
 
-impl Case {
+impl CountingCase {
     pub(super) fn name(self) -> String {
         match self {
-            Case::Off => "bare".into(),
-            Case::System => "system_wide".into(),
-            Case::Perf {
+            CountingCase::Off => "bare".into(),
+            CountingCase::System => "system_wide".into(),
+            CountingCase::Perf {
                 events,
                 with_system: true,
             } => format!("perf_G_{events}"),
-            Case::Perf { events, .. } => format!("perf_each_cgroup_{events}"),
-            Case::Bpftrace => "bpftrace".into(),
-            Case::Tiptoe { events: 0 } => "tiptoe".into(),
-            Case::Tiptoe { events } => format!("tiptoe_{events}"),
-            Case::PerCpu => "tiptoe_per_cpu".into(),
+            CountingCase::Perf { events, .. } => format!("perf_each_cgroup_{events}"),
+            CountingCase::Bpftrace => "bpftrace".into(),
+            CountingCase::Tiptoe { events: 0 } => "tiptoe".into(),
+            CountingCase::Tiptoe { events } => format!("tiptoe_{events}"),
+            CountingCase::PerCpu => "tiptoe_per_cpu".into(),
         }
     }
 }
@@ -78,17 +78,23 @@ pub(super) enum Counting {
 
 impl Counting {
     /// Starts to count for this many cgroups, and their parent.
-    pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
+    pub(super) fn start(
+        case: CountingCase,
+        folder: &Folder,
+        cgroups: usize,
+    ) -> Result<Counting, Error> {
         Ok(match case {
-            Case::Off => Counting::Off,
-            Case::System => Counting::Sets(vec![set(2, &PERFS, &CountTarget::Cpus(Vec::new()))?]),
-            Case::Perf {
+            CountingCase::Off => Counting::Off,
+            CountingCase::System => {
+                Counting::Sets(vec![set(2, &PERFS, &CountTarget::Cpus(Vec::new()))?])
+            }
+            CountingCase::Perf {
                 events,
                 with_system,
             } => Counting::Sets(sets(events, with_system, folder, cgroups)?),
-            Case::Bpftrace => bpftrace()?,
-            Case::Tiptoe { events } => tiptoe(events, false, folder)?,
-            Case::PerCpu => tiptoe(0, true, folder)?,
+            CountingCase::Bpftrace => bpftrace()?,
+            CountingCase::Tiptoe { events } => tiptoe(events, false, folder)?,
+            CountingCase::PerCpu => tiptoe(0, true, folder)?,
         })
     }
 

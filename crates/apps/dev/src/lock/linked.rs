@@ -51,23 +51,23 @@ impl Mutex for std::sync::Mutex<u64> {
 }
 
 /// A case: its name, and the function that measures it.
-type Case<M> = (&'static str, M);
+type LinkedCase<M> = (&'static str, M);
 type Alone = fn(Duration) -> f64;
 type Together = fn(u32, Duration) -> f64;
 
-const ALONE: [Case<Alone>; 5] = [
+const ALONE: [LinkedCase<Alone>; 5] = [
     (BARE, pair::<Bare>),
     ("wrapped", pair::<With<Nothing>>),
     ("waits", pair::<With<Waits>>),
     ("std", pair::<std::sync::Mutex<u64>>),
     ("order", pair::<With<Order>>),
 ];
-const WITHIN: [Case<Alone>; 3] = [
+const WITHIN: [LinkedCase<Alone>; 3] = [
     (BARE, pair_within::<Bare>),
     ("waits", pair_within::<With<Waits>>),
     ("order", pair_within::<With<Order>>),
 ];
-const CONTENDED: [Case<Together>; 4] = [
+const CONTENDED: [LinkedCase<Together>; 4] = [
     (BARE, contend::<Bare>),
     ("wrapped", contend::<With<Nothing>>),
     ("waits", contend::<With<Waits>>),
@@ -112,7 +112,7 @@ fn contenders(options: &Options) -> impl Iterator<Item = u32> {
 }
 
 fn measure<M: Copy>(
-    cases: &[Case<M>],
+    cases: &[LinkedCase<M>],
     options: &Options,
     table: &mut Table,
     measure: impl Fn(M) -> f64,

@@ -37,18 +37,18 @@ pub(super) fn shape(mappings: usize) -> Shape {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Case {
+pub(super) enum WorldCase {
     Speculative,
     Rwlock,
 }
 
-impl Case {
-    pub(super) const ALL: [Case; 2] = [Case::Speculative, Case::Rwlock];
+impl WorldCase {
+    pub(super) const ALL: [WorldCase; 2] = [WorldCase::Speculative, WorldCase::Rwlock];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Case::Speculative => "speculative",
-            Case::Rwlock => "rwlock",
+            WorldCase::Speculative => "speculative",
+            WorldCase::Rwlock => "rwlock",
         }
     }
 }
@@ -102,7 +102,7 @@ impl<'a> World<'a> {
     /// Measures lookups in this many threads for `ms`, while another thread makes `changes_per_s` changes per second.
     pub(super) fn measure(
         &self,
-        case: Case,
+        case: WorldCase,
         threads: u32,
         changes_per_s: u32,
         ms: u32,
@@ -136,7 +136,7 @@ impl<'a> World<'a> {
     }
 
     #[inline(never)]
-    fn batch(&self, case: Case, state: &mut u64, seen: &mut LookupCounts) {
+    fn batch(&self, case: WorldCase, state: &mut u64, seen: &mut LookupCounts) {
         let mut here = *state;
         for _ in 0..BATCH {
             let random = next(&mut here);
@@ -145,8 +145,8 @@ impl<'a> World<'a> {
             let address = BASE + index * STRIDE + probe * PROBE_DISTANCE;
             let id = (index % FILES * PROBES + probe) as u32;
             match case {
-                Case::Speculative => seen.count(self.space.find(address, 1, |_| true), id),
-                Case::Rwlock => {
+                WorldCase::Speculative => seen.count(self.space.find(address, 1, |_| true), id),
+                WorldCase::Rwlock => {
                     let mut answer = self.space.find_locked(address, |_| true);
                     while answer == Lookup::Unsure {
                         seen.count(answer, id);

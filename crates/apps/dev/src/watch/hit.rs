@@ -15,7 +15,7 @@ use crate::turns::{in_turns, ratio};
 use crate::workshop::{Program, Workshop, failed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+enum HitCase {
     Bare,
     /// The kernel only counts.
     Count,
@@ -27,28 +27,28 @@ enum Case {
     Gdb,
 }
 
-const CASES: [Case; 9] = [
-    Case::Bare,
-    Case::Count,
-    Case::Own("ring", "ring"),
-    Case::Own("ring_callers", "chain"),
-    Case::Own("sigtrap", "sigtrap"),
-    Case::Watch,
-    Case::PerfRecord,
-    Case::PerfRecordCallers,
-    Case::Gdb,
+const CASES: [HitCase; 9] = [
+    HitCase::Bare,
+    HitCase::Count,
+    HitCase::Own("ring", "ring"),
+    HitCase::Own("ring_callers", "chain"),
+    HitCase::Own("sigtrap", "sigtrap"),
+    HitCase::Watch,
+    HitCase::PerfRecord,
+    HitCase::PerfRecordCallers,
+    HitCase::Gdb,
 ];
 
-impl Case {
+impl HitCase {
     fn name(self) -> &'static str {
         match self {
-            Case::Bare => "bare",
-            Case::Count => "count",
-            Case::Own(name, _) => name,
-            Case::Watch => "watch",
-            Case::PerfRecord => "perf_record",
-            Case::PerfRecordCallers => "perf_record_callers",
-            Case::Gdb => "gdb",
+            HitCase::Bare => "bare",
+            HitCase::Count => "count",
+            HitCase::Own(name, _) => name,
+            HitCase::Watch => "watch",
+            HitCase::PerfRecord => "perf_record",
+            HitCase::PerfRecordCallers => "perf_record_callers",
+            HitCase::Gdb => "gdb",
         }
     }
 }
@@ -61,16 +61,17 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     let stores = (u64::from(options.ms) * 250).clamp(250, 8_000);
-    let name = |case: Case| case.name().to_owned();
+    let name = |case: HitCase| case.name().to_owned();
     let found = in_turns(options.rounds, &CASES, name, table, |case| {
         measure(case, workshop, stores)
     })?;
-    let count = found.cases.iter().find(|(case, _)| *case == Case::Count);
+    let count = found.cases.iter().find(|(case, _)| *case == HitCase::Count);
     for (case, times) in &found.cases {
         table
             .rows
             .push(TableRow::new(case.name(), times, "ns").at("hit"));
-        if let Some((_, count)) = count.filter(|_| !matches!(case, Case::Bare | Case::Count)) {
+        if let Some((_, count)) = count.filter(|_| !matches!(case, HitCase::Bare | HitCase::Count))
+        {
             let (ratio, spread) = ratio(times, count);
             table.notes.push(format!(
                 "hit: {} takes {ratio:.2} times as long as count (± {spread:.2})",
@@ -81,14 +82,14 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     Ok(())
 }
 
-fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
+fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
     let mut program = workshop.start(None)?;
     let address = address(&mut program)?;
     program.ask(&format!("hits {BEFORE}"))?;
     let ask = |program: &mut Program, stores: u64| program.ask(&format!("hits {stores}"));
     match case {
-        Case::Bare => ask(&mut program, stores * 1_000),
-        Case::Count => {
+        HitCase::Bare => ask(&mut program, stores * 1_000),
+        HitCase::Count => {
             let at = Breakpoint {
                 address,
                 len: 8,
@@ -100,7 +101,7 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
             let seen = event.read().map_err(failed("reading a breakpoint"))?;
             all_seen(seen.count, stores).map(|()| ns)
         }
-        Case::Own(_, how) => {
+        HitCase::Own(_, how) => {
             let refused = program.ask(&format!("own {how}"))?;
             if refused != 0.0 {
                 let error = std::io::Error::from_raw_os_error(refused as i32);
@@ -110,7 +111,7 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
             let seen = program.ask("seen")?.max(0.0) as u64;
             all_seen(seen, stores).map(|()| ns)
         }
-        Case::Watch => {
+        HitCase::Watch => {
             let tracing = watch(&program, address, Budget::Off)?;
             ask(&mut program, BEFORE)?;
             std::thread::sleep(SETTLE);
@@ -119,13 +120,13 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
             let seen = watched.variables.first();
             all_seen(seen.map_or(0, |seen| seen.hits), stores + BEFORE).map(|()| ns)
         }
-        Case::PerfRecord | Case::PerfRecordCallers => {
-            let has_callers = case == Case::PerfRecordCallers;
+        HitCase::PerfRecord | HitCase::PerfRecordCallers => {
+            let has_callers = case == HitCase::PerfRecordCallers;
             let folder = workshop.folder();
             let _perf = OtherWatcher::perf_record(&mut program, address, has_callers, folder)?;
             ask(&mut program, stores)
         }
-        Case::Gdb => {
+        HitCase::Gdb => {
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
             // Wall time, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;

@@ -10,9 +10,9 @@ use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
-type Case = (&'static str, Option<Budget>);
+type HotCase = (&'static str, Option<Budget>);
 
-const CASES: [Case; 3] = [
+const CASES: [HotCase; 3] = [
     ("bare", None),
     ("watch", Some(Budget::Percent(1.0))),
     ("watch_unlimited", Some(Budget::Off)),
@@ -21,7 +21,7 @@ const CASES: [Case; 3] = [
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     // The allowance is granted per 100 ms.
     let ms = 100 * options.ms;
-    let name = |(name, _): Case| name.to_owned();
+    let name = |(name, _): HotCase| name.to_owned();
     let found = in_turns(options.rounds, &CASES, name, table, |(_, budget)| {
         let mut program = workshop.start(None)?;
         let address = address(&mut program)?;

@@ -23,9 +23,9 @@ const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
 /// The way to watch, or `None` if nothing is watched, and the value that is measured.
-type Case = (Option<ArmMethod>, &'static str);
+type SetUpCase = (Option<ArmMethod>, &'static str);
 
-const CASES: [Case; 7] = [
+const CASES: [SetUpCase; 7] = [
     (None, STILL),
     (Some(ArmMethod::CpuWide), SET_UP),
     (Some(ArmMethod::PerTask), SET_UP),
@@ -35,13 +35,13 @@ const CASES: [Case; 7] = [
     (Some(ArmMethod::Ptrace), STILL),
 ];
 
-fn name((way, _): Case) -> &'static str {
+fn name((way, _): SetUpCase) -> &'static str {
     way.map_or("idle", ArmMethod::name)
 }
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     for (threads, ms) in THREADS {
-        let full = |case: Case| format!("{}, {}, {threads} threads", name(case), case.1);
+        let full = |case: SetUpCase| format!("{}, {}, {threads} threads", name(case), case.1);
         let found = in_turns(options.rounds, &CASES, full, table, |case| {
             measure(case, workshop, threads, ms)
         })?;
@@ -55,7 +55,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
 }
 
 fn measure(
-    (way, what): Case,
+    (way, what): SetUpCase,
     workshop: &Workshop,
     threads: u32,
     watched_ms: u32,

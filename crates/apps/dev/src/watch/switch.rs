@@ -9,16 +9,16 @@ use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
 /// A way to watch, and the number of variables; `None` without a watch.
-type Case = Option<(ArmMethod, u64)>;
+type SwitchCase = Option<(ArmMethod, u64)>;
 
-const CASES: [Case; 4] = [
+const CASES: [SwitchCase; 4] = [
     None,
     Some((ArmMethod::CpuWide, 4)),
     Some((ArmMethod::PerTask, 1)),
     Some((ArmMethod::PerTask, 4)),
 ];
 
-fn name(case: Case) -> String {
+fn name(case: SwitchCase) -> String {
     match case {
         None => "bare".to_owned(),
         Some((way, count)) => format!("{}_{count}", way.name()),

@@ -11,7 +11,6 @@
 
 use std::fmt;
 
-use super::parser::plain_length;
 use crate::demangle::is_mangled;
 
 /// C++'s name of a nameless namespace.
@@ -98,6 +97,50 @@ fn quoted(part: &str) -> String {
         true => part.to_owned(),
         false => format!("'{part}'"),
     }
+}
+
+/// Returns the length of a name's part without quotes.
+pub(super) fn plain_length(text: &str) -> usize {
+    if text.starts_with(ANONYMOUS) {
+        return ANONYMOUS.len();
+    }
+    let mut at = 0;
+    while let Some(next) = text[at..].chars().next() {
+        at += match next {
+            '<' | '{' => match bracketed(&text[at..]) {
+                Some(length) => length,
+                None => break,
+            },
+            next if is_identifier(next) => next.len_utf8(),
+            _ => break,
+        };
+    }
+    at
+}
+
+/// Returns the length of brackets and content without quotes.
+fn bracketed(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'<' | b'{' | b'(' => depth += 1,
+            b'>' | b'}' | b')' => depth = depth.checked_sub(1)?,
+            b'\'' => return None,
+            b':' if bytes.get(at + 1) != Some(&b':') => return None,
+            b':' => at += 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+pub(super) fn is_identifier(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '$'
 }
 
 impl fmt::Display for Name {

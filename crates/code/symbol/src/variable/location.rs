@@ -4,7 +4,7 @@ use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
 
 use super::file::Slice;
-use super::units::{Entry, Units};
+use super::units::{UnitEntry, Units};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
@@ -30,7 +30,7 @@ impl Location {
     }
 }
 
-pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
+pub(super) fn location<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Location {
     match entry.attribute(dw::DW_AT_location) {
         Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),
         Some(_) => Location::Local,
@@ -44,7 +44,7 @@ pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
 
 fn evaluate<'d>(
     units: &Units<'d>,
-    entry: &Entry<'d>,
+    entry: &UnitEntry<'d>,
     expression: gimli::Expression<Slice<'d>>,
 ) -> Location {
     let Some(unit) = units.unit(entry.die.file, entry.die.unit) else {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use gimli::constants as dw;
 
 use super::types::{self, Shape, TypeRef, offset_of, shape, type_of};
-use super::units::{Entry, Units};
+use super::units::{UnitEntry, Units};
 use super::variable_error::VariableError;
 use crate::find::alike;
 
@@ -33,7 +33,7 @@ struct Search<'s, 'd> {
 
 pub(super) fn find<'d>(
     units: &Units<'d>,
-    compound: &Entry<'d>,
+    compound: &UnitEntry<'d>,
     wanted: &str,
 ) -> Result<Member, VariableError> {
     let mut search = Search {
@@ -69,7 +69,7 @@ pub(super) fn find<'d>(
 impl<'d> Search<'_, 'd> {
     fn within(
         &mut self,
-        compound: &Entry<'d>,
+        compound: &UnitEntry<'d>,
         base: u64,
         depth: usize,
     ) -> Result<Option<Member>, VariableError> {
@@ -128,7 +128,7 @@ impl<'d> Search<'_, 'd> {
         }
     }
 
-    fn member(&self, member: &Entry<'d>, base: u64) -> Result<Option<Member>, VariableError> {
+    fn member(&self, member: &UnitEntry<'d>, base: u64) -> Result<Option<Member>, VariableError> {
         let what = "a member without a place";
         let offset = offset_of(self.units, member).ok_or(VariableError::Damaged { what })?;
         let type_of = type_of(self.units, member)?;

@@ -28,7 +28,9 @@ mod types;
 mod units;
 mod value;
 mod variable_error;
+mod variables;
 mod watch;
+mod watch_error;
 
 use crate::content::Content;
 use crate::debug::DebugSource;
@@ -40,12 +42,12 @@ use units::Units;
 
 pub use expression::{Expression, Name, Operator, Root};
 pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
-pub use resolve::Variables;
 pub use threads::Thread;
-pub(crate) use threads::ThreadSegment;
 pub use value::{Type, ValueKind};
 pub use variable_error::VariableError;
-pub use watch::{Access, LENGTHS, Watch, WatchError, WatchFault};
+pub use variables::Variables;
+pub use watch::{Access, LENGTHS, Watch};
+pub use watch_error::{WatchError, WatchFault};
 
 impl Image {
     /// Passes the image's variables to `ask`; `bytes` must be the image's. Unpacked and decoded

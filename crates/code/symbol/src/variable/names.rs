@@ -10,7 +10,7 @@ use gimli::constants as dw;
 use super::expression::{ANONYMOUS, Name};
 use super::location::{Location, location};
 use super::scan::EntryQuery;
-use super::units::{Die, Entry, Units};
+use super::units::{Die, UnitEntry, Units};
 use super::variable_error::VariableError;
 use crate::demangle::{squeeze, without_arguments};
 
@@ -23,7 +23,7 @@ const MAX_OTHERS: usize = 64;
 const MAX_CHAIN: usize = 8;
 
 pub(super) struct NamedVariable<'d> {
-    pub(super) entry: Entry<'d>,
+    pub(super) entry: UnitEntry<'d>,
     pub(super) location: Location,
     pub(super) path: Vec<PathPart>,
     pub(super) fit: NameMatch,
@@ -55,11 +55,11 @@ pub(super) fn find<'d>(
         dw::DW_TAG_formal_parameter,
     ];
     let query = EntryQuery::called(units, &tags, wanted);
-    for unit in units.all() {
-        if !is_of(units, unit, name.file.as_deref()) {
+    for (file, unit) in units.all() {
+        if !is_of(units, file, unit, name.file.as_deref()) {
             continue;
         }
-        units.scan(unit, &query, |entry, above| {
+        units.scan(file, unit, &query, |entry, above| {
             if !is_called(units, entry, wanted)? {
                 return Ok(());
             }
@@ -86,7 +86,7 @@ pub(super) fn find<'d>(
 }
 
 /// Returns whether a unit is of this source file, or shared.
-fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) -> bool {
+fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let source = units.source_file(file, unit);
     source.is_some_and(|source| {
@@ -98,7 +98,7 @@ fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) 
 /// Returns whether an entry describes a variable of this name, which its declaration may have.
 fn is_called<'d>(
     units: &Units<'d>,
-    entry: &Entry<'d>,
+    entry: &UnitEntry<'d>,
     wanted: &str,
 ) -> Result<bool, VariableError> {
     if let Some(name) = entry.attribute(dw::DW_AT_name) {
@@ -117,7 +117,7 @@ fn is_called<'d>(
 }
 
 /// A parameter has no fixed address, whatever its entry says.
-fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, VariableError> {
+fn location_of<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<Location, VariableError> {
     if entry.tag == dw::DW_TAG_formal_parameter {
         return Ok(Location::Local);
     }
@@ -128,9 +128,9 @@ fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, Var
 /// copies.
 pub(super) fn origins<'d>(
     units: &Units<'d>,
-    entry: &Entry<'d>,
-) -> Result<Vec<Entry<'d>>, VariableError> {
-    let mut origins: Vec<Entry<'d>> = Vec::new();
+    entry: &UnitEntry<'d>,
+) -> Result<Vec<UnitEntry<'d>>, VariableError> {
+    let mut origins: Vec<UnitEntry<'d>> = Vec::new();
     while origins.len() < MAX_CHAIN {
         let last = origins.last().unwrap_or(entry);
         let Some(origin) = origin(units, last) else {
@@ -142,7 +142,7 @@ pub(super) fn origins<'d>(
     Ok(origins)
 }
 
-fn origin<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Die> {
+fn origin<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<Die> {
     let reference = entry.attribute(dw::DW_AT_specification);
     let reference = reference.or_else(|| entry.attribute(dw::DW_AT_abstract_origin));
     units.follow(entry.die, reference?)
@@ -150,7 +150,7 @@ fn origin<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Die> {
 
 pub(super) fn path<'d>(
     units: &Units<'d>,
-    entry: &Entry<'d>,
+    entry: &UnitEntry<'d>,
     above: &[usize],
 ) -> Result<Vec<PathPart>, VariableError> {
     path_within(units, entry, above, 0)
@@ -158,7 +158,7 @@ pub(super) fn path<'d>(
 
 fn path_within<'d>(
     units: &Units<'d>,
-    entry: &Entry<'d>,
+    entry: &UnitEntry<'d>,
     above: &[usize],
     depth: usize,
 ) -> Result<Vec<PathPart>, VariableError> {
@@ -182,7 +182,7 @@ fn path_within<'d>(
     Ok(parts)
 }
 
-fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<PathPart> {
+fn part<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<PathPart> {
     let name = units.name(entry);
     match entry.tag {
         dw::DW_TAG_namespace => Some(PathPart {
@@ -242,8 +242,9 @@ pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
 ) -> Result<(), VariableError> {
-    for unit in units.all() {
+    for (file, unit) in units.all() {
         units.scan(
+            file,
             unit,
             &EntryQuery::all(&[dw::DW_TAG_variable]),
             |entry, _| {
@@ -261,8 +262,8 @@ pub(super) fn each_name(
 /// Returns the definition of a structure that is only declared, by its name and path.
 pub(super) fn definition<'d>(
     units: &Units<'d>,
-    declared: &Entry<'d>,
-) -> Result<Option<Entry<'d>>, VariableError> {
+    declared: &UnitEntry<'d>,
+) -> Result<Option<UnitEntry<'d>>, VariableError> {
     if let Some(signature) = declared.attribute(dw::DW_AT_signature) {
         let defined = units.follow(declared.die, signature);
         return defined.map(|die| units.entry(die)).transpose();
@@ -275,8 +276,8 @@ pub(super) fn definition<'d>(
     let wanted = path(units, declared, &units.above(declared.die)?)?;
     let query = EntryQuery::called(units, same_kind(declared.tag), &name);
     let mut found = None;
-    for unit in units.all() {
-        units.scan(unit, &query, |entry, above| {
+    for (file, unit) in units.all() {
+        units.scan(file, unit, &query, |entry, above| {
             let is_definition = !entry.has(dw::DW_AT_declaration);
             if found.is_none() && is_definition && path(units, entry, above)? == wanted {
                 found = Some(entry.clone());

@@ -6,10 +6,10 @@ use super::expression::Name;
 use super::location::Location;
 use super::names::{self, NameMatch, NamedVariable};
 use super::plan::Start;
-use super::resolve::{MAX_LISTED, Variables};
 use super::symbols;
 use super::types::{self, TypeRef};
 use super::variable_error::VariableError;
+use super::variables::{MAX_LISTED, Variables};
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 

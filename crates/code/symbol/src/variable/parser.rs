@@ -2,8 +2,8 @@
 
 use tiptoe_event::number;
 
-use super::expression::{ANONYMOUS, Expression, Name, Operator, Root};
-use super::watch::{WatchError, WatchFault};
+use super::expression::{ANONYMOUS, Expression, Name, Operator, Root, is_identifier, plain_length};
+use super::watch_error::{WatchError, WatchFault};
 use crate::demangle::demangle;
 
 /// The deepest nesting, because the parser recurses and must not overflow the stack.
@@ -209,10 +209,6 @@ fn is_start(next: char) -> bool {
     is_identifier(next) || ['\'', '(', '<', '{'].contains(&next)
 }
 
-fn is_identifier(c: char) -> bool {
-    c.is_alphanumeric() || c == '_' || c == '$'
-}
-
 /// Returns a linker name's parts: `_ZN2ns1xE`.
 fn demangled(part: &str) -> Option<Vec<String>> {
     let bare = demangle(part)?.bare;
@@ -222,46 +218,6 @@ fn demangled(part: &str) -> Option<Vec<String>> {
 
 fn is_file(text: &str) -> bool {
     text.contains(['.', '/']) && !text.contains("::") && !text.contains(['(', '<', '{'])
-}
-
-/// Returns the length of a name's part without quotes.
-pub(super) fn plain_length(text: &str) -> usize {
-    if text.starts_with(ANONYMOUS) {
-        return ANONYMOUS.len();
-    }
-    let mut at = 0;
-    while let Some(next) = text[at..].chars().next() {
-        at += match next {
-            '<' | '{' => match bracketed(&text[at..]) {
-                Some(length) => length,
-                None => break,
-            },
-            next if is_identifier(next) => next.len_utf8(),
-            _ => break,
-        };
-    }
-    at
-}
-
-/// Returns the length of brackets and content without quotes.
-fn bracketed(text: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let (mut depth, mut at) = (0_usize, 0);
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'<' | b'{' | b'(' => depth += 1,
-            b'>' | b'}' | b')' => depth = depth.checked_sub(1)?,
-            b'\'' => return None,
-            b':' if bytes.get(at + 1) != Some(&b':') => return None,
-            b':' => at += 1,
-            _ => {}
-        }
-        at += 1;
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-    None
 }
 
 pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {

@@ -48,7 +48,7 @@ pub struct LoadedFile {
     /// The difference between run-time and link-time addresses.
     pub bias: u64,
     /// The thread's own variables of this file (see
-    /// [`Image::thread_block`](crate::Image::thread_block)).
+    /// [`Thread::block`](super::Thread::block)).
     pub thread_block: Option<u64>,
 }
 

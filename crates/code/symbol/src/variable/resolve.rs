@@ -1,34 +1,17 @@
 //! Makes a plan from an expression.
 
-use std::path::Path;
-
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
 use super::origin::VariableOrigin;
 use super::plan::{Plan, Start, Step};
-use super::sections::MissingFile;
 use super::types::{self, Shape, TypeRef};
 use super::units::Units;
 use super::value::Type;
 use super::variable_error::VariableError;
+use super::variables::{MAX_LISTED, Variables};
 use super::watch::{Access, Watch};
 use crate::find::SUGGESTIONS;
 use crate::hint;
-use crate::image::Image;
-
-/// The most functions or variables that an error lists.
-pub(super) const MAX_LISTED: usize = 6;
-
-/// The variables of one file, ready for lookups.
-pub struct Variables<'d> {
-    pub(super) image: &'d Image,
-    pub(super) units: Units<'d>,
-    /// Whether parts of the debug information exceeded a limit.
-    pub(super) is_cut: bool,
-    pub(super) missing: Option<MissingFile>,
-    /// The image's own path.
-    pub(super) path: Option<&'d Path>,
-}
 
 /// The most dots in a Go package's name.
 const MOST_POINTS: usize = 4;
@@ -103,12 +86,12 @@ impl Variables<'_> {
 
     fn variable(&self, name: &Name, expression: &Expression) -> Result<Plan, VariableError> {
         let error = match self.origin(name) {
-            Ok(origin) => return self.plan_operators(&origin, name, (expression, 0)),
+            Ok(origin) => return self.plan_operators(&origin, name, expression, 0),
             Err(error) => error,
         };
         for (name, members) in of_go(name, expression) {
             if let Ok(origin) = self.origin(&name) {
-                return self.plan_operators(&origin, &name, (expression, members));
+                return self.plan_operators(&origin, &name, expression, members);
             }
         }
         Err(error)
@@ -119,12 +102,13 @@ impl Variables<'_> {
         &self,
         origin: &VariableOrigin,
         name: &Name,
-        (expression, used): (&Expression, usize),
+        expression: &Expression,
+        used: usize,
     ) -> Result<Plan, VariableError> {
         let Some(type_of) = origin.type_of else {
             return match expression.operators.len() == used {
                 true => Ok(self.plain(expression, origin.start, origin.symbol_size)),
-                false => Err(self.without_type(name, (expression, used))),
+                false => Err(self.without_type(name, expression, used)),
             };
         };
         let mut walk = Walk {
@@ -140,7 +124,7 @@ impl Variables<'_> {
         walk.finish()
     }
 
-    fn without_type(&self, name: &Name, (expression, used): (&Expression, usize)) -> VariableError {
+    fn without_type(&self, name: &Name, expression: &Expression, used: usize) -> VariableError {
         let (one, whole) = (expression.before(used), expression.before(used + 1));
         let why = match self.hint() {
             Some(hint) => hint,
@@ -155,29 +139,6 @@ impl Variables<'_> {
             operator: whole.strip_prefix(&one).unwrap_or("*").to_owned(),
             why,
         }
-    }
-
-    pub(super) fn hint(&self) -> Option<String> {
-        if self.is_cut {
-            return Some("a part of the debug information is too large to be read".to_owned());
-        }
-        let stubs = self.units.skeletons();
-        if stubs > 0 {
-            return Some(format!(
-                "{stubs} of its source files have their debug information in `.dwo` files, \
-                 which are not read (build without -gsplit-dwarf)"
-            ));
-        }
-        if let Some(file) = &self.missing {
-            return Some(format!(
-                "a part of the debug information is in `{}`, which does not exist: {}",
-                file.name,
-                hint::shared_file(&file.name, &file.build_id)
-            ));
-        }
-        let has_none = self.units.is_empty();
-        let remedy = has_none.then(|| self.image.debug_hint(self.path?))?;
-        remedy.map(|remedy| format!("the file has no debug information: {remedy}"))
     }
 }
 

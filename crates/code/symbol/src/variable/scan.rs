@@ -10,7 +10,7 @@ use gimli::{
 };
 
 use super::file::{Slice, Value};
-use super::units::{Die, Entry, Units};
+use super::units::{Die, UnitEntry, Units};
 use super::variable_error::VariableError;
 use crate::reader::Section;
 
@@ -163,7 +163,8 @@ impl<'u> Cursor<'u, '_> {
 impl<'d> Units<'d> {
     fn cursor<'u>(
         &self,
-        (file, unit): (usize, usize),
+        file: usize,
+        unit: usize,
         abbreviations: &'u Abbreviations,
     ) -> Option<Cursor<'u, 'd>> {
         let header = &self.unit(file, unit)?.header;
@@ -174,21 +175,22 @@ impl<'d> Units<'d> {
 
     pub(super) fn scan(
         &self,
-        (file, unit): (usize, usize),
+        file: usize,
+        unit: usize,
         query: &EntryQuery<'_>,
-        mut show: impl FnMut(&Entry<'d>, &[usize]) -> Result<(), VariableError>,
+        mut show: impl FnMut(&UnitEntry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
         let Some(abbreviations) = self.abbreviations(file, unit)? else {
             return Ok(());
         };
-        let Some(mut cursor) = self.cursor((file, unit), &abbreviations) else {
+        let Some(mut cursor) = self.cursor(file, unit, &abbreviations) else {
             return Ok(());
         };
         let end = self
             .unit(file, unit)
             .map(|unit| unit.header.length_including_self());
         self.spend_bytes(end.unwrap_or(0))?;
-        let mut entry = Entry::at(Die {
+        let mut entry = UnitEntry::at(Die {
             file,
             unit,
             offset: 0,
@@ -218,7 +220,7 @@ impl<'d> Units<'d> {
         query: &EntryQuery<'_>,
         raw: &mut EntriesRaw<'_, Slice<'d>>,
         kind: &Abbreviation,
-        entry: &mut Entry<'d>,
+        entry: &mut UnitEntry<'d>,
     ) -> Option<bool> {
         entry.attributes.clear();
         for (at, &specification) in kind.attributes().iter().enumerate() {
@@ -238,7 +240,7 @@ impl<'d> Units<'d> {
             return Ok(Vec::new());
         };
         self.spend_bytes(die.offset)?;
-        let Some(mut cursor) = self.cursor((die.file, die.unit), &abbreviations) else {
+        let Some(mut cursor) = self.cursor(die.file, die.unit, &abbreviations) else {
             return Ok(Vec::new());
         };
         while let Some((offset, kind)) = cursor.next() {

@@ -4,7 +4,7 @@ use gimli::constants as dw;
 use gimli::{AttributeValue, DwAte, DwTag, Operation};
 
 use super::names::{definition, origins};
-use super::units::{Die, Entry, Units};
+use super::units::{Die, UnitEntry, Units};
 use super::value::ValueKind;
 use super::variable_error::VariableError;
 
@@ -39,7 +39,7 @@ pub(super) enum Shape<'d> {
         element: TypeRef,
         count: Option<u64>,
     },
-    Compound(Entry<'d>),
+    Compound(UnitEntry<'d>),
     Function,
 }
 
@@ -50,7 +50,10 @@ impl TypeRef {
 }
 
 /// Returns an entry's type, or its declaration's.
-pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRef, VariableError> {
+pub(super) fn type_of<'d>(
+    units: &Units<'d>,
+    entry: &UnitEntry<'d>,
+) -> Result<TypeRef, VariableError> {
     let own = entry
         .attribute(dw::DW_AT_type)
         .map(|value| (entry.die, value));
@@ -72,7 +75,7 @@ pub(super) fn type_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<TypeRe
 }
 
 /// Returns a type's entry without aliases, `const` and the like.
-fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<Entry<'d>>, VariableError> {
+fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<UnitEntry<'d>>, VariableError> {
     let mut next = of.die;
     for _ in 0..MAX_ALIASES {
         let Some(die) = next else { return Ok(None) };
@@ -103,7 +106,7 @@ fn qualifier(tag: DwTag) -> Option<&'static str> {
     }
 }
 
-fn complete<'d>(units: &Units<'d>, entry: Entry<'d>) -> Result<Entry<'d>, VariableError> {
+fn complete<'d>(units: &Units<'d>, entry: UnitEntry<'d>) -> Result<UnitEntry<'d>, VariableError> {
     let is_stub = entry.has(dw::DW_AT_declaration) || entry.has(dw::DW_AT_signature);
     if !is_stub {
         return Ok(entry);
@@ -147,7 +150,10 @@ pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, Var
     })
 }
 
-fn dimensions<'d>(units: &Units<'d>, array: &Entry<'d>) -> Result<Vec<Option<u64>>, VariableError> {
+fn dimensions<'d>(
+    units: &Units<'d>,
+    array: &UnitEntry<'d>,
+) -> Result<Vec<Option<u64>>, VariableError> {
     let children = units.children(array.die)?;
     let ranges = children
         .iter()
@@ -191,7 +197,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
 }
 
 /// Returns a pointer's size, which its entry may omit.
-fn pointer_size<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<u64> {
+fn pointer_size<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
         dw::DW_TAG_pointer_type
@@ -306,7 +312,7 @@ fn of_encoding(encoding: DwAte) -> ValueKind {
     }
 }
 
-fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<ValueKind, VariableError> {
+fn enumeration<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<ValueKind, VariableError> {
     let children = units.children(entry.die)?;
     let values = children
         .iter()
@@ -336,7 +342,7 @@ fn enumeration<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<ValueKind, Va
 fn only_member<'d>(
     units: &Units<'d>,
     of: TypeRef,
-    entry: &Entry<'d>,
+    entry: &UnitEntry<'d>,
 ) -> Result<Option<TypeRef>, VariableError> {
     let whole = size(units, of)?;
     let mut filling = None;
@@ -358,7 +364,7 @@ fn only_member<'d>(
 }
 
 /// Returns a member's offset, unless it depends on the object.
-pub(super) fn offset_of<'d>(units: &Units<'d>, member: &Entry<'d>) -> Option<u64> {
+pub(super) fn offset_of<'d>(units: &Units<'d>, member: &UnitEntry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),
         Some(AttributeValue::Exprloc(expression)) => {

@@ -35,15 +35,15 @@ pub(super) struct Die {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry<'d> {
+pub(super) struct UnitEntry<'d> {
     pub(super) die: Die,
     pub(super) tag: DwTag,
     pub(super) attributes: Vec<Attribute<Slice<'d>>>,
 }
 
-impl<'d> Entry<'d> {
-    pub(super) fn at(die: Die) -> Entry<'d> {
-        Entry {
+impl<'d> UnitEntry<'d> {
+    pub(super) fn at(die: Die) -> UnitEntry<'d> {
+        UnitEntry {
             die,
             tag: DwTag(0),
             attributes: Vec::new(),
@@ -134,7 +134,7 @@ impl<'d> Units<'d> {
         self.owned(file, unit, name)
     }
 
-    pub(super) fn entry(&self, die: Die) -> Result<Entry<'d>, VariableError> {
+    pub(super) fn entry(&self, die: Die) -> Result<UnitEntry<'d>, VariableError> {
         let mut found = None;
         self.walk(die, |entry, depth| {
             found = (depth == 0).then_some(entry);
@@ -144,7 +144,7 @@ impl<'d> Units<'d> {
         found.ok_or(VariableError::Damaged { what })
     }
 
-    pub(super) fn children(&self, die: Die) -> Result<Vec<Entry<'d>>, VariableError> {
+    pub(super) fn children(&self, die: Die) -> Result<Vec<UnitEntry<'d>>, VariableError> {
         let mut found = Vec::new();
         self.walk(die, |entry, depth| {
             if depth == 1 {
@@ -159,7 +159,7 @@ impl<'d> Units<'d> {
     fn walk(
         &self,
         die: Die,
-        mut show: impl FnMut(Entry<'d>, usize) -> Result<bool, VariableError>,
+        mut show: impl FnMut(UnitEntry<'d>, usize) -> Result<bool, VariableError>,
     ) -> Result<(), VariableError> {
         let Some((unit, abbreviations)) = self
             .unit(die.file, die.unit)
@@ -194,7 +194,7 @@ impl<'d> Units<'d> {
                 if read.is_err() {
                     return Ok(());
                 }
-                let entry = Entry {
+                let entry = UnitEntry {
                     die: Die { offset, ..die },
                     tag: abbreviation.tag(),
                     attributes,
@@ -283,7 +283,7 @@ impl<'d> Units<'d> {
             && matches!(text.get(wanted.len()), None | Some(0))
     }
 
-    pub(super) fn name(&self, entry: &Entry<'d>) -> Option<String> {
+    pub(super) fn name(&self, entry: &UnitEntry<'d>) -> Option<String> {
         let name = entry.attribute(dw::DW_AT_name)?;
         self.owned(entry.die.file, entry.die.unit, name)
     }

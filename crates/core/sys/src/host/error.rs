@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::capabilities::{Cap, CapSet, SETCAP, in_first_user_namespace};
-use super::procfs::Process;
 
 /// The result of a question to the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -85,8 +84,9 @@ pub enum Error {
 
 /// Returns what would help this process to read another one.
 fn ptrace_hint() -> String {
-    let own = Process::current().status().unwrap_or_default();
-    hint_of_reader(CapSet(own.cap_eff), in_first_user_namespace())
+    let own = rustix::thread::capabilities(None);
+    let held = own.map_or(0, |own| own.effective.bits());
+    hint_of_reader(CapSet(held), in_first_user_namespace())
 }
 
 /// Returns what would help a process with these capabilities: to read another process it must be of the same user, or hold

@@ -18,7 +18,7 @@ const BEAT: Duration = Duration::from_millis(20);
 
 /// The mailbox of a borrowed thread.
 pub(super) struct MailboxClient<'a> {
-    process: &'a Process,
+    pub(super) process: &'a Process,
     home: u64,
     tid: u32,
     deadline: Instant,

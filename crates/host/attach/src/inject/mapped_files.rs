@@ -17,7 +17,7 @@ use object::{Endianness, ReadRef, SectionIndex, elf};
 /// memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
-pub(super) struct Image {
+pub(super) struct MappedFile {
     /// The difference between an address in the target and the address in the file.
     pub bias: u64,
     /// The addresses of all mappings of the file.
@@ -45,13 +45,14 @@ pub(super) enum Role {
     Library,
 }
 
-impl Image {
+impl MappedFile {
     /// Reads a file whose mappings cover `span`; one of its text mappings starts at `start` and
     /// shows the file from `offset` on. Returns `None` if no program or library can be mapped like
     /// this.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
-        (start, offset): (u64, u64),
+        start: u64,
+        offset: u64,
         span: Range<u64>,
         role: Role,
     ) -> Option<Self> {
@@ -118,7 +119,7 @@ fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
 }
 
 /// A PT_LOAD program header.
-pub(super) struct Segment {
+pub(super) struct LoadedSegment {
     /// The segment's part of the file.
     pub file: Range<u64>,
     pub address: u64,
@@ -126,14 +127,14 @@ pub(super) struct Segment {
 }
 
 /// Returns the loadable segments of a 64-bit x86 file.
-pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<Segment>> {
+pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<LoadedSegment>> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
     let load = header.program_headers(endian, bytes).ok()?.iter();
     let load = load.filter(|segment| segment.p_type(endian) == object::elf::PT_LOAD);
     let segment = |header: &object::elf::ProgramHeader64<_>| {
         let offset = header.p_offset(endian);
-        Segment {
+        LoadedSegment {
             file: offset..offset.saturating_add(header.p_filesz(endian)),
             address: header.p_vaddr(endian),
             is_executable: header.p_flags(endian).0 & object::elf::PF_X.0 != 0,
@@ -345,7 +346,7 @@ mod tests {
             .map(|segment| segment.file.start);
         let text = text.min().expect("code");
         let bytes = Bounded(&libc);
-        let image = Image::read(bytes, (text, text), 0..1 << 30, Role::Libc).expect("an image");
+        let image = MappedFile::read(bytes, text, text, 0..1 << 30, Role::Libc).expect("an image");
         assert!(image.function("dlopen").is_some() && image.eh_frame.is_some());
         assert_eq!(
             needed(bytes).as_deref(),

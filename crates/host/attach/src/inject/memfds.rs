@@ -14,13 +14,14 @@ use tiptoe_wire::descriptors::seals;
 
 use super::InjectError;
 
-pub(super) struct Offer {
+/// The descriptors that the stub offers.
+pub(super) struct OfferedFds {
     pub agent: OwnedFd,
     pub data: OwnedFd,
     pub plan: OwnedFd,
 }
 
-impl Offer {
+impl OfferedFds {
     /// Takes over descriptors `fds` of thread `tid`.
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, "pidfd_getfd", error);
@@ -151,7 +152,7 @@ mod tests {
     fn a_thread_of_another_process_offers_nothing() {
         let mut sleep = std::process::Command::new("sleep");
         let mut child = sleep.arg("1000").spawn().expect("sleep");
-        let taken = Offer::take(std::process::id(), child.id(), [0, 1, 2]).err();
+        let taken = OfferedFds::take(std::process::id(), child.id(), [0, 1, 2]).err();
         assert!(matches!(taken, Some(InjectError::Died { .. })), "{taken:?}");
         child.kill().expect("it lives");
         child.wait().expect("our child");

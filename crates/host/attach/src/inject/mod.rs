@@ -32,6 +32,7 @@
 
 mod borrow;
 mod cave;
+mod free_masks;
 mod inject_error;
 mod later_masks;
 mod mailbox_client;
@@ -56,15 +57,16 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::Error;
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
+pub use free_masks::{HookedCall, MaskFailure};
 pub use inject_error::InjectError;
-pub use masks::{HookedCall, MaskFailure, Masks, Words};
+pub use masks::{Masks, Words};
 pub use process::is_given_up;
 pub use traced_thread::thread_pointer;
 
 use borrow::{BorrowedThread, StubStart};
 use cave::HomeOccupant;
 use mailbox_client::MailboxClient;
-use memfds::Offer;
+use memfds::OfferedFds;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
 use tiptoe_price::own;
@@ -165,7 +167,7 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
         let mailbox = &mailbox;
         scope.spawn(move || mailbox.beat(&stopped));
         let entry = existing_entry.unwrap_or(0);
-        let outcome = converse(request, entry, (process, &borrowed), mailbox, &calls);
+        let outcome = converse(request, entry, &borrowed, mailbox, &calls);
         if outcome.is_err() {
             mailbox.abandon();
             borrow::mend(process, &borrowed);
@@ -179,11 +181,11 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
 fn converse(
     request: Inject<'_>,
     existing_entry: u64,
-    (process, borrowed): (&Process, &BorrowedThread),
+    borrowed: &BorrowedThread,
     mailbox: &MailboxClient<'_>,
     calls: &Calls,
 ) -> Result<Injection, InjectError> {
-    let pid = request.pid;
+    let (pid, process) = (request.pid, mailbox.process);
     let os = |call| move |error| InjectError::os(pid, call, error);
     mailbox.arrival()?;
     if mailbox.u32(offset_of!(Mailbox, cave_result))? != 0 {
@@ -197,7 +199,7 @@ fn converse(
         mailbox.u32(at + 4)? as i32,
         mailbox.u32(at + 8)? as i32,
     ];
-    let offer = Offer::take(pid, borrowed.tid, fds)?;
+    let offer = OfferedFds::take(pid, borrowed.tid, fds)?;
     // An agent that is already loaded is not loaded again, so its memfd stays empty.
     let agent = match existing_entry {
         0 => request.agent,

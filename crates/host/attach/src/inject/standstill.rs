@@ -42,7 +42,7 @@ pub(super) fn run<R: Send>(
     let until = Instant::now() + PATIENCE;
     let mut act = Some(act);
     loop {
-        if let Some(result) = attempt(masks, (may, each), &mut act) {
+        if let Some(result) = attempt(masks, may, each, &mut act) {
             return Some(result);
         }
         if Instant::now() > until || Process::open(masks.pid, &masks.program).is_err() {
@@ -56,7 +56,8 @@ pub(super) fn run<R: Send>(
 /// stop. That thread runs `act`, too, because a switch to another thread would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
-    (may, each): (StopCheck, ThreadAction),
+    may: StopCheck,
+    each: ThreadAction,
     act: &mut Option<F>,
 ) -> Option<R> {
     let hold = || {

@@ -11,7 +11,7 @@ use framehop::{FrameAddress, Unwinder as _};
 use libc::user_regs_struct;
 
 use super::InjectError;
-use super::mapped_files::{Image, Role};
+use super::mapped_files::{MappedFile, Role};
 use super::process::{Mapping, Process};
 use crate::target_files::content;
 
@@ -41,7 +41,7 @@ pub(super) struct Stacks<'a> {
     mappings: Vec<Mapping>,
     loader: u64,
     /// Files by the start of their text mapping; `None` if one cannot be read.
-    images: HashMap<u64, Option<Image>>,
+    images: HashMap<u64, Option<MappedFile>>,
     /// The file that `read_on` must read, because the last stack led into it.
     unread: Option<Mapping>,
     unwinder: UnwinderX86_64<Vec<u8>>,
@@ -78,7 +78,7 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    pub(super) fn libc(&mut self) -> Option<&Image> {
+    pub(super) fn libc(&mut self) -> Option<&MappedFile> {
         self.image(is_libc)
     }
 
@@ -89,13 +89,13 @@ impl<'a> Stacks<'a> {
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
         let first = first?;
         let state = self.image(|text| text.same_file(&first));
-        let state = state.and_then(Image::state)?;
+        let state = state.and_then(MappedFile::state)?;
         let len = (state.end - state.start) as usize;
         let bytes = self.process.read_some(state.start, len);
         has_held_lock(&bytes).then_some(bytes)
     }
 
-    fn image(&mut self, is_wanted: impl Fn(&Mapping) -> bool) -> Option<&Image> {
+    fn image(&mut self, is_wanted: impl Fn(&Mapping) -> bool) -> Option<&MappedFile> {
         let wanted = |text: &&Mapping| text.is_text() && is_wanted(text);
         let text = self.mappings.iter().find(wanted)?.clone();
         self.read(&text);
@@ -122,11 +122,11 @@ impl<'a> Stacks<'a> {
     }
 
     /// Reads the file of a text mapping; `None` if it cannot be read.
-    fn image_of(&self, text: &Mapping) -> Option<Image> {
+    fn image_of(&self, text: &Mapping) -> Option<MappedFile> {
         let content = content(self.process.open_file(text).ok()?).ok()?;
         let ours = || self.mappings.iter().filter(|m| m.same_file(text));
         let span = ours().map(|m| m.start).min()?..ours().map(|m| m.end).max()?;
-        Image::read(&content, (text.start, text.offset), span, self.role(text))
+        MappedFile::read(&content, text.start, text.offset, span, self.role(text))
     }
 
     /// Judges the stack of a thread with these registers.

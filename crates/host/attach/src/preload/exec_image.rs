@@ -13,28 +13,28 @@ use std::path::Path;
 use tiptoe_sys::raw::{EINTR, Errno, call, nr};
 
 /// A program with its arguments and environment, as execve(2) takes them.
-pub(super) struct Image {
+pub(super) struct ExecImage {
     program: CString,
-    argv: Words,
-    envp: Words,
+    argv: ExecWords,
+    envp: ExecWords,
 }
 
 /// Strings, and the array of their addresses, which ends with 0.
-struct Words {
+struct ExecWords {
     _strings: Vec<CString>,
     addresses: Vec<usize>,
 }
 
-impl Image {
+impl ExecImage {
     pub(super) fn new(
         program: &Path,
         command: &[OsString],
         message: Option<(OsString, OsString)>,
-    ) -> io::Result<Image> {
-        Ok(Image {
+    ) -> io::Result<ExecImage> {
+        Ok(ExecImage {
             program: CString::new(program.as_os_str().as_bytes())?,
-            argv: Words::new(command.iter().cloned())?,
-            envp: Words::new(super::environment(message))?,
+            argv: ExecWords::new(command.iter().cloned())?,
+            envp: ExecWords::new(super::environment(message))?,
         })
     }
 
@@ -64,12 +64,12 @@ impl Image {
     }
 }
 
-impl Words {
-    fn new(words: impl Iterator<Item = OsString>) -> io::Result<Words> {
+impl ExecWords {
+    fn new(words: impl Iterator<Item = OsString>) -> io::Result<ExecWords> {
         let to_c = |word: OsString| CString::new(word.as_bytes()).map_err(io::Error::from);
         let strings: Vec<CString> = words.map(to_c).collect::<io::Result<_>>()?;
         let addresses = strings.iter().map(|text| text.as_ptr() as usize);
-        Ok(Words {
+        Ok(ExecWords {
             addresses: addresses.chain([0]).collect(),
             _strings: strings,
         })

@@ -88,7 +88,7 @@ impl OfThread {
             is_musl: modules.any(|module| module.name.contains("musl")),
         };
         let image = &module.object.image;
-        image.thread_block(&thread, &mut |at, bytes| target.read(at, bytes))
+        thread.block(image, &mut |at, bytes| target.read(at, bytes))
     }
 }
 

@@ -18,7 +18,7 @@ use tiptoe_breakpoint::{
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::own_folder::{OwnFolder, runtime_folder};
 
-use super::slots::{Futex, REGISTERS};
+use super::futex::{Futex, REGISTERS};
 use crate::Error;
 
 /// The longest file.

@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use tiptoe_sys::host::perf::{Breakpoint, CountedOn, PerfEvent};
 
 use crate::Error;
-use crate::uprobes::errno::{EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM, ESRCH};
+use crate::kernel_probe::errno::{
+    EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM, ESRCH,
+};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'a> {

@@ -7,7 +7,8 @@ use tiptoe_breakpoint::{Accounting, Geometry, Kind, Side, Stats};
 
 use super::Watchpoint;
 pub use super::bookings::Booking;
-use super::slots::{DEBUGGERS, Futex, REGISTERS, Slots, Watch};
+use super::futex::{Futex, REGISTERS};
+use super::slots::{DEBUGGERS, Slots, Watch};
 use crate::Error;
 use crate::cpus::online_cpus;
 

@@ -9,41 +9,18 @@ use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::{
     Accounting, Error as AccountingError, Geometry, Holder, Kind, Registers, Replacement, Request,
-    Side, Stats, Target, Wait,
+    Side, Stats, Target,
 };
 use tiptoe_sys::host::perf::{Access, Breakpoint};
-use tiptoe_sys::raw;
 
 use super::bookings::{self, Booking};
+use super::futex::{Futex, REGISTERS};
 use crate::Error;
 
-/// A processor's debug registers. Watches leave one to debuggers unless all are requested.
-pub const REGISTERS: u32 = 4;
 /// The holder of the register left to debuggers.
 pub(super) const DEBUGGERS: u64 = u64::MAX;
 /// Room for later threads' reservations.
 const MORE: u32 = 1 << 14;
-
-/// Waits for a lock of the accounting: spins for microseconds, then sleeps on a futex.
-#[derive(Clone, Copy, Debug)]
-pub struct Futex;
-
-impl Wait for Futex {
-    const LOOKS: u32 = 100;
-
-    fn park(&self, word: &AtomicU64, seen: u64) {
-        // An error means that the word changed, or a signal came: the caller checks again.
-        let _ = raw::futex::wait_low(word, seen as u32, None);
-    }
-
-    fn unpark(&self, word: &AtomicU64) {
-        raw::futex::wake_low(word, 1);
-    }
-
-    fn now_ns(&self) -> u64 {
-        raw::monotonic_ns()
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Slots {

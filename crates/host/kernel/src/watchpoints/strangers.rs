@@ -50,6 +50,11 @@ impl Watchpoints {
         Ok(wide)
     }
 
+    pub(super) fn served(&self) -> Vec<(u32, Breakpoint)> {
+        let served = self.serving.iter();
+        served.map(|(index, at)| (*index as u32, *at)).collect()
+    }
+
     fn indices(&self) -> Vec<usize> {
         self.serving.iter().map(|(index, _)| *index).collect()
     }

@@ -130,17 +130,16 @@ impl Tasks {
             .map_err(cannot_switch_on)
     }
 
-    /// Makes a slot serve another watch, enabled if `is_on`.
+    /// Makes a slot serve another watch, whose events stay disabled.
     pub(super) fn serve(
         &mut self,
         slot: usize,
-        to: (Watch, Breakpoint),
+        watch: Watch,
+        at: Breakpoint,
         slots: &Slots,
         in_kernel: bool,
-        is_on: bool,
     ) -> Result<(), Error> {
-        let (from, _) = std::mem::replace(&mut self.served[slot], to);
-        let (watch, at) = to;
+        let (from, _) = std::mem::replace(&mut self.served[slot], (watch, at));
         for opening in &self.openings {
             if opening.is_accounted {
                 slots.move_for(opening.tid, from, watch)?;
@@ -148,11 +147,16 @@ impl Tasks {
             let event = &opening.events[slot];
             let moved = event.move_breakpoint(&at, in_kernel, true);
             moved.map_err(cannot_move)?;
-            if is_on {
-                event.enable().map_err(cannot_switch_on)?;
-            }
         }
         Ok(())
+    }
+
+    /// Enables the events of a slot.
+    pub(super) fn enable_slot(&self, slot: usize) -> Result<(), Error> {
+        let mut events = self.openings.iter().map(|opening| &opening.events[slot]);
+        events
+            .try_for_each(PerfEvent::enable)
+            .map_err(cannot_switch_on)
     }
 
     /// Reads one event of every thread, which interrupts the thread's CPU.

@@ -7,7 +7,7 @@ use super::locks::{Call, Load, Ps};
 use super::prices::Prices;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Times {
+struct PairLengths {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
@@ -22,8 +22,8 @@ pub(super) struct Pairs {
     /// The mean time of other work before each pair.
     work: Ps,
     cpu_targets: u32,
-    of_task: Times,
-    of_cpu: Times,
+    of_task: PairLengths,
+    of_cpu: PairLengths,
     /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs, if there are several.
     shards: Vec<usize>,
     count: usize,
@@ -53,7 +53,7 @@ impl Pairs {
             false => (&prices.tiptoe, prices.moved),
         };
         // Besides the shard's line, the line of the header must be transferred after a request for a CPU.
-        let of_task = Times {
+        let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,
             moved: if is_one { moved } else { 2 * moved },
@@ -61,7 +61,7 @@ impl Pairs {
         };
         let held = form.of_cpu(cpus);
         // The lines of the lock, of the header and of the CPU's slots.
-        let of_cpu = Times {
+        let of_cpu = PairLengths {
             hold: held.hold,
             exchange: held.exchange,
             moved: if is_one { moved } else { 3 * moved },

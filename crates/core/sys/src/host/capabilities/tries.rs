@@ -47,14 +47,14 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
 /// Returns whether the kernel is of this version of Linux or later, or of an unknown one.
 pub fn is_linux(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    is_release(&release, (major, minor))
+    is_release(&release, major, minor)
 }
 
-fn is_release(release: &str, least: (u32, u32)) -> bool {
+fn is_release(release: &str, major: u32, minor: u32) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next()?.parse().ok();
     match (number(), number()) {
-        (Some(major), Some(minor)) => (major, minor) >= least,
+        (Some(found), Some(found_minor)) => (found, found_minor) >= (major, minor),
         _ => true,
     }
 }
@@ -228,7 +228,7 @@ mod tests {
             ("5.15.0", false),
             ("", true),
         ] {
-            assert_eq!(is_release(release, (6, 10)), is_it, "{release}");
+            assert_eq!(is_release(release, 6, 10), is_it, "{release}");
         }
     }
 }

@@ -1,0 +1,31 @@
+//! What a thread of the program has of its own: its slab, its name.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use tiptoe_sys::raw::{call, gettid, nr};
+
+use crate::shared;
+use crate::tls;
+
+const PR_GET_NAME: usize = 16;
+
+/// Hides the calling thread's slab from its trampolines, until the thread's next hit.
+pub(crate) fn take_slab_away() {
+    if let Some(shared) = shared::get().filter(|shared| shared.is_here())
+        && let Some(index) = shared.descriptor_index(tls::descriptor())
+        && let Some(descriptor) = shared.claims.descriptor(index)
+        && descriptor.owner() == gettid()
+    {
+        // Relaxed: this is the thread's own word, which only its own trampolines and its child's read.
+        descriptor.slab.store(0, Relaxed);
+    }
+}
+
+/// Returns the name of the calling thread.
+pub fn comm() -> [u64; 2] {
+    let mut name = [0u64; 2];
+    let at = name.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes 16 bytes, the size of `name`.
+    let _ = unsafe { call(nr::PRCTL, [PR_GET_NAME, at, 0, 0, 0, 0]) };
+    name
+}

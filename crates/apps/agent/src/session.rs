@@ -1,0 +1,49 @@
+//! The begin and the ends of a session, for all state that belongs to one.
+//!
+//! Only one thread at a time begins or ends a session: a borrowed or starting thread that holds the right to begin one
+//! ([`crate::entry`]), or the agent's thread. A session begins only after the former session's thread has ended
+//! ([`crate::thread::wait_for_former`]).
+
+use tiptoe_sys::raw::Errno;
+
+use crate::clockwork;
+use crate::locks;
+use crate::scopes;
+use crate::shared::Shared;
+
+/// Maps both segments for a new session, and begins it.
+pub fn begin(shared: &Shared, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
+    let (address, plan) = shared.map_session(data_fd, plan_fd)?;
+    clockwork::set(&plan.clock());
+    shared.publish(address);
+    if let Some(data) = shared.data() {
+        let geometry = data.geometry();
+        let slabs = [0, geometry.slabs].map(|index| address as u64 + geometry.slab_offset(index));
+        locks::begin(shared.lock_slot(), slabs[0]..slabs[1]);
+        scopes::begin(shared.scope_slot(), slabs);
+    }
+    Ok(())
+}
+
+/// Ends a session, and removes its segments.
+pub fn end(shared: &Shared) {
+    end_records();
+    shared.close_session();
+}
+
+/// Ends a session whose thread could not be started. No thread has the addresses of its segments.
+pub fn give_up(shared: &Shared) {
+    end_records();
+    shared.drop_session();
+}
+
+/// Forgets a parent's session in a forked child, in which the segments are not mapped.
+pub fn forget(shared: &Shared) {
+    end_records();
+    shared.forget_session();
+}
+
+fn end_records() {
+    locks::end();
+    scopes::end();
+}

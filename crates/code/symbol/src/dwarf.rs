@@ -1,0 +1,47 @@
+//! Opens the debug information of a file.
+
+use std::rc::Rc;
+
+use gimli::{Dwarf, SectionId};
+
+use crate::budget::ReadBudget;
+use crate::content::Content;
+use crate::elf;
+use crate::reader::{Section, SectionPart};
+
+/// Returns a file's debug information. A `budget` pays for each read.
+pub(crate) fn dwarf<'d>(
+    bytes: &'d Content,
+    first: u16,
+    budget: Option<&Rc<ReadBudget>>,
+) -> Dwarf<SectionPart<'d>> {
+    let file = elf::parse(bytes);
+    let mut numbers = first..;
+    let mut part = |id: SectionId| {
+        let section = file
+            .as_ref()
+            .map(|file| Section::of(file, bytes, id.name()));
+        let section = section.unwrap_or_default();
+        SectionPart::all(
+            match budget {
+                Some(budget) => section.paid_by(budget, price(id)),
+                None => section,
+            },
+            numbers.next().unwrap_or(u16::MAX),
+        )
+    };
+    let load = |id: SectionId| Ok::<_, std::convert::Infallible>(part(id));
+    match Dwarf::load(load) {
+        Ok(dwarf) => dwarf,
+        Err(never) => match never {},
+    }
+}
+
+/// Returns the price of a read of a section, by the memory that addr2line keeps for it.
+fn price(id: SectionId) -> usize {
+    match id {
+        SectionId::DebugRanges | SectionId::DebugRngLists => 8,
+        SectionId::DebugLine => 4,
+        _ => 1,
+    }
+}

@@ -1,0 +1,47 @@
+//! A group that could count, and its rank among others. `order` says which rank is first.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReassignCause {
+    /// A switch, or a group was added, removed or changed.
+    Change,
+    /// A turn: waiting groups should get slots.
+    Turn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetId {
+    System,
+    Home(u32),
+    Task,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) rank: Rank,
+    pub(crate) set: SetId,
+    pub(crate) group: u32,
+    pub(crate) is_chosen: bool,
+}
+
+/// The smallest rank is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub(crate) is_flexible: bool,
+    /// A flexible group's share.
+    pub(crate) share: u32,
+    /// Whether the group is after others of an equal share.
+    pub(crate) gives_way: bool,
+    /// The target's level: the system, labels from the outermost inwards, the task.
+    pub(crate) level: u32,
+    pub(crate) number: u32,
+}
+
+impl Candidate {
+    pub(crate) fn is_pinned(&self) -> bool {
+        !self.rank.is_flexible
+    }
+
+    pub(crate) fn group(&self) -> usize {
+        self.group as usize
+    }
+}

@@ -1,0 +1,30 @@
+//! What the accounting needs of a machine: its debug registers, and a way to wait for a lock.
+
+use std::sync::atomic::AtomicU64;
+
+use tiptoe_breakpoint::Wait;
+use tiptoe_sys::raw;
+
+/// A processor's debug registers. Watches leave one to debuggers unless all are requested.
+pub const REGISTERS: u32 = 4;
+
+/// Waits for a lock of the accounting: spins for microseconds, then sleeps on a futex.
+#[derive(Clone, Copy, Debug)]
+pub struct Futex;
+
+impl Wait for Futex {
+    const LOOKS: u32 = 100;
+
+    fn park(&self, word: &AtomicU64, seen: u64) {
+        // An error means that the word changed, or a signal came: the caller checks again.
+        let _ = raw::futex::wait_low(word, seen as u32, None);
+    }
+
+    fn unpark(&self, word: &AtomicU64) {
+        raw::futex::wake_low(word, 1);
+    }
+
+    fn now_ns(&self) -> u64 {
+        raw::monotonic_ns()
+    }
+}

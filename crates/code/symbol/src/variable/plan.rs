@@ -1,8 +1,8 @@
 //! Plans: how to find a variable in a process, and its type.
 
 use super::value::Type;
-use super::variable_error::VariableError;
 use super::watch::LENGTHS;
+use crate::error::variable::VariableError;
 
 /// The start of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

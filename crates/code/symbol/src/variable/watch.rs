@@ -13,7 +13,7 @@
 use std::fmt;
 
 use super::expression::Expression;
-use super::watch_error::{WatchError, WatchFault};
+use crate::error::watch::{WatchError, WatchFault};
 
 /// The accesses that a breakpoint reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

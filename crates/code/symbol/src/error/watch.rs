@@ -1,4 +1,5 @@
 //! The faults of a watch's text.
+#![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use thiserror::Error;
 
@@ -6,7 +7,6 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {
-    /// The variable is missing.
     #[error("a variable or an address is missing")]
     NoVariable,
     /// The text begins with `:`, so the binary is missing.
@@ -20,46 +20,33 @@ pub enum WatchFault {
     /// The access is `r`, but no breakpoint reports only reads.
     #[error("the processor cannot watch reads alone; write `rw`")]
     ReadOnly,
-    /// An unknown kind of access.
     #[error("not a kind of access (write `w`, `rw` or `x`)")]
     BadAccess,
-    /// A length that no breakpoint has.
     #[error("not a length that the processor can watch (1, 2, 4 or 8 bytes)")]
     BadLength,
-    /// The length comes after the access.
     #[error("the length must come before `w`, `rw` or `x`")]
     LengthLast,
-    /// A control character.
     #[error("a control character")]
     ControlCharacter,
-    /// A `'` without its partner.
     #[error("the quote is not closed")]
     OpenQuote,
-    /// Brackets in a name that do not match.
     #[error("the brackets in the name do not match")]
     OpenBracket,
-    /// A name is missing after `.`, `->` or `::`.
     #[error("a name is missing")]
     NoName,
-    /// The index in `[]` is not a number.
     #[error("an index is a number")]
     BadIndex,
-    /// A `)` or `]` is missing.
     #[error("`)` or `]` is missing")]
     NotClosed,
-    /// Too deeply nested brackets.
     #[error("too deeply nested")]
     TooDeep,
-    /// A number that is not an address.
     #[error("not an address of 64 bits")]
     BadAddress,
-    /// Members or elements of an address.
     #[error("an address has no type (write ADDRESS:LEN, or name a variable)")]
     UntypedAddress,
     /// A cast, which is not supported.
     #[error("casts are not understood (write ADDRESS:LEN for an address without a type)")]
     Cast,
-    /// Any other operator that is not supported.
     #[error(
         "not understood here (a variable is followed by `.member`, `->member` or `[number]`, and preceded by `*`)"
     )]
@@ -72,6 +59,5 @@ pub enum WatchFault {
 pub struct WatchError {
     /// The byte at which parsing failed.
     pub at: usize,
-    /// The fault.
     pub fault: WatchFault,
 }

@@ -144,7 +144,8 @@ impl Cgroups {
     ) -> Result<Cgroups, Error> {
         let count = events.everywhere().iter().flatten().count();
         if count > MOST_EVENTS {
-            return Err(CounterRefusal::ManyEvents(count).into());
+            let most = MOST_EVENTS;
+            return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
         // From within another PID namespace not all tasks are visible.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();

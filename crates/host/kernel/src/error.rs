@@ -9,8 +9,6 @@ use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::CountedOn;
 
-use crate::cgroups::MOST_EVENTS;
-
 /// Refusals of the kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -164,8 +162,8 @@ pub enum CounterRefusal {
         /// The folder of the names.
         folder: PathBuf,
     },
-    #[error("{0} events to read at each switch between cgroups")]
-    ManyEvents(usize),
+    #[error("{count} events to read at each switch between cgroups")]
+    ManyEvents { count: usize, most: usize },
 }
 
 impl From<CounterRefusal> for Error {
@@ -193,7 +191,7 @@ impl CounterRefusal {
             }
             Self::NoNumber { .. } => "numbers are decimal, or hexadecimal after 0x".to_owned(),
             Self::TooLarge { field, format, .. } => format!("'{field}' is {format}"),
-            Self::ManyEvents(_) => format!("{MOST_EVENTS} at most"),
+            Self::ManyEvents { most, .. } => format!("{most} at most"),
         }
     }
 }

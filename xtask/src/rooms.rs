@@ -67,7 +67,7 @@ fn faults_in(crate_modules: &CrateModules) -> Vec<String> {
     faults
 }
 
-/// Returns the circles: sets of files, each of which uses, directly or not, each other one.
+/// Returns the circles: sets of files where each file uses each other one, directly or not.
 fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     let reached: Vec<BTreeSet<usize>> = (0..paths.len()).map(|file| reached(edges, file)).collect();
     let mut circles = BTreeSet::new();

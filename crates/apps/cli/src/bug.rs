@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::notice::Notice;
 use crate::output::Output;
 use crate::{doctor, terminal, version};
 
@@ -39,8 +40,8 @@ pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     match write(folder) {
         Ok(lines) => {
             Output::Stdout.write(&tiptoe_report::printable_lines(&lines))?;
-            terminal::say("note: look at these files before you send them");
-            terminal::say("note: a report also needs the command, and what it printed");
+            terminal::say(Notice::LookAtFiles);
+            terminal::say(Notice::CommandNeeded);
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {

@@ -16,6 +16,9 @@ pub const FAILED: u8 = 2;
 /// The hint for process ids that are separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
 pub const PIDS_HINT: &str = "process ids are separated by commas: -p 1,2";
 
+/// Why a count is refused.
+pub const NOT_A_NUMBER: &str = "not a whole number from 0 on";
+
 /// Why tiptoe failed: the message is one line that says what failed, and [`Failure::hint`] one that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -187,9 +190,9 @@ pub enum TargetOf {
 impl Failure {
     /// Prints the failure. Returns the exit status.
     pub fn report(&self) -> ExitCode {
-        terminal::say(&format!("error: {self}"));
+        terminal::say(format!("error: {self}"));
         if let Some(hint) = self.hint() {
-            terminal::say(&format!("hint: {hint}"));
+            terminal::say(format!("hint: {hint}"));
         }
         ExitCode::from(FAILED)
     }

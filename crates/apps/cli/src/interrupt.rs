@@ -30,6 +30,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::ends::wake_by_signals;
 
 use crate::failure::Failure;
+use crate::notice::Notice;
 use crate::output::NotesTo;
 use crate::status;
 use crate::terminal;
@@ -46,9 +47,6 @@ const COUNTING: Duration = Duration::from_secs(2);
 /// How long the report may take after a second signal if there is a command. It is long because the signal may have
 /// been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
-
-/// Printed if a signal ends tiptoe before it is attached.
-const NOT_BEGUN: &str = "note: a signal ended tiptoe before it was attached: nothing was counted\n";
 
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -74,7 +72,7 @@ pub fn on_signals(
     let is_wanted = |signal: &i32| !is_ignored(*signal);
     if let (true, NotesTo::Stderr) = (is_ignored(SIGINT), notes) {
         let line = LiveNotes::default().line(&ProcessNote::SigintIgnored.into());
-        line.iter().for_each(|line| terminal::say(line));
+        line.iter().for_each(terminal::say);
     }
     let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP]
         .into_iter()
@@ -174,7 +172,7 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
         // `say` must not be used here, because it may wait for the terminal.
-        terminal::write_raw(NOT_BEGUN);
+        terminal::write_raw(&format!("{}\n", Notice::NotBegun));
     }
     end_command(signal);
     process::exit(128 + signal)

@@ -14,6 +14,7 @@ mod generate;
 mod interrupt;
 mod latency;
 mod lock;
+mod notice;
 mod observer;
 mod output;
 mod parse;

@@ -59,7 +59,7 @@ impl LiveLines {
 
     pub fn note(&mut self, note: &Note) {
         if let Some(line) = self.notes.as_mut().and_then(|notes| notes.line(note)) {
-            terminal::say(&line);
+            terminal::say(line);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::args::{Common, ProbeArgs};
 use crate::failure::{FAILED, Failure, TargetOf};
 use crate::interrupt;
 use crate::latency;
+use crate::notice::Notice;
 use crate::observer::Terminal;
 use crate::output::{NotesTo, Output};
 use crate::processes;
@@ -129,7 +130,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;
-        terminal::say(&format!("toggled {toggled} times"));
+        terminal::say(Notice::Toggled(toggled));
         return Ok(ExitCode::SUCCESS);
     }
     let mut outcome = tiptoe_collector::run(&request, &mut run.observer)?;

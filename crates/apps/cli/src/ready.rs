@@ -8,6 +8,7 @@ use tiptoe_collector::{CountedProcess, Ready, RequestTarget, few};
 use tiptoe_sys::host::{Process, inherited_descriptors};
 
 use crate::failure::Failure;
+use crate::notice::Notice;
 use crate::output::{NotesTo, Output};
 use crate::{status, terminal};
 
@@ -42,10 +43,10 @@ pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
     let waits = taken.transpose()?.map(File::from);
     Ok(Ready::new(move |counted| {
         status::counting();
-        let line = format!("counting: {}", names(counted));
+        let line = Notice::Counting(names(counted));
         match ready_line {
-            ReadyLine::Plain => terminal::say(&line),
-            ReadyLine::Comment => terminal::say(&format!("# {line}")),
+            ReadyLine::Plain => terminal::say(line),
+            ReadyLine::Comment => terminal::say(format!("# {line}")),
             ReadyLine::Silent => {}
         }
         if let Some(mut waits) = waits {

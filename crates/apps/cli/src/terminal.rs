@@ -5,23 +5,26 @@
 //! could control the user's terminal. `tiptoe-report` escapes reports line by line before they are
 //! written here.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
 use tiptoe_report::Options;
 use tiptoe_sys::host::terminal::takes_a_line as takes;
 
+use crate::notice::Notice;
 use crate::output;
 use crate::status::{self, AboveStatusLine};
 
 /// Prints one line, escaped, and wrapped if it is wider than the terminal.
-pub fn say(line: &str) {
+pub fn say(line: impl Display) {
+    let line = line.to_string();
     let options = match line.starts_with('#') {
         // A comment must remain one line, because scripts read it as one.
         true => Options::default(),
         false => options(),
     };
-    let line = tiptoe_report::message(line, &options) + "\n";
+    let line = tiptoe_report::message(&line, &options) + "\n";
     // The result is ignored, because a failure to write to stderr can be reported nowhere.
     let _ = status::with_line_erased(true, || io::stderr().write_all(line.as_bytes()));
 }
@@ -55,14 +58,11 @@ pub fn options() -> Options {
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
     status::give_up();
     let place = panic.location().map(|place| format!(" at {place}"));
-    let why = panic.payload_as_str().unwrap_or("no reason");
-    say(&format!(
-        "error: tiptoe failed{}: {why}",
-        place.unwrap_or_default()
-    ));
-    say(
-        "hint: this is a fault in tiptoe; please report it with the line above and what `tiptoe bug` writes",
-    );
+    say(Notice::Panicked {
+        place: place.unwrap_or_default(),
+        why: panic.payload_as_str().unwrap_or("no reason"),
+    });
+    say(Notice::Fault);
     let trace = std::backtrace::Backtrace::capture();
     if trace.status() == std::backtrace::BacktraceStatus::Captured {
         trace.to_string().lines().for_each(say);

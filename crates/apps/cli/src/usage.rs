@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use crate::failure::{FAILED, Failure, PIDS_HINT};
+use crate::failure::{FAILED, Failure, NOT_A_NUMBER, PIDS_HINT};
 use crate::{processes, terminal};
 
 /// Prints clap's error in the form of a [`Failure`]. Help and the version, which are errors too, are printed as clap
@@ -40,10 +40,7 @@ fn failure(message: &str) -> Failure {
     let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
     let what = what.strip_prefix("error: ").unwrap_or(&what);
     // Replaces the standard library's message for a number that does not parse.
-    let what = what.replace(
-        "invalid digit found in string",
-        "not a whole number from 0 on",
-    );
+    let what = what.replace("invalid digit found in string", NOT_A_NUMBER);
     let word = what.split('\'').nth(1).unwrap_or_default();
     let is_pid = what.starts_with("unexpected argument") && processes::is_pid(word);
     let hint = || match is_pid && has_pids() {

@@ -5,18 +5,13 @@
 
 use std::cell::Cell;
 
-use thiserror::Error;
+use crate::error::BudgetExceeded;
 
 /// Reads allowed per byte of debug information, and in the smallest budget.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
 /// Bytes that are searched for a text's end in the time of one read.
 const BYTES_PER_READ: usize = 16;
-
-/// The debug information takes more reads than its size accounts for, or than users wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("its debug information takes too long to read")]
-pub struct BudgetExceeded;
 
 #[derive(Debug)]
 pub(crate) struct ReadBudget {

@@ -13,7 +13,7 @@ use crate::content::Content;
 use crate::debug::DebugLink;
 use crate::dynamic::Dynamic;
 use crate::elf_file::{Elf, File};
-use crate::error::{Error, damaged};
+use crate::error::Error;
 use crate::header::{Class, Header, Machine};
 use crate::layout::{Layout, Segment};
 use crate::slots::{self, Slots};
@@ -67,11 +67,9 @@ fn contents<E: Elf>(
     machine: Machine,
 ) -> Result<Contents<'_>, Error> {
     if !is_bounded::<E>(bytes) {
-        return Err(Error::Damaged {
-            what: "more headers, or longer names of sections, than a program has".to_owned(),
-        });
+        return Err(Error::TooManyHeaders);
     }
-    let file = File::<E>::parse(bytes).map_err(damaged("headers"))?;
+    let file = File::<E>::parse(bytes).map_err(Error::BadHeaders)?;
     let layout = layout(&file);
     let loaded = Dynamic::read(&file, &layout, bytes);
     let header = header(&file, loaded.as_ref(), class, machine);
@@ -341,7 +339,7 @@ mod tests {
         assert!(parse(&file(30, 1 << 20)).is_some());
         for (sections, names) in [(60_000, 1 << 10), (4_000, 1 << 20)] {
             let file = file(sections, names);
-            assert!(matches!(read(&file), Err(Error::Damaged { .. })));
+            assert!(matches!(read(&file), Err(Error::TooManyHeaders)));
             assert!(parse(&file).is_none());
         }
     }

@@ -8,11 +8,12 @@ use gimli::{
 };
 use object::read::{Object as _, ObjectSection as _};
 
-use crate::budget::{BudgetExceeded, ReadBudget};
+use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::dwarf::dwarf;
 use crate::elf;
+use crate::error::BudgetExceeded;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 

@@ -1,6 +1,11 @@
-//! Why a function is not found in the bytes of a file.
+//! All messages of this crate. Other modules make only variants of [`Error`], [`variable::VariableError`] and
+//! [`watch::WatchFault`].
 
 use thiserror::Error;
+
+pub(crate) mod hint;
+pub(crate) mod variable;
+pub(crate) mod watch;
 
 /// The reason why an image could not be read, or a function not found in it.
 ///
@@ -13,10 +18,10 @@ pub enum Error {
     #[error("not an ELF file")]
     NotElf,
     /// The ELF file is for another processor.
-    #[error("built for {machine}, but tiptoe traces x86-64 (and, through the kernel, i386)")]
+    #[error("built for {}, but tiptoe traces x86-64 (and, through the kernel, i386)", machine_name(*machine))]
     ArchitectureMismatch {
-        /// The other processor, by name if known.
-        machine: String,
+        /// The header's `e_machine`.
+        machine: u16,
     },
     /// The ELF file is no program or library but an object or a core file.
     #[error("neither a program nor a shared library (ELF type {elf_type})")]
@@ -25,11 +30,11 @@ pub enum Error {
         elf_type: u16,
     },
     /// The file contradicts itself.
-    #[error("damaged ELF file: {what}")]
-    Damaged {
-        /// The inconsistent part.
-        what: String,
-    },
+    #[error("damaged ELF file: headers: {0}")]
+    BadHeaders(object::read::Error),
+    /// The file would take too long to read.
+    #[error("damaged ELF file: more headers, or longer names of sections, than a program has")]
+    TooManyHeaders,
     /// No function has this name.
     #[error("no function `{name}`{}", suggestion(nearest))]
     NoSuchFunction {
@@ -58,6 +63,11 @@ pub enum Error {
     },
 }
 
+/// The debug information takes more reads than its size accounts for, or than users wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("its debug information takes too long to read")]
+pub struct BudgetExceeded;
+
 fn suggestion(nearest: &[String]) -> String {
     let quoted: Vec<String> = nearest.iter().map(|name| format!("`{name}`")).collect();
     match quoted.is_empty() {
@@ -66,9 +76,27 @@ fn suggestion(nearest: &[String]) -> String {
     }
 }
 
-/// Returns an error for `map_err`: `what` cannot be read.
-pub(crate) fn damaged(what: &str) -> impl FnOnce(object::read::Error) -> Error {
-    move |error| Error::Damaged {
-        what: format!("{what}: {error}"),
-    }
+/// What a program is that no agent can be injected into.
+pub(crate) mod kind {
+    pub(crate) const X86: &str = "32-bit program";
+    pub(crate) const X32: &str = "x32 program";
+    pub(crate) const STATIC: &str = "statically linked program";
+}
+
+fn machine_name(machine: u16) -> String {
+    let known = match machine {
+        3 => "i386",
+        8 => "MIPS",
+        20 => "PowerPC",
+        21 => "PowerPC64",
+        22 => "s390",
+        40 => "ARM",
+        43 => "SPARC",
+        62 => "x86-64",
+        183 => "AArch64",
+        243 => "RISC-V",
+        258 => "LoongArch",
+        other => return format!("ELF machine {other}"),
+    };
+    known.to_owned()
 }

@@ -1,7 +1,7 @@
 //! An image's properties: word size, processor, program or library, identity.
 
 use crate::debug::DebugLink;
-use crate::error::Error;
+use crate::error::{Error, kind};
 
 /// The word size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,14 +59,11 @@ impl Header {
             2 => u16::from_be_bytes([start[at], start[at + 1]]),
             _ => u16::from_le_bytes([start[at], start[at + 1]]),
         };
-        let mismatch = || Error::ArchitectureMismatch {
-            machine: machine_name(half(MACHINE)),
-        };
         let class_and_machine = match (start[CLASS], half(MACHINE), start[DATA]) {
             (2, 62, 1) => (Class::Elf64, Machine::X86_64),
             (1, 62, 1) => (Class::Elf32, Machine::X86_64),
             (1, 3, 1) => (Class::Elf32, Machine::X86),
-            _ => return Err(mismatch()),
+            (.., machine, _) => return Err(Error::ArchitectureMismatch { machine }),
         };
         match half(TYPE) {
             2 | 3 => Ok(class_and_machine),
@@ -83,30 +80,12 @@ impl Header {
     /// probe. `None` if an agent can be injected.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
-            (Machine::X86, _) => Some("32-bit program"),
-            (Machine::X86_64, Class::Elf32) => Some("x32 program"),
-            _ if self.is_static_program() => Some("statically linked program"),
+            (Machine::X86, _) => Some(kind::X86),
+            (Machine::X86_64, Class::Elf32) => Some(kind::X32),
+            _ if self.is_static_program() => Some(kind::STATIC),
             _ => None,
         }
     }
-}
-
-fn machine_name(machine: u16) -> String {
-    let known = match machine {
-        3 => "i386",
-        8 => "MIPS",
-        20 => "PowerPC",
-        21 => "PowerPC64",
-        22 => "s390",
-        40 => "ARM",
-        43 => "SPARC",
-        62 => "x86-64",
-        183 => "AArch64",
-        243 => "RISC-V",
-        258 => "LoongArch",
-        other => return format!("ELF machine {other}"),
-    };
-    known.to_owned()
 }
 
 #[cfg(test)]
@@ -127,7 +106,7 @@ mod tests {
         assert_eq!(identify(2, 3, 62), Ok((Class::Elf64, Machine::X86_64)));
         assert_eq!(identify(1, 2, 3), Ok((Class::Elf32, Machine::X86)));
         assert_eq!(identify(2, 1, 62), Err(Error::NotLoadable { elf_type: 1 }));
-        let machine = "AArch64".to_owned();
+        let machine = 183;
         assert_eq!(
             identify(2, 3, 183),
             Err(Error::ArchitectureMismatch { machine })

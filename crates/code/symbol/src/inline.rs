@@ -14,12 +14,13 @@ use addr2line::Context;
 use gimli::constants as dw;
 use gimli::{DebugAbbrevOffset, DebugAranges, Dwarf, Reader as _, Section as _, UnitHeader};
 
-use crate::budget::{BudgetExceeded, ReadBudget};
+use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
 use crate::dwarf::dwarf;
 use crate::entries::{Unread, open};
+use crate::error::BudgetExceeded;
 use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use gimli::constants as dw;
 use gimli::{AttributeValue, Reader as _, Unit};
 
-use crate::budget::BudgetExceeded;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
 use crate::entries::{Entries, Unread, each_unit};
+use crate::error::BudgetExceeded;
 use crate::image::Image;
 use crate::reader::SectionPart;
 

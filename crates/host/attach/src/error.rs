@@ -1,9 +1,14 @@
-//! Errors of bringing the agent in and of talking to it.
+//! All messages of this crate. Other modules make only variants of [`AttachError`], [`inject::InjectError`] and
+//! [`IoReason`].
+#![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::ffi::OsString;
 use std::io;
+use std::process::ExitStatus;
 
 use tiptoe_wire::Request;
+
+pub(crate) mod inject;
 
 /// Why the agent does not serve. The target is unchanged, or its agent restores it.
 #[derive(Debug, thiserror::Error)]
@@ -12,65 +17,31 @@ pub enum AttachError {
     /// The target ended, or called exec.
     #[error("the target ended, or ran another program, while it was being traced")]
     TargetEnded,
-    /// The agent does not answer.
     #[error("the agent did not answer request {request:?}")]
-    Silent {
-        /// The unanswered request.
-        request: Request,
-    },
-    /// The agent could not serve a request.
+    Silent { request: Request },
     #[error("the agent could not serve request {request:?}: {why}")]
-    Refused {
-        /// The request.
-        request: Request,
-        /// The system's error.
-        why: io::Error,
-    },
-    /// The agent could not write a trampoline.
+    Refused { request: Request, why: io::Error },
     #[error("the agent could not write a trampoline")]
     Unwritten,
-    /// A command's program does not exist.
     #[error("cannot run `{}`: no such program", .word.display())]
-    NoProgram {
-        /// The command's first word.
-        word: OsString,
-    },
+    NoProgram { word: OsString },
     /// A command cannot be started, or ended before exec.
     #[error("cannot run `{word}`: {why}")]
-    CannotRun {
-        /// The command's first word.
-        word: String,
-        /// The system's error.
-        why: io::Error,
-    },
+    CannotRun { word: String, why: io::Error },
     /// A command that was held at exec cannot continue.
     #[error("cannot continue process {pid}: {why}")]
-    CannotContinue {
-        /// The command's process.
-        pid: u32,
-        /// The system's error.
-        why: io::Error,
-    },
-    /// The given id is a thread's, not a process's.
+    CannotContinue { pid: u32, why: io::Error },
     #[error("{pid} is a thread of process {leader}")]
-    IsThread {
-        /// The id.
-        pid: u32,
-        /// The thread's process.
-        leader: u32,
-    },
+    IsThread { pid: u32, leader: u32 },
     /// The process cannot be read.
     #[error(transparent)]
     Unreadable(#[from] tiptoe_sys::host::Error),
     /// Memory to share with the target cannot be made.
     #[error("cannot make shared memory for the counts: {0}")]
     SharedMemory(io::Error),
-    /// The agent's file lacks a symbol that tiptoe needs.
+    /// The agent's file lacks a symbol, or cannot be parsed for this reason.
     #[error("the agent of this tiptoe is incomplete: {what}")]
-    IncompleteAgent {
-        /// The missing symbol, or why the file cannot be parsed.
-        what: String,
-    },
+    IncompleteAgent { what: String },
     /// The program changed the agent's table of sites.
     #[error(
         "it has the agent of an earlier session, whose table of sites was changed; restart the program to remove the agent"
@@ -91,4 +62,32 @@ impl AttachError {
             _ => None,
         }
     }
+}
+
+/// Why an operation failed whose other errors are the system's.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum IoReason {
+    #[error("it ended before it called exec: {0}")]
+    EndedBeforeExec(ExitStatus),
+    #[error("the starter died")]
+    StarterDied,
+    #[error("no owner thread")]
+    NoOwnerThread,
+    #[error("the data segment is too small")]
+    SmallSegment,
+    #[error("the target changed its length")]
+    LengthChanged,
+}
+
+impl From<IoReason> for io::Error {
+    fn from(reason: IoReason) -> io::Error {
+        io::Error::other(reason)
+    }
+}
+
+/// Why a program runs with more rights than the user who starts it.
+pub(crate) mod gain {
+    pub(crate) const USER: &str = "it is setuid and runs with another user's rights";
+    pub(crate) const GROUP: &str = "it is setgid and runs with another group's rights";
+    pub(crate) const CAPABILITIES: &str = "its file gives it capabilities";
 }

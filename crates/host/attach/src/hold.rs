@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::error::AttachError;
+use crate::error::{AttachError, IoReason};
 use crate::preload::StartedCommand;
 use crate::stops::{self, Stop};
 
@@ -90,9 +90,7 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
         return Ok(child);
     }
     let ended = child.wait()?;
-    Err(io::Error::other(format!(
-        "it ended before it called exec: {ended}"
-    )))
+    Err(IoReason::EndedBeforeExec(ended).into())
 }
 
 /// Waits until a seized process has called exec. Returns `false` if it ended first. There is no deadline, because the

@@ -15,7 +15,7 @@ use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_sys::host::random;
 use tiptoe_wire::descriptors::{self, Key, seals};
 
-use crate::error::AttachError;
+use crate::error::{AttachError, IoReason};
 use crate::phase::{set_command, set_starter};
 
 mod exec_image;
@@ -182,7 +182,7 @@ impl StartedCommand {
         drop(self.proceed);
         self.spawned
             .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the starter died")))
+            .unwrap_or_else(|_| Err(IoReason::StarterDied.into()))
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::check_result::CheckResult;
 use crate::failure::Failure;
+use crate::notice::Notice;
 use crate::terminal;
 
 /// What enables a missing thing.
@@ -47,7 +48,7 @@ pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
         }
     }
     if commands.is_empty() {
-        terminal::say("note: nothing is missing that `--fix` can enable");
+        terminal::say(Notice::NothingToFix);
         return Ok(ExitCode::SUCCESS);
     }
     if uid != 0 {
@@ -56,13 +57,13 @@ pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
     for words in commands {
         run_one(words)?;
     }
-    terminal::say("note: `tiptoe doctor` shows what works now");
+    terminal::say(Notice::Fixed);
     Ok(ExitCode::SUCCESS)
 }
 
 fn run_one(words: &[&'static str]) -> Result<(), Failure> {
     let line = words.join(" ");
-    terminal::say(&format!("running: {line}"));
+    terminal::say(Notice::Running(&line));
     let (program, arguments) = words.split_first().expect("a command has a name");
     let status = Command::new(program).args(arguments).status();
     let status = status.map_err(|error| Failure::FixNotRun { program, error })?;

@@ -55,7 +55,7 @@ fn write_fields(
     let comments = comments(session, cost);
     if comments_to == NotesTo::Stderr {
         output.write(&text)?;
-        comments.iter().for_each(|comment| terminal::say(comment));
+        comments.iter().for_each(terminal::say);
         return Ok(());
     }
     let plain = Options::default();

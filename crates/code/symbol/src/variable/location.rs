@@ -5,6 +5,7 @@ use gimli::{AttributeValue, Operation};
 
 use super::file::Slice;
 use super::units::{UnitEntry, Units};
+use crate::error::variable::AddressForm;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
@@ -20,7 +21,7 @@ pub(super) enum Location {
     /// Not in memory; has the value if that is constant.
     Nowhere(Option<i64>),
     /// At a place that cannot be found; has the reason.
-    Other(&'static str),
+    Other(AddressForm),
 }
 
 impl Location {
@@ -76,8 +77,8 @@ fn evaluate<'d>(
             Operation::StackValue
             | Operation::ImplicitValue { .. }
             | Operation::ImplicitPointer { .. } => return Location::Nowhere(None),
-            Operation::Piece { .. } => return Location::Other("the optimiser split it up"),
-            _ => return Location::Other("its address is computed"),
+            Operation::Piece { .. } => return Location::Other(AddressForm::Split),
+            _ => return Location::Other(AddressForm::Computed),
         }
     }
     match (value, thread_local) {

@@ -7,7 +7,7 @@ use gimli::constants as dw;
 
 use super::types::{self, Shape, TypeRef, offset_of, shape, type_of};
 use super::units::{UnitEntry, Units};
-use super::variable_error::VariableError;
+use crate::error::variable::{Damage, DebugGap, VariableError};
 use crate::find::alike;
 
 /// The deepest nesting of nameless structures and base classes; otherwise a cycle would overflow
@@ -51,11 +51,10 @@ pub(super) fn find<'d>(
         return Err(VariableError::VirtualBase { type_name, member });
     }
     if search.seen.is_empty() {
-        let why = "it is only declared: its definition is in no file with debug information";
         return Err(VariableError::NoType {
             name: type_name,
             operator: format!(".{wanted}"),
-            why: why.to_owned(),
+            why: DebugGap::Definition,
         });
     }
     Err(VariableError::NoSuchMember {
@@ -129,7 +128,7 @@ impl<'d> Search<'_, 'd> {
     }
 
     fn member(&self, member: &UnitEntry<'d>, base: u64) -> Result<Option<Member>, VariableError> {
-        let what = "a member without a place";
+        let what = Damage::Member;
         let offset = offset_of(self.units, member).ok_or(VariableError::Damaged { what })?;
         let type_of = type_of(self.units, member)?;
         let bits = match member.unsigned(dw::DW_AT_bit_size) {

@@ -27,10 +27,8 @@ mod threads;
 mod types;
 mod units;
 mod value;
-mod variable_error;
 mod variables;
 mod watch;
-mod watch_error;
 
 use crate::content::Content;
 use crate::debug::DebugSource;
@@ -40,14 +38,14 @@ pub(crate) use sections::Files;
 use sections::Sections;
 use units::Units;
 
+pub use crate::error::variable::{AddressForm, BlockGap, Damage, DebugGap, VariableError};
+pub use crate::error::watch::{WatchError, WatchFault};
 pub use expression::{Expression, Name, Operator, Root};
 pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
 pub use threads::Thread;
 pub use value::{Type, ValueKind};
-pub use variable_error::VariableError;
 pub use variables::Variables;
 pub use watch::Watch;
-pub use watch_error::{WatchError, WatchFault};
 
 impl Image {
     /// Passes the image's variables to `ask`; `bytes` must be the image's. Unpacked and decoded

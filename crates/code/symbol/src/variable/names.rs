@@ -11,8 +11,8 @@ use super::expression::{ANONYMOUS, Name};
 use super::location::{Location, location};
 use super::scan::EntryQuery;
 use super::units::{Die, UnitEntry, Units};
-use super::variable_error::VariableError;
 use crate::demangle::{squeeze, without_arguments};
+use crate::error::variable::VariableError;
 
 /// The most variables of one name examined.
 const MAX_FOUND: usize = 4096;

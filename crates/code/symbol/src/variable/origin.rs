@@ -8,8 +8,8 @@ use super::names::{self, NameMatch, NamedVariable};
 use super::plan::Start;
 use super::symbols;
 use super::types::{self, TypeRef};
-use super::variable_error::VariableError;
 use super::variables::{MAX_LISTED, Variables};
+use crate::error::variable::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 

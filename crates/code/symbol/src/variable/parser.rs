@@ -3,8 +3,8 @@
 use tiptoe_event::number;
 
 use super::expression::{ANONYMOUS, Expression, Name, Operator, Root, is_identifier, plain_length};
-use super::watch_error::{WatchError, WatchFault};
 use crate::demangle::demangle;
+use crate::error::watch::{WatchError, WatchFault};
 
 /// The deepest nesting, because the parser recurses and must not overflow the stack.
 const MAX_DEPTH: usize = 32;

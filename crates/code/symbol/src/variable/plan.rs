@@ -3,7 +3,7 @@
 use tiptoe_event::LENGTHS;
 
 use super::value::Type;
-use super::variable_error::VariableError;
+use crate::error::variable::VariableError;
 
 /// The start of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,11 +9,11 @@ use super::plan::{Plan, Start, Step};
 use super::types::{self, Shape, TypeRef};
 use super::units::Units;
 use super::value::Type;
-use super::variable_error::VariableError;
 use super::variables::{MAX_LISTED, Variables};
 use super::watch::Watch;
+use crate::error::hint;
+use crate::error::variable::{Damage, DebugGap, VariableError};
 use crate::find::SUGGESTIONS;
-use crate::hint;
 
 /// The most dots in a Go package's name.
 const MOST_POINTS: usize = 4;
@@ -37,12 +37,15 @@ impl Variables<'_> {
             Root::Name(name) => self.variable(name, expression),
         };
         plan.map_err(|error| match (&self.missing, error) {
-            (Some(file), VariableError::Damaged { what }) if what == types::IN_MISSING_FILE => {
-                VariableError::MissingFile {
-                    name: file.name.clone(),
-                    remedy: hint::shared_file(&file.name, &file.build_id),
-                }
-            }
+            (
+                Some(file),
+                VariableError::Damaged {
+                    what: Damage::MissingFile,
+                },
+            ) => VariableError::MissingFile {
+                name: file.name.clone(),
+                remedy: hint::shared_file(&file.name, &file.build_id),
+            },
             (_, error) => error,
         })
     }
@@ -130,11 +133,8 @@ impl Variables<'_> {
         let (one, whole) = (expression.before(used), expression.before(used + 1));
         let why = match self.hint() {
             Some(hint) => hint,
-            None if self.units.is_empty() => {
-                "the file has no debug information (build it with -g, or install that of its package)"
-                    .to_owned()
-            }
-            None => "no debug information describes it (was its source built with -g?)".to_owned(),
+            None if self.units.is_empty() => DebugGap::File,
+            None => DebugGap::Source,
         };
         VariableError::NoType {
             name: name.path(),

@@ -11,7 +11,7 @@
 //!   makes the block at the thread's first use.
 
 use super::plan::Read;
-use super::variable_error::VariableError;
+use crate::error::variable::{BlockGap, VariableError};
 use crate::header::{Class, Machine};
 use crate::image::Image;
 
@@ -37,10 +37,10 @@ impl Thread {
         let is_known =
             image.header().machine == Machine::X86_64 && image.header().class == Class::Elf64;
         if !is_known {
-            return Err(because("it is no 64-bit program"));
+            return Err(because(BlockGap::Foreign));
         }
         let Some(segment) = image.thread_segment else {
-            return Err(because("it has no thread-local variables"));
+            return Err(because(BlockGap::NoVariables));
         };
         if self.is_program {
             return Ok(self.pointer.wrapping_sub(segment.distance()));
@@ -48,24 +48,24 @@ impl Thread {
         let mut word = |address: u64| {
             let mut bytes = [0; 8];
             let found = read(address, &mut bytes).then(|| u64::from_le_bytes(bytes));
-            found.ok_or(because("its memory cannot be read"))
+            found.ok_or(because(BlockGap::Unreadable))
         };
         if let Some((slot, offset)) = image.slots.thread_offset() {
             let distance = word(slot.wrapping_add(self.bias))?;
             return Ok(self.pointer.wrapping_add(distance).wrapping_sub(offset));
         }
-        let why = "the library gets their address in an unknown way";
-        let slot = image.slots.module_number().ok_or(because(why))?;
+        let slot = image.slots.module_number();
+        let slot = slot.ok_or(because(BlockGap::UnknownAccess))?;
         let number = word(slot.wrapping_add(self.bias))?;
         if number == 0 || number > MAX_MODULES {
-            return Err(because("the loader has not set the library up yet"));
+            return Err(because(BlockGap::NotLoaded));
         }
         let table = word(self.pointer.wrapping_add(8))?;
         let (count, entry) = match self.is_musl {
             true => (table, 8),
             false => (table.wrapping_sub(16), 16),
         };
-        let unused = because("the thread has not used any of them yet");
+        let unused = because(BlockGap::Unused);
         if word(count)? < number {
             return Err(unused);
         }

@@ -6,7 +6,7 @@ use gimli::{AttributeValue, DwAte, DwTag, Operation};
 use super::names::{definition, origins};
 use super::units::{Die, UnitEntry, Units};
 use super::value::ValueKind;
-use super::variable_error::VariableError;
+use crate::error::variable::{Damage, VariableError};
 
 /// The deepest nesting of types; otherwise a cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;
@@ -15,10 +15,6 @@ const MAX_ALIASES: usize = 64;
 /// The longest type name; the rest is cut.
 const MAX_NAME: usize = 256;
 const MAX_DIMENSIONS: usize = 32;
-
-/// The error's text if the shared file does not exist.
-pub(super) const IN_MISSING_FILE: &str =
-    "a type is described in a file that does not exist (made by dwz)";
 
 /// A type; of an array of several dimensions, also the rest after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +60,7 @@ pub(super) fn type_of<'d>(
             Some((origin.die, value))
         }),
     };
-    let what = IN_MISSING_FILE;
+    let what = Damage::MissingFile;
     match value {
         None => Ok(TypeRef::of(None)),
         Some((die, value)) => match units.follow(die, value) {
@@ -85,7 +81,7 @@ fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<UnitEntry<'d>>, Var
         }
         next = type_of(units, &entry)?.die;
     }
-    let what = "a type that has no end";
+    let what = Damage::EndlessType;
     Err(VariableError::Damaged { what })
 }
 

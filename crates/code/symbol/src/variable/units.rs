@@ -16,15 +16,15 @@ use gimli::{
 
 use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
-use super::variable_error::VariableError;
 use crate::budget::ReadBudget;
+use crate::error::variable::{Damage, VariableError};
 use crate::reader::Section;
 
 /// The longest name; the rest is cut.
 const MAX_NAME: usize = 4 << 10;
 
 const EXCEEDED: VariableError = VariableError::Damaged {
-    what: "it refers to itself over and over",
+    what: Damage::Circle,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,7 +140,7 @@ impl<'d> Units<'d> {
             found = (depth == 0).then_some(entry);
             Ok(false)
         })?;
-        let what = "a reference leads nowhere";
+        let what = Damage::Reference;
         found.ok_or(VariableError::Damaged { what })
     }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::sections::MissingFile;
 use super::units::Units;
-use crate::hint;
+use crate::error::hint;
+use crate::error::variable::DebugGap;
 use crate::image::Image;
 
 /// The most functions or variables that an error lists.
@@ -22,27 +23,24 @@ pub struct Variables<'d> {
 }
 
 impl Variables<'_> {
-    /// Returns what the user may do to get more debug information.
-    pub(super) fn hint(&self) -> Option<String> {
+    /// Returns what the debug information lacks, with what the user may do about it.
+    pub(super) fn hint(&self) -> Option<DebugGap> {
         if self.is_cut {
-            return Some("a part of the debug information is too large to be read".to_owned());
+            return Some(DebugGap::TooLarge);
         }
-        let stubs = self.units.skeletons();
-        if stubs > 0 {
-            return Some(format!(
-                "{stubs} of its source files have their debug information in `.dwo` files, \
-                 which are not read (build without -gsplit-dwarf)"
-            ));
+        let files = self.units.skeletons();
+        if files > 0 {
+            return Some(DebugGap::Split { files });
         }
         if let Some(file) = &self.missing {
-            return Some(format!(
-                "a part of the debug information is in `{}`, which does not exist: {}",
-                file.name,
-                hint::shared_file(&file.name, &file.build_id)
-            ));
+            let remedy = hint::shared_file(&file.name, &file.build_id);
+            return Some(DebugGap::SharedFile {
+                name: file.name.clone(),
+                remedy,
+            });
         }
         let has_none = self.units.is_empty();
         let remedy = has_none.then(|| self.image.debug_hint(self.path?))?;
-        remedy.map(|remedy| format!("the file has no debug information: {remedy}"))
+        remedy.map(|remedy| DebugGap::Package { remedy })
     }
 }

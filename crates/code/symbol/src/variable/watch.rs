@@ -5,7 +5,7 @@ use std::fmt;
 use tiptoe_event::{Access, Memory};
 
 use super::expression::Expression;
-use super::watch_error::WatchError;
+use crate::error::watch::WatchError;
 
 /// One watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

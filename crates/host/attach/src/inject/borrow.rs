@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use libc::user_regs_struct;
 use tiptoe_sys::host::attach_progress;
 
-use super::InjectError;
 use super::cave::{self, Cave};
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
+use crate::error::inject::{BusyReason, InjectCall, InjectError, UnfitThread};
 
 /// The longest wait until a thread stops.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -92,7 +92,7 @@ pub(super) fn borrow(
         holds: Holds::default(),
         started: Instant::now(),
         deadline,
-        why: "no thread was seen".into(),
+        why: BusyReason::NoThread,
     };
     while Instant::now() < deadline && !attach_progress::is_broken_off() {
         // Each search needs a new thread of ours, because only the end of that thread detaches from
@@ -153,7 +153,7 @@ struct Search<'a> {
     started: Instant,
     deadline: Instant,
     /// Why the last candidate was rejected.
-    why: String,
+    why: BusyReason,
 }
 
 impl Search<'_> {
@@ -169,9 +169,10 @@ impl Search<'_> {
                 match self.try_thread(tid) {
                     Ok(borrowed) => return Ok(Some(borrowed)),
                     Err(StopFailure::Ended) => {}
-                    Err(StopFailure::Refused(why)) => self.why = format!("thread {tid} {why}"),
+                    Err(StopFailure::Refused(why)) => self.why = BusyReason::Unfit { tid, why },
                     Err(StopFailure::Late) => {
-                        self.why = format!("thread {tid} does not stop");
+                        let why = UnfitThread::Late;
+                        self.why = BusyReason::Unfit { tid, why };
                         return Ok(None);
                     }
                     Err(StopFailure::Os(errno)) => return Err(self.ptrace_failed(tid, errno)),
@@ -189,7 +190,7 @@ impl Search<'_> {
                 self.stacks.refresh()?;
             }
             if is_locked {
-                self.why = "one of its threads holds the loader's lock".into();
+                self.why = BusyReason::LoaderLocked;
                 std::thread::sleep(LOCKED);
             }
             std::thread::sleep(random_pause());
@@ -221,13 +222,15 @@ impl Search<'_> {
                 });
             }
             let rank = restart::rank(&process::syscall(pid, tid));
-            if !matches!(status.state, 'R' | 'S') {
-                self.why = format!("thread {tid} is in state {}", status.state);
+            let why = if !matches!(status.state, 'R' | 'S') {
+                UnfitThread::State(status.state)
             } else if rank > worst {
-                self.why = format!("thread {tid} is in a call that should not be interrupted");
+                UnfitThread::Uninterruptible
             } else {
                 ranked.push((rank, tid));
-            }
+                continue;
+            };
+            self.why = BusyReason::Unfit { tid, why };
         }
         ranked.sort_unstable();
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
@@ -256,18 +259,14 @@ impl Search<'_> {
             match self.stacks.judge(&regs) {
                 // This call reads no file. Only the first call does, and that is made in `run`.
                 StackState::Free if self.is_loader_locked() => {
-                    return Err(StopFailure::Refused("would wait for the loader's lock"));
+                    return Err(StopFailure::Refused(UnfitThread::LoaderLocked));
                 }
                 StackState::Free => return self.send(tid, held, regs),
                 StackState::Inside => {
-                    return Err(StopFailure::Refused(
-                        "is inside the allocator, the loader or fork",
-                    ));
+                    return Err(StopFailure::Refused(UnfitThread::Inside));
                 }
                 StackState::Unknown => {
-                    return Err(StopFailure::Refused(
-                        "runs a signal handler over unknown frames",
-                    ));
+                    return Err(StopFailure::Refused(UnfitThread::UnknownFrames));
                 }
                 StackState::Unread => {
                     drop(held);
@@ -275,7 +274,7 @@ impl Search<'_> {
                 }
             }
         }
-        Err(StopFailure::Refused("has a stack through too many files"))
+        Err(StopFailure::Refused(UnfitThread::TooManyFiles))
     }
 
     /// Checks everything about the thread but its stack.
@@ -287,24 +286,24 @@ impl Search<'_> {
     ) -> Result<(), StopFailure> {
         const USER_CS_64: u64 = 0x33;
         if regs.cs != USER_CS_64 {
-            return Err(StopFailure::Refused("runs 32-bit code"));
+            return Err(StopFailure::Refused(UnfitThread::Code32));
         }
         if !is_known_to_libc(tid, regs.fs_base) {
-            return Err(StopFailure::Refused("is no thread of the program's libc"));
+            return Err(StopFailure::Refused(UnfitThread::UnknownToLibc));
         }
         if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
-            return Err(StopFailure::Refused("is inside a restartable sequence"));
+            return Err(StopFailure::Refused(UnfitThread::InRseq));
         }
         let (to, _) = restart::resume(regs);
         let mut code = [0; 2];
         let mut entered_by_syscall =
             || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
         if to.rip != regs.rip && !entered_by_syscall() {
-            return Err(StopFailure::Refused("entered the kernel in an unknown way"));
+            return Err(StopFailure::Refused(UnfitThread::UnknownEntry));
         }
         let late = self.is_late();
         if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !late {
-            return Err(StopFailure::Refused("waits with a time-out"));
+            return Err(StopFailure::Refused(UnfitThread::Timed));
         }
         Ok(())
     }
@@ -376,7 +375,7 @@ impl Search<'_> {
                 pid,
                 by: status.tracer,
             },
-            _ => InjectError::os(pid, "ptrace", errno.into()),
+            _ => InjectError::os(pid, InjectCall::Ptrace, errno.into()),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::mem::offset_of;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::InjectError;
 use super::borrow::BorrowedThread;
 use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, departure, state};
+use crate::error::inject::{Delay, InjectError};
 
 /// The interval of polls of the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
@@ -40,10 +40,7 @@ impl<'a> MailboxClient<'a> {
         let mut magic = [0; MAGIC.len()];
         let since = Instant::now();
         while self.process.read(self.home, &mut magic).is_err() || magic != MAGIC {
-            self.glance(
-                since,
-                "the borrowed thread did not arrive (may it map memory?)",
-            )?;
+            self.glance(since, Delay::Arrival)?;
         }
         self.wait(state::ARRIVED)?;
         self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
@@ -56,15 +53,13 @@ impl<'a> MailboxClient<'a> {
         loop {
             match self.u32(offset_of!(Mailbox, state))? {
                 state::ABANDONED => {
-                    return Err(InjectError::Abandoned {
-                        pid,
-                        why: "tiptoe was too slow",
-                    });
+                    let why = Delay::Tiptoe;
+                    return Err(InjectError::Abandoned { pid, why });
                 }
                 state::REFUSED => return Err(InjectError::Refused { pid }),
                 state::FAILED => return Err(self.failure()?),
                 now if now >= wanted => return Ok(()),
-                _ => self.glance(since, "the deadline passed")?,
+                _ => self.glance(since, Delay::Deadline)?,
             }
         }
     }
@@ -76,7 +71,7 @@ impl<'a> MailboxClient<'a> {
             match self.u32(offset_of!(Mailbox, left))? {
                 departure::RETURNED => return Ok(()),
                 departure::RETURNING if self.is_elsewhere() => return Ok(()),
-                _ => self.glance(since, "the borrowed thread is not back yet")?,
+                _ => self.glance(since, Delay::Departure)?,
             }
         }
     }
@@ -147,13 +142,12 @@ impl<'a> MailboxClient<'a> {
         let error = std::io::Error::from_raw_os_error(-errno.unwrap_or(-libc::EPERM));
         Ok(InjectError::InTarget {
             pid: self.process.pid,
-            call: "memfd_create or mmap",
             error,
         })
     }
 
     /// Pauses a wait that began at `since`; fails at the deadline, or if the process has ended.
-    fn glance(&self, since: Instant, why: &'static str) -> Result<(), InjectError> {
+    fn glance(&self, since: Instant, why: Delay) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {
             return Ok(());

@@ -12,7 +12,8 @@ use std::path::Path;
 use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_wire::descriptors::seals;
 
-use super::InjectError;
+use crate::error::IoReason;
+use crate::error::inject::{BadDescriptor, InjectCall, InjectError};
 
 /// The descriptors that the stub offers.
 pub(super) struct OfferedFds {
@@ -24,7 +25,7 @@ pub(super) struct OfferedFds {
 impl OfferedFds {
     /// Takes over descriptors `fds` of thread `tid`.
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
-        let os = |error| InjectError::os(pid, "pidfd_getfd", error);
+        let os = |error| InjectError::os(pid, InjectCall::TakeDescriptor, error);
         let process = pidfd(pid, tid).map_err(os)?;
         // The thread may have ended, and its id may belong to another process now. Then `process` is that other
         // process.
@@ -90,18 +91,18 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
     // Some systems forbid execution of every memfd, so that seal is accepted.
     if sealed & !F_SEAL_EXEC != 0 {
-        return Err(hostile("a descriptor is no sealable memory"));
+        return Err(hostile(BadDescriptor::Unsealable));
     }
     // Huge pages may run out when memory is touched, which would raise SIGBUS.
     if file_system(&fd) != Some(libc::TMPFS_MAGIC) {
-        return Err(hostile("a descriptor is not of ordinary memory"));
+        return Err(hostile(BadDescriptor::HugePages));
     }
     let file = File::from(fd);
     let empty = file
         .metadata()
         .is_ok_and(|meta| meta.is_file() && meta.len() == 0);
     if !empty {
-        return Err(hostile("a descriptor is not empty"));
+        return Err(hostile(BadDescriptor::Full));
     }
     Ok(file.into())
 }
@@ -123,7 +124,7 @@ fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     seal(fd, seals)?;
     match file.metadata()?.len() == len {
         true => Ok(()),
-        false => Err(io::Error::other("the target changed its length")),
+        false => Err(IoReason::LengthChanged.into()),
     }
 }
 

@@ -33,7 +33,6 @@
 mod borrow;
 mod cave;
 mod free_masks;
-mod inject_error;
 mod later_masks;
 mod mailbox_client;
 mod mapped_files;
@@ -57,8 +56,10 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::Error;
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
+pub use crate::error::inject::{
+    BadDescriptor, BusyReason, Delay, InjectCall, InjectError, UnfitThread,
+};
 pub use free_masks::{HookedCall, MaskFailure};
-pub use inject_error::InjectError;
 pub use masks::{Masks, Words};
 pub use process::is_given_up;
 pub use traced_thread::thread_pointer;
@@ -207,9 +208,9 @@ fn converse(
     };
     offer
         .fill(agent, request.data_size, request.plan_size)
-        .map_err(os("filling a memfd"))?;
-    (request.prepare)(&offer.data, &offer.plan).map_err(os("preparing the segments"))?;
-    offer.close_plan().map_err(os("sealing a memfd"))?;
+        .map_err(os(InjectCall::FillMemfd))?;
+    (request.prepare)(&offer.data, &offer.plan).map_err(os(InjectCall::PrepareSegments))?;
+    offer.close_plan().map_err(os(InjectCall::SealMemfd))?;
 
     mailbox.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
     mailbox.put(offset_of!(Mailbox, mode), &calls.mode.to_le_bytes())?;
@@ -289,20 +290,11 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
         match process.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => {
-                return Err(InjectError::os(pid, "lock of /proc/PID/mem", error));
+                return Err(InjectError::os(pid, InjectCall::LockMemory, error));
             }
             Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
-                let holder = process.lock_holder().map_or_else(
-                    || "a process".to_owned(),
-                    |holder| format!("process {holder}"),
-                );
-                return Err(InjectError::Busy {
-                    pid,
-                    why: format!(
-                        "{holder} holds the lock of /proc/PID/mem, as another tiptoe does before its agent \
-                         enters"
-                    ),
-                });
+                let why = BusyReason::MemoryLocked(process.lock_holder());
+                return Err(InjectError::Busy { pid, why });
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
@@ -330,7 +322,7 @@ fn existing_entry(
             _ => {
                 return Err(InjectError::Busy {
                     pid: process.pid,
-                    why: "its loader is not done with the agent of another tiptoe".into(),
+                    why: BusyReason::LoaderBusy,
                 });
             }
         }
@@ -361,10 +353,10 @@ fn check_program(
         Error::NoSuchProcess { .. } => InjectError::Foreign { pid },
         Error::PermissionDenied { .. } => InjectError::os(
             pid,
-            "open of /proc/PID/exe",
+            InjectCall::OpenProgram,
             io::ErrorKind::PermissionDenied.into(),
         ),
-        error => InjectError::os(pid, "open of /proc/PID/exe", io::Error::other(error)),
+        error => InjectError::os(pid, InjectCall::OpenProgram, io::Error::other(error)),
     })?;
     let mut head = [0; 20];
     let read = std::os::unix::fs::FileExt::read_exact_at(&exe, &mut head, 0);

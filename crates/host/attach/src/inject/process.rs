@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
-use super::InjectError;
+use crate::error::inject::{InjectCall, InjectError};
 
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
@@ -128,7 +128,7 @@ impl Process {
                     });
                 }
                 (Err(error), _) if error.raw_os_error() != Some(libc::ESRCH) => {
-                    return Err(InjectError::os(pid, "open of /proc/PID/mem", error));
+                    return Err(InjectError::os(pid, InjectCall::OpenMemory, error));
                 }
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
@@ -196,7 +196,7 @@ impl Process {
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
-            .map_err(|error| InjectError::os(self.pid, "read of /proc/PID/maps", error))?;
+            .map_err(|error| InjectError::os(self.pid, InjectCall::ReadMappings, error))?;
         let text = String::from_utf8_lossy(&text);
         Ok(text.lines().filter_map(Mapping::parse).collect())
     }
@@ -302,7 +302,7 @@ pub fn is_given_up(memory: &File) -> bool {
 /// Returns the threads of a process, unsorted.
 pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))
-        .map_err(|error| InjectError::os(pid, "read of /proc/PID/task", error))?;
+        .map_err(|error| InjectError::os(pid, InjectCall::ReadThreads, error))?;
     Ok(entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -311,7 +311,7 @@ pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
 
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/status"))
-        .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;
+        .map_err(|error| InjectError::os(pid, InjectCall::ReadStatus, error))?;
     // A thread's name may contain any bytes.
     let text = String::from_utf8_lossy(&text);
     let mut status = Status::default();

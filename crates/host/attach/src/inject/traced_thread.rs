@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use super::poll_backoff::PollBackoff;
 use super::{process, restart};
+use crate::error::inject::UnfitThread;
 use crate::stops::{self, Stop};
 use tiptoe_price::own;
 
@@ -26,7 +27,7 @@ pub(super) enum StopFailure {
     /// The thread did not stop in time.
     Late,
     /// The thread is in code where it must not be borrowed.
-    Refused(&'static str),
+    Refused(UnfitThread),
     /// The kernel refused.
     Os(Errno),
 }

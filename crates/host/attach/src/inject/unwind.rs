@@ -10,9 +10,9 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
 use libc::user_regs_struct;
 
-use super::InjectError;
 use super::mapped_files::{MappedFile, Role};
 use super::process::{Mapping, Process};
+use crate::error::inject::InjectError;
 use crate::target_files::content;
 
 /// The most frames to unwind; the rest of the stack is searched.

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use tiptoe_wire::{Data, Geometry};
 
 use super::{Segment, wake};
+use crate::error::IoReason;
 
 /// The kernel's record of a thread's robust futexes (set_robust_list(2)).
 #[repr(C)]
@@ -43,7 +44,7 @@ impl Owner {
             })?;
         is_ready
             .recv()
-            .unwrap_or_else(|_| Err(io::Error::other("no owner thread")))?;
+            .unwrap_or_else(|_| Err(IoReason::NoOwnerThread.into()))?;
         Ok(Owner {
             release: Some(release),
             thread: Some(thread),
@@ -70,7 +71,7 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
         hits: false,
     };
     let Some(word) = Data::new(segment.words(), geometry).and_then(|data| data.owner()) else {
-        let _ = ready.send(Err(io::Error::other("the data segment is too small")));
+        let _ = ready.send(Err(IoReason::SmallSegment.into()));
         return;
     };
     let mut list = Box::new(RobustList {

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use crate::error::gain;
 use tiptoe_sys::host::procfs::Process;
 
 /// Returns why the loader of this program would ignore the agent; `None` if it would not.
@@ -15,16 +16,16 @@ pub fn gained_by(program: &Path) -> Option<&'static str> {
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
     let mode = file.permissions().mode();
     let runs_as = |bits: u32| mode & bits == bits;
-    let gain = if runs_as(libc::S_ISUID) && file.uid() != user {
-        "it is setuid and runs with another user's rights"
+    let gained = if runs_as(libc::S_ISUID) && file.uid() != user {
+        gain::USER
     } else if runs_as(libc::S_ISGID | libc::S_IXGRP) && file.gid() != group {
-        "it is setgid and runs with another group's rights"
+        gain::GROUP
     } else if user != 0 && has_capabilities(program) {
-        "its file gives it capabilities"
+        gain::CAPABILITIES
     } else {
         return None;
     };
-    (!is_withheld(program)).then_some(gain)
+    (!is_withheld(program)).then_some(gained)
 }
 
 fn has_capabilities(program: &Path) -> bool {

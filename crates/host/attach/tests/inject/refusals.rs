@@ -151,7 +151,7 @@ fn the_holder_of_the_lock_of_proc_mem_is_named() {
     let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("locked");
     let holder = format!("process {} holds the lock", std::process::id());
     assert!(
-        matches!(&error, InjectError::Busy { why, .. } if why.contains(&holder)),
+        matches!(&error, InjectError::Busy { why, .. } if why.to_string().contains(&holder)),
         "{error}"
     );
     drop(memory);
@@ -202,7 +202,7 @@ fn a_traced_or_stopped_target_is_refused() {
     target.control.wait("stopped", |_| is_stopped(target.pid()));
     let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("stopped");
     assert!(
-        matches!(&error, InjectError::Busy { why, .. } if why.contains("state T")),
+        matches!(&error, InjectError::Busy { why, .. } if why.to_string().contains("state T")),
         "{error}"
     );
     signal(target.pid(), libc::SIGCONT);

@@ -1,4 +1,5 @@
 //! Errors of finding a variable to watch.
+#![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::ops::Range;
 
@@ -9,37 +10,27 @@ use tiptoe_event::LENGTHS;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VariableError {
-    /// No variable has this name.
     #[error("no variable `{name}`{}{}", near(nearest), note(missing))]
     NoSuchVariable {
-        /// The requested name.
         name: String,
         /// The most similar names, the best first.
         nearest: Vec<String>,
-        /// Missing debug information that could name it.
-        missing: Option<String>,
+        missing: Option<DebugGap>,
     },
-    /// Several variables have this name.
     #[error("`{name}` is the name of several variables: {}", list(choices))]
     Ambiguous {
-        /// The requested name.
         name: String,
         /// Names that select one of the variables.
         choices: Vec<String>,
     },
-    /// The name belongs to a function.
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
-    IsFunction {
-        /// The requested name.
-        name: String,
-    },
+    IsFunction { name: String },
     /// Execution was to be watched, but no function has the name.
     #[error(
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
     )]
     NoSuchFunction {
-        /// The requested name.
         name: String,
         /// The most similar names, the best first.
         nearest: Vec<String>,
@@ -49,101 +40,61 @@ pub enum VariableError {
         "`{name}` is a local variable of `{function}`, on its stack or in a register: only variables with a \
          fixed address have names here; watch it by its address"
     )]
-    Local {
-        /// The requested name.
-        name: String,
-        /// The variable's function.
-        function: String,
-    },
-    /// The variable is always in a register.
+    Local { name: String, function: String },
     #[error(
         "`{name}` is in a register, and only memory can be watched: watch the memory that it is stored to, \
          or, if it is an argument, count calls by it (`tiptoe probe FUNCTION --by arg0`)"
     )]
-    InRegister {
-        /// The requested name.
-        name: String,
-    },
+    InRegister { name: String },
     /// The compiler or linker gave the variable no address.
     #[error(
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
     OptimisedOut {
-        /// The requested name.
         name: String,
         /// The variable's value, if it is constant.
         value: Option<i64>,
     },
-    /// The variable's address is computed in an unsupported way.
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
-    NoSingleAddress {
-        /// The requested name.
-        name: String,
-        /// What the debug information says of the address.
-        what: &'static str,
-    },
-    /// The variable is defined in another file.
+    NoSingleAddress { name: String, what: AddressForm },
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
-    Elsewhere {
-        /// The requested name.
-        name: String,
-    },
-    /// No debug information has the type of the variable, which an operator needs.
+    Elsewhere { name: String },
     #[error("the type of `{name}` is unknown, so `{operator}` cannot be followed: {why}")]
     NoType {
-        /// The variable.
         name: String,
-        /// The requested operator.
         operator: String,
-        /// What is missing.
-        why: String,
+        why: DebugGap,
     },
-    /// The type has no member of the requested name.
     #[error(
         "`{type_name}` has no member `{member}`; {}",
         instead(nearest, members)
     )]
     NoSuchMember {
-        /// The type.
         type_name: String,
-        /// The requested name.
         member: String,
         /// The most similar names, the best first.
         nearest: Vec<String>,
-        /// The members of the type.
         members: Vec<String>,
     },
-    /// `.` or `->` after a type without members.
     #[error("`{expression}` is of type `{type_name}`, which has no members")]
     NoMembers {
-        /// The operand.
         expression: String,
-        /// The operand's type.
         type_name: String,
     },
-    /// `*` or `[]` on neither a pointer nor an array.
     #[error("`{expression}` is of type `{type_name}`, which is neither a pointer nor an array")]
     NotAPointer {
-        /// The operand.
         expression: String,
-        /// The operand's type.
         type_name: String,
     },
-    /// An index outside its array.
     #[error("`{expression}` has {count} elements, so there is no [{index}]")]
     OutOfBounds {
-        /// The array.
         expression: String,
-        /// The array's length.
         count: u64,
-        /// The requested index.
         index: i64,
     },
-    /// A bit field: no breakpoint watches less than a byte.
     #[error("`{expression}` is a bit field ({}); a byte is the least that can be watched: {}", of_bits(bits), holder(bits, *address))]
     BitField {
-        /// The member.
         expression: String,
         /// The bit field's bits, from the start of the (pointed-to) structure.
         bits: Range<u64>,
@@ -154,56 +105,33 @@ pub enum VariableError {
     #[error(
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
-    VirtualBase {
-        /// The type.
-        type_name: String,
-        /// The requested name.
-        member: String,
-    },
+    VirtualBase { type_name: String, member: String },
     /// A type without a size: `void`, a function, a declared structure.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
     NoSize {
-        /// The requested expression.
         expression: String,
-        /// The expression's type.
         type_name: String,
     },
-    /// A size that no breakpoint has.
     #[error(
         "`{expression}` is of type `{type_name}`, of {size} bytes, and a watch covers 1, 2, 4 or 8: name a part of it{}, or say how many bytes (`{expression}:8`)",
         element(expression, type_name)
     )]
     BadSize {
-        /// The requested expression.
         expression: String,
-        /// The expression's type.
         type_name: String,
-        /// The size of the type.
         size: u64,
     },
-    /// An address without a length.
     #[error("say how many bytes at {address:#x} (`{address:#x}:8`)")]
-    NoLength {
-        /// The requested address.
-        address: u64,
-    },
-    /// An address that is not a multiple of the length.
+    NoLength { address: u64 },
     #[error("{address:#x} is no multiple of {length}, as a watch of {length} bytes must be; {}", aligned(*address, *length))]
-    Unaligned {
-        /// The address of the watch.
-        address: u64,
-        /// The watch's length in bytes.
-        length: u8,
-    },
-    /// A pointer on the way is null.
+    Unaligned { address: u64, length: u8 },
     #[error("`{pointer}` is null")]
     NullPointer {
         /// The pointer, as an expression.
         pointer: String,
     },
-    /// A pointer on the way is not in mapped memory.
     #[error("`{pointer}` cannot be read: the process has no memory at {address:#x}")]
     Unmapped {
         /// The pointer, as an expression.
@@ -213,23 +141,12 @@ pub enum VariableError {
     },
     /// An address of a file that is larger than any address in memory once the file is loaded.
     #[error("`{name}` is beyond the memory of any process")]
-    BeyondMemory {
-        /// The requested address.
-        name: String,
-    },
+    BeyondMemory { name: String },
     /// A thread-local variable without a thread.
     #[error("each thread has its own `{name}`: name the thread")]
-    WhichThread {
-        /// The variable.
-        name: String,
-    },
-    /// The address of a thread's own variables is unknown.
+    WhichThread { name: String },
     #[error("cannot find the thread-local variables of this file: {why}")]
-    NoThreadBlock {
-        /// What is missing.
-        why: &'static str,
-    },
-    /// The variable's type is in a file that does not exist.
+    NoThreadBlock { why: BlockGap },
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
     MissingFile {
         /// The file's path, relative to the referring file.
@@ -239,10 +156,70 @@ pub enum VariableError {
     },
     /// The debug information contradicts itself, or exceeds the budget.
     #[error("damaged debug information: {what}")]
-    Damaged {
-        /// The inconsistent part.
-        what: &'static str,
-    },
+    Damaged { what: Damage },
+}
+
+/// What a file's debug information lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DebugGap {
+    #[error("a part of the debug information is too large to be read")]
+    TooLarge,
+    #[error(
+        "{files} of its source files have their debug information in `.dwo` files, which are not read (build without -gsplit-dwarf)"
+    )]
+    Split { files: usize },
+    #[error("a part of the debug information is in `{name}`, which does not exist: {remedy}")]
+    SharedFile { name: String, remedy: String },
+    #[error("the file has no debug information: {remedy}")]
+    Package { remedy: String },
+    #[error("the file has no debug information (build it with -g, or install that of its package)")]
+    File,
+    #[error("no debug information describes it (was its source built with -g?)")]
+    Source,
+    #[error("it is only declared: its definition is in no file with debug information")]
+    Definition,
+}
+
+/// Why a variable has no single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AddressForm {
+    #[error("the optimiser split it up")]
+    Split,
+    #[error("its address is computed")]
+    Computed,
+}
+
+/// Why the address of a thread's own variables is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BlockGap {
+    #[error("it is no 64-bit program")]
+    Foreign,
+    #[error("it has no thread-local variables")]
+    NoVariables,
+    #[error("its memory cannot be read")]
+    Unreadable,
+    #[error("the library gets their address in an unknown way")]
+    UnknownAccess,
+    #[error("the loader has not set the library up yet")]
+    NotLoaded,
+    #[error("the thread has not used any of them yet")]
+    Unused,
+}
+
+/// The part of the debug information that is inconsistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Damage {
+    #[error("it refers to itself over and over")]
+    Circle,
+    #[error("a reference leads nowhere")]
+    Reference,
+    #[error("a type that has no end")]
+    EndlessType,
+    #[error("a member without a place")]
+    Member,
+    /// The type is in a file that dwz made, which does not exist.
+    #[error("a type is described in a file that does not exist (made by dwz)")]
+    MissingFile,
 }
 
 fn list(names: &[String]) -> String {
@@ -285,7 +262,7 @@ fn element(expression: &str, type_name: &str) -> String {
     }
 }
 
-fn note(missing: &Option<String>) -> String {
+fn note(missing: &Option<DebugGap>) -> String {
     missing
         .as_ref()
         .map_or_else(String::new, |missing| format!("; {missing}"))

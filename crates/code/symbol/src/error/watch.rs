@@ -1,4 +1,5 @@
 //! The faults of a watch's text.
+#![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use thiserror::Error;
 use tiptoe_event::{MemoryError, MemoryFault};
@@ -10,37 +11,27 @@ pub enum WatchFault {
     /// A fault outside the variable.
     #[error("{0}")]
     Memory(MemoryFault),
-    /// The variable is missing.
     #[error("a variable or an address is missing")]
     NoVariable,
-    /// A `'` without its partner.
     #[error("the quote is not closed")]
     OpenQuote,
-    /// Brackets in a name that do not match.
     #[error("the brackets in the name do not match")]
     OpenBracket,
-    /// A name is missing after `.`, `->` or `::`.
     #[error("a name is missing")]
     NoName,
-    /// The index in `[]` is not a number.
     #[error("an index is a number")]
     BadIndex,
-    /// A `)` or `]` is missing.
     #[error("`)` or `]` is missing")]
     NotClosed,
-    /// Too deeply nested brackets.
     #[error("too deeply nested")]
     TooDeep,
-    /// A number that is not an address.
     #[error("not an address of 64 bits")]
     BadAddress,
-    /// Members or elements of an address.
     #[error("an address has no type (write ADDRESS:LEN, or name a variable)")]
     UntypedAddress,
     /// A cast, which is not supported.
     #[error("casts are not understood (write ADDRESS:LEN for an address without a type)")]
     Cast,
-    /// Any other operator that is not supported.
     #[error(
         "not understood here (a variable is followed by `.member`, `->member` or `[number]`, and preceded by `*`)"
     )]
@@ -53,7 +44,6 @@ pub enum WatchFault {
 pub struct WatchError {
     /// The byte at which parsing failed.
     pub at: usize,
-    /// The fault.
     pub fault: WatchFault,
 }
 

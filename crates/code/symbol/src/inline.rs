@@ -47,12 +47,12 @@ pub struct Origin {
 /// The debug information of an image, for lookups of instructions.
 pub struct Origins<'d> {
     /// `None` if the image has none, or it is damaged.
-    found: Option<Found<'d>>,
+    debug: Option<DebugData<'d>>,
     budget: Rc<ReadBudget>,
     is_exceeded: Cell<bool>,
 }
 
-struct Found<'d> {
+struct DebugData<'d> {
     context: Context<SectionPart<'d>>,
     dwarf: Arc<Dwarf<SectionPart<'d>>>,
     units: Vec<UnitExtent<'d>>,
@@ -82,10 +82,10 @@ impl Image {
             dwarf.set_sup(crate::dwarf::dwarf(shared, SHARED, Some(&budget)));
         }
         budget.refill();
-        let found = Found::read(dwarf, &budget);
+        let debug = DebugData::read(dwarf, &budget);
         let is_exceeded = Cell::new(budget.is_exceeded());
         ask(&Origins {
-            found,
+            debug,
             budget,
             is_exceeded,
         })
@@ -102,9 +102,9 @@ impl Origins<'_> {
             return Err(BudgetExceeded);
         }
         self.budget.refill();
-        let origin = self.found.as_ref().and_then(|found| {
-            found.check_units_at(address, &self.budget)?;
-            found.find(address)
+        let origin = self.debug.as_ref().and_then(|debug| {
+            debug.check_units_at(address, &self.budget)?;
+            debug.find(address)
         });
         self.is_exceeded.set(self.budget.is_exceeded());
         match self.is_exceeded.get() {
@@ -114,9 +114,9 @@ impl Origins<'_> {
     }
 }
 
-impl<'d> Found<'d> {
+impl<'d> DebugData<'d> {
     /// Reads the extents of all units. `None` if they are damaged, or cannot be paid for.
-    fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<Found<'d>> {
+    fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
         // Each unit must say itself which addresses it describes, because only that is read here.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
@@ -131,7 +131,7 @@ impl<'d> Found<'d> {
         }
         #[expect(clippy::arc_with_non_send_sync, reason = "addr2line takes an Arc")]
         let dwarf = Arc::new(dwarf);
-        Some(Found {
+        Some(DebugData {
             context: Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?,
             dwarf,
             units,

@@ -1,4 +1,4 @@
-//! The modules of a crate, and the files whose names each file uses. Only code of the product is read: items
+//! The modules of a crate, and the names that each file uses of others. Only code of the product is read: items
 //! under `#[cfg(test)]`, and under what only loom and miri set, are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +114,7 @@ impl CrateModules {
         module
     }
 
-    /// Returns the files whose names each file uses. Two uses do not count: a `pub use`, because it hands a name
+    /// Returns the names that each file uses of each other file. Two uses do not count: a `pub use`, because it hands a name
     /// on, and a name of a module that this module is inside.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();

@@ -48,8 +48,6 @@ const ROOMS: &[&str] = &[
     "host/collector: ",
     // The instruments' arguments and what they share are in one circle around `args.rs`.
     "apps/cli: circle of ",
-    // The search for room for trampolines is being changed.
-    "code/patch: a tuple as a parameter of `granule_from`",
     // A change to these crates means that all models run again; their small circles go with the next one.
     "core/event: circle of ",
     "core/wire: circle of ",

@@ -392,14 +392,15 @@ impl Arenas {
             .filter(|room| *room > 0)?;
         let chosen = start + self.seed.wrapping_sub(start) % room;
         let mut froms = [chosen, start].into_iter();
-        froms.find_map(|from| self.granule_from(want, allowed, (from..end, free)))
+        froms.find_map(|from| self.granule_from(want, allowed, from..end, free))
     }
 
     fn granule_from(
         &self,
         want: &RoomRequest,
         allowed: &Displacement,
-        (range, free): (Range<u64>, &Range<u64>),
+        range: Range<u64>,
+        free: &Range<u64>,
     ) -> Option<TrampolineRoom> {
         let mut from = range.start;
         for _ in 0..TRIES {

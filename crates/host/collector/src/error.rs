@@ -12,13 +12,10 @@ use tiptoe_symbol::variable::{VariableError, WatchError};
 
 use crate::words::few;
 pub use hint::{AgentSubstitute, InsteadOfFunction};
+pub use reason::{DropReason, Reason};
 
 mod hint;
-
-/// The reason of an error, and of probes that are missing, if the user broke off the attach.
-pub const BROKEN_OFF: &str = "attaching was broken off";
-/// The reason of an error, and of probes of returns that are missing.
-pub const RETURN_PROBES: &str = "the kernel's return probes end programs that throw past them";
+mod reason;
 
 /// Why a run failed. A failed run must have left nothing in the target.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +53,8 @@ pub enum Error {
     FileNotHeld(io::Error),
 
     // Specs.
-    #[error("cannot read {}: {why}", path.display())]
-    UnreadableProgram { path: PathBuf, why: String },
+    #[error("cannot read {}: {error}", path.display())]
+    UnreadableProgram { path: PathBuf, error: ObjectFault },
     #[error("cannot read {0}")]
     UnreadableBinary(tiptoe_sys::host::Error),
     #[error("process {pid} has no binary `{binary}` mapped")]
@@ -77,28 +74,28 @@ pub enum Error {
     #[error("`{0}` matched nothing that was loaded")]
     NothingLoaded(String),
     #[error("cannot probe {event}: {why}")]
-    NoProbe { event: String, why: String },
+    NoProbe { event: String, why: Reason },
     #[error("--under: {0}")]
     Under(Box<Error>),
     #[error("--under: calls of {event} cannot be followed: {why}")]
-    NoGate { event: String, why: String },
+    NoGate { event: String, why: Reason },
 
     // The agent.
     #[error("the agent cannot enter {target}: {why}")]
     AgentKeptOut {
         target: String,
-        why: String,
+        why: Reason,
         substitute: AgentSubstitute,
     },
     #[error("the agent cannot enter: {why}; {}{error}", match **error {
         Error::AgentOnly(_) => "and ",
         _ => "and: ",
     })]
-    WithoutAgent { why: String, error: Box<Error> },
+    WithoutAgent { why: Reason, error: Box<Error> },
     #[error("the agent did not enter `{word}`: {why}; {error}")]
     AgentNotLoaded {
         word: String,
-        why: String,
+        why: Reason,
         error: Box<Error>,
     },
     #[error("nothing was counted")]
@@ -131,7 +128,7 @@ pub enum Error {
         "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die at a trap byte"
     )]
     NotStopped,
-    #[error("{BROKEN_OFF}")]
+    #[error("{}", Reason::BrokenOff)]
     BrokenOff,
     /// Memory that the agent writes cannot be read: the counts, waits or scopes.
     #[error("cannot read the {what}: {error}")]
@@ -143,7 +140,7 @@ pub enum Error {
     // The kernel in place of the agent.
     #[error("{}", .0.why())]
     AgentOnly(AgentOption),
-    #[error("{RETURN_PROBES}: they are not used")]
+    #[error("{}: they are not used", Reason::ReturnProbes)]
     ReturnProbes,
 
     // Locks.
@@ -154,7 +151,7 @@ pub enum Error {
     #[error("only the agent measures how long a lock is held, and it is not in the program")]
     HoldWithoutAgent,
     #[error("--hold in process {pid}: {why}")]
-    BadHold { pid: u32, why: String },
+    BadHold { pid: u32, why: Reason },
     #[error("process {pid} may not be read: {error}")]
     UnreadableWaits { pid: u32, error: io::Error },
 
@@ -276,6 +273,15 @@ impl AgentOption {
             }
         }
     }
+}
+
+/// Why a file's functions cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectFault {
+    #[error(transparent)]
+    File(#[from] io::Error),
+    #[error(transparent)]
+    Image(#[from] tiptoe_symbol::Error),
 }
 
 /// What is wrong with a comparison of `--when`.

@@ -15,7 +15,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
 use crate::drive::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn, run};
-use crate::error::Error;
+use crate::error::{DropReason, Error};
 use crate::request::{Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::words;
 
@@ -189,27 +189,15 @@ impl Instrument for KernelLocks<'_> {
     }
 }
 
-/// Returns a text for each reason why waits were dropped.
+/// Returns the reasons why waits were dropped.
 fn dropped(drops: WaitDrops) -> Vec<Dropped> {
     words::dropped([
-        (
-            drops.no_begin,
-            "ends of waits whose begin was not seen; most began before the trace",
-        ),
-        (
-            drops.nested,
-            "begun or ended while another wait was being counted on the same CPU",
-        ),
-        (
-            drops.missed,
-            "the kernel did not run the program, which ran already on that CPU",
-        ),
-        (drops.no_end, "begins of waits whose end was not seen"),
-        (drops.negative, "ended before they began, by the clock"),
-        (drops.no_room_to_wait, "too many threads waited at once"),
-        (
-            drops.no_room_for_row,
-            "there were more rows than there is room for",
-        ),
+        (drops.no_begin, DropReason::NoWaitBegin),
+        (drops.nested, DropReason::NestedWait),
+        (drops.missed, DropReason::Missed),
+        (drops.no_end, DropReason::NoWaitEnd),
+        (drops.negative, DropReason::NegativeWait),
+        (drops.no_room_to_wait, DropReason::ManyWaiters),
+        (drops.no_room_for_row, DropReason::ManyRows),
     ])
 }

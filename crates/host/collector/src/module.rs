@@ -21,7 +21,7 @@ use tiptoe_symbol::{
 };
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use crate::error::Error;
+use crate::error::{Error, ObjectFault, Reason};
 
 mod own_calls;
 mod program_name;
@@ -39,7 +39,7 @@ pub struct Object {
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
     /// How each function's return address is read, by the function's link-time address.
-    pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
+    pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// The open file, which the kernel's uprobes need.
     pub file: Rc<File>,
     pub key: FileKey,
@@ -101,21 +101,21 @@ impl Object {
 
     /// Reads a program's file that no process has mapped yet.
     pub fn of_program(path: &Path) -> Result<Object, Error> {
-        let failed = |why: String| Error::UnreadableProgram {
+        let failed = |error: ObjectFault| Error::UnreadableProgram {
             path: path.to_owned(),
-            why,
+            error,
         };
-        let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+        let file = File::open(path).map_err(|error| failed(error.into()))?;
         let source = TargetFiles::new(Process::current(), path);
         // The key is never compared, because no process maps this file.
         let key = (0, 0, 0);
         Object::read(file, key, source).map_err(failed)
     }
 
-    fn read(file: File, key: FileKey, source: TargetFiles) -> Result<Object, String> {
+    fn read(file: File, key: FileKey, source: TargetFiles) -> Result<Object, ObjectFault> {
         let file = Rc::new(file);
-        let content = || content(Rc::clone(&file)).map_err(|error| error.to_string());
-        let image = Image::parse(&content()?, &source).map_err(|error| error.to_string())?;
+        let content = || content(Rc::clone(&file));
+        let image = Image::parse(&content()?, &source)?;
         Ok(Object {
             image,
             code: content()?,

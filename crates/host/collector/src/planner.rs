@@ -16,7 +16,7 @@ use tiptoe_wire::arena;
 use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
-use crate::error::BROKEN_OFF;
+use crate::error::Reason;
 use crate::module::Module;
 use crate::probe_slots::{ProbeSlots, SlotKey};
 use crate::resolve::Probe;
@@ -67,7 +67,7 @@ pub struct PlannedSite {
     /// The address of the return addresses that the site's trampoline keeps, or 0.
     pub callers: u64,
     /// The reason why only entries are counted, although times were requested.
-    pub untimed: Option<String>,
+    pub untimed: Option<Reason>,
 }
 
 impl PlannedSite {
@@ -96,7 +96,7 @@ pub struct Plan {
     pub unwinders: Vec<u64>,
     pub locks: Locks,
     /// For each probe its site, or why it has none.
-    pub probes: Vec<Result<PlannedSite, String>>,
+    pub probes: Vec<Result<PlannedSite, Reason>>,
 }
 
 /// The state of a process that the planner reads.
@@ -179,7 +179,7 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Plan 
     attach_progress::begin(probes.len());
     let probes = probes.iter().inspect(|_| attach_progress::advance(1));
     let draw = |probe| match attach_progress::is_broken_off() {
-        true => Err(BROKEN_OFF.to_owned()),
+        true => Err(Reason::BrokenOff),
         false => draft.probe(probe),
     };
     plan.probes = probes.map(draw).collect();
@@ -288,7 +288,7 @@ impl Draft<'_> {
     }
 
     /// Plans a probe. If its calls cannot be followed, only their entries are counted.
-    fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, String> {
+    fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, Reason> {
         match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
                 let entries = self.probe_as_requested(&probe.clone().of_entries());
@@ -301,10 +301,10 @@ impl Draft<'_> {
         }
     }
 
-    fn probe_as_requested(&mut self, probe: &Probe) -> Result<PlannedSite, String> {
+    fn probe_as_requested(&mut self, probe: &Probe) -> Result<PlannedSite, Reason> {
         let code = probe.object.code(&probe.function, probe.bias);
-        let code = code.ok_or("no code is known there")?;
-        let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
+        let code = code.ok_or(Reason::NoCode)?;
+        let mut shape = shape(&code, probe.offset as usize)?;
         if probe.function.is_cold {
             // A cold part is entered by a jump from the middle of its function, so any register may
             // be live.
@@ -354,13 +354,12 @@ impl Draft<'_> {
         let had = own.or(of_its_size.map(|known| known.site.slot));
         let slot = had.unwrap_or(self.next_slot);
         if slot.saturating_add(width) > self.state.geometry.slots {
-            return Err("there are no counters left for it".to_owned());
+            return Err(Reason::NoCounters);
         }
         let body = body(slot, self.next_call);
         let site = shape.site() - probe.bias;
         let islands = || probe.object.paddings_near(site, probe.bias);
-        let patch = self.planner.plan(&shape, &body, islands);
-        let patch = patch.map_err(|refusal| refusal.to_string())?;
+        let patch = self.planner.plan(&shape, &body, islands)?;
         if had.is_none() {
             self.next_slot += width;
         }

@@ -30,7 +30,7 @@ use crate::drive::{
     self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Several, Span, TICK, Targets, Turn,
     session_target,
 };
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::Cache;
 use crate::request::{Budget, Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
@@ -92,9 +92,9 @@ impl Report {
         self.notes.push(note);
     }
 
-    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, String)>) {
+    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, Reason)>) {
         for (event, why) in refused {
-            let refusal = Refusal::new(&event, &why);
+            let refusal = Refusal::new(event, why.to_string());
             if !self.refusals.contains(&refusal) {
                 self.refusals.push(refusal);
             }
@@ -216,7 +216,7 @@ impl<'a> Probes<'a> {
         for tracee in &mut at.traced {
             report.notes.append(&mut tracee.coverage.notes);
             let refused = std::mem::take(&mut tracee.coverage.refused).into_iter();
-            let refusals = refused.map(|(event, why)| Refusal::new(&event, &why));
+            let refusals = refused.map(|(event, why)| Refusal::new(event, why.to_string()));
             report.refusals.extend(refusals);
         }
         let ended = ended.into_iter();

@@ -12,7 +12,7 @@ use tiptoe_session::{FunctionNote, Note};
 use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
 
-use crate::error::{Error, InsteadOfFunction};
+use crate::error::{Error, InsteadOfFunction, Reason};
 use crate::module::{Module, Object, started_as};
 use crate::planner::{Follow, MOST_BY_VALUE};
 pub use deferred_specs::{later, may_come_later};
@@ -84,7 +84,7 @@ pub struct Resolution {
     /// IFUNCs, whose choice is known only inside the target.
     pub ifuncs: Vec<Probe>,
     /// Matched functions that cannot be probed: the spec and the reason.
-    pub refused: Vec<(String, String)>,
+    pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
     /// The specs that matched something.
     pub met: Vec<String>,
@@ -100,9 +100,7 @@ impl Resolution {
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
             return follow;
         }
-        let reason = format!(
-            "times by value have room for {MOST_BY_VALUE} functions: only its entries are counted"
-        );
+        let reason = Reason::EntriesOnly(Box::new(Reason::ManyByValue(MOST_BY_VALUE)));
         self.refused.push((event.to_owned(), reason));
         Follow::No
     }
@@ -282,7 +280,7 @@ fn add(
     for ((function, offset), shown) in functions.into_iter().zip(offsets).zip(shown) {
         let event = name::event(spec.kind, &module.name, &shown, offset);
         let fine = unsuitable(&function)
-            .map_or(Ok(()), |reason| Err(reason.to_owned()))
+            .map_or(Ok(()), Err)
             .and_then(|()| probe_position::check(&module.object, &function, offset));
         if let Err(reason) = fine {
             resolved.refused.push((event, reason));
@@ -315,7 +313,9 @@ fn add(
         }
         if let Some(kind) = seen.get(&probe.address()) {
             if *kind != spec.kind {
-                resolved.refused.push((probe.event, twice(*kind)));
+                resolved
+                    .refused
+                    .push((probe.event, Reason::OtherEvent(*kind)));
             }
             continue;
         }
@@ -342,19 +342,11 @@ fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bo
     others.any(has) && !has(module)
 }
 
-/// Returns why a function has only one of its two events, given the `kind` of the other.
-fn twice(kind: Kind) -> String {
-    format!(
-        "`{kind}:` counts the same function, which has one event (`uretprobe:` alone also reports how many calls \
-         began: the sum of its ends)"
-    )
-}
-
-fn unsuitable(function: &Function) -> Option<&'static str> {
+fn unsuitable(function: &Function) -> Option<Reason> {
     match function.kind {
         CodeKind::Plain => None,
-        CodeKind::Plt => Some("a stub of lazy binding, not a function"),
-        CodeKind::SignalReturn => Some("signal handlers return through it"),
+        CodeKind::Plt => Some(Reason::LazyStub),
+        CodeKind::SignalReturn => Some(Reason::SignalReturn),
     }
 }
 

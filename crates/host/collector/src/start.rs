@@ -22,7 +22,7 @@ use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Layout;
 
 use crate::drive::{Targets, pause, session_target};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::{Cache, Module, Object};
 use crate::request::{Request, RequestTarget};
 use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
@@ -160,17 +160,13 @@ pub(crate) fn start(
         object => object,
     };
     let against = match &object {
-        Ok(object) => object
-            .image
-            .header()
-            .refusal_in_process()
-            .or_else(|| preload::gained_by(&path))
-            .or_else(|| {
-                plan.locks()
-                    .then(|| unpatchable(object.image.header()))
-                    .flatten()
-            })
-            .map(str::to_owned),
+        Ok(object) => {
+            let header = object.image.header();
+            let refusal = header.refusal_in_process();
+            let refusal = refusal.or_else(|| preload::gained_by(&path));
+            let locks = || unpatchable(header).filter(|_| plan.locks());
+            refusal.map(Reason::Program).or_else(locks)
+        }
         // Either a shell runs the file, or the exec fails.
         Err(_) => None,
     };
@@ -196,18 +192,15 @@ pub(crate) fn start(
     let modules = Module::before_exec(object, path);
     let name = modules.first().map(|program| program.name.clone());
     target.comm = name.unwrap_or_default();
-    let reason = against.as_deref().filter(|_| !is_by_kernel);
+    let reason = against.filter(|_| !is_by_kernel);
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
     tracee.locks.expect_start(modules);
     Ok(tracee)
 }
 
 /// Returns why the agent could not work in a command that inherits tiptoe's seccomp filter; `None` if it could.
-fn refused_calls() -> Option<String> {
-    let refusal = agent_calls().err()?;
-    Some(format!(
-        "the kernel refuses the agent a call that the agent needs ({refusal})"
-    ))
+fn refused_calls() -> Option<Reason> {
+    agent_calls().err().map(Reason::RefusedCall)
 }
 
 /// Returns whether a file is an ELF program, of any machine.
@@ -245,11 +238,13 @@ fn start_with_agent(
             let note = ProcessNote::EndedInAttach { process };
             Ok(Tracee::ended(target, note))
         }
-        Ok(Err(why)) => without_agent(target, &why, plan).map_err(|error| Error::AgentNotLoaded {
-            word: command[0].display().to_string(),
-            why,
-            error: Box::new(error),
-        }),
+        Ok(Err(why)) => {
+            without_agent(target, why.clone(), plan).map_err(|error| Error::AgentNotLoaded {
+                word: command[0].display().to_string(),
+                why,
+                error: Box::new(error),
+            })
+        }
         Err(error) => Err(error),
     }
 }
@@ -259,25 +254,25 @@ fn lead_in(
     target: &mut Attached,
     offer: &Offer,
     terms: &Terms,
-) -> Result<Result<(), String>, Error> {
+) -> Result<Result<(), Reason>, Error> {
     target.link = Some(offer.open(terms, target.process.pid())?);
     target.hold_in_agent()?;
     Ok(wait_for_agent(target))
 }
 
 /// Waits for the agent's hello; otherwise returns why there is none.
-fn wait_for_agent(target: &Attached) -> Result<(), String> {
-    let link = target.link.as_ref().ok_or("it was started without one")?;
+fn wait_for_agent(target: &Attached) -> Result<(), Reason> {
+    let link = target.link.as_ref().ok_or(Reason::StartedWithoutAgent)?;
     let deadline = Instant::now() + REACH;
     while link.wait_for_hello(Duration::from_millis(5)).is_none() {
         if let Some(why) = link.refusal() {
-            return Err(Error::AgentRefused(why).to_string());
+            return Err(Error::AgentRefused(why).into());
         }
         if link.has_lost_target() {
-            return Err("it ended before that".to_owned());
+            return Err(Reason::EndedBefore);
         }
         if Instant::now() > deadline || is_past_preloading(target.process) {
-            return Err("its loader did not load the agent".to_owned());
+            return Err(Reason::NotPreloaded);
         }
     }
     Ok(())
@@ -296,7 +291,7 @@ fn is_past_preloading(process: Process) -> bool {
 
 /// Counts through the kernel in a running command, or in one that an agent holds which cannot
 /// serve.
-fn without_agent(mut target: Attached, why: &str, plan: &Plan) -> Result<Tracee, Error> {
+fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);
     }

@@ -10,7 +10,7 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
 
 use crate::drive::{RunClock, session_target};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::planner::{self, Follow};
 use crate::resolve::{self, Resolution};
@@ -100,10 +100,10 @@ pub struct KernelUprobe {
 #[derive(Default)]
 pub struct Coverage {
     /// What is not counted: the event and the reason.
-    pub refused: Vec<(String, String)>,
+    pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
     /// Why the agent did not enter, if it should have.
-    left_out: Option<String>,
+    left_out: Option<Reason>,
     /// How many functions are missing because the user broke the attach off.
     unattached: usize,
 }
@@ -113,7 +113,7 @@ impl Coverage {
         self.notes.push(note.into());
     }
 
-    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, String)>) {
+    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, Reason)>) {
         self.refused.extend(refused);
     }
 
@@ -229,18 +229,18 @@ impl Tracee {
                 Ok(link) => self.target.link = Some(link),
                 Err(error) if attach_progress::is_broken_off() => return Err(error),
                 Err(error) if plan.request.via == Via::Agent => return Err(error),
-                Err(error) => agent_refusal = Some(error.to_string()),
+                Err(error) => agent_refusal = Some(error.into()),
             }
         }
-        if let Some(reason) = &agent_refusal {
+        if let Some(why) = agent_refusal {
             if plan.request.via == Via::Agent {
                 return Err(Error::AgentKeptOut {
                     target: format!("process {pid}"),
-                    why: reason.clone(),
+                    why,
                     substitute: plan.agent_substitute(),
                 });
             }
-            self.leave_out(plan, Some(pid), reason);
+            self.leave_out(plan, Some(pid), why);
         }
         broken_off::check()?;
         match self.begin(plan, resolved, &modules) {
@@ -308,11 +308,11 @@ impl Tracee {
         modules: &[Module],
         plan: &Plan,
         pid: Option<u32>,
-        left_out: Option<&str>,
+        left_out: Option<Reason>,
     ) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
-        if let Some(reason) = left_out {
-            tracee.leave_out(plan, pid, reason);
+        if let Some(why) = left_out {
+            tracee.leave_out(plan, pid, why);
         }
         let resolved = plan.resolve(tracee.target.process, modules, false)?;
         tracee.begin(plan, resolved, modules)?;
@@ -320,10 +320,12 @@ impl Tracee {
     }
 
     /// Records why the agent does not enter, with a note for the user unless locks are watched.
-    fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, reason: &str) {
-        let why = reason.to_owned();
-        self.coverage.left_out = Some(why.clone());
-        let note = KernelNote::Traces { pid, why };
+    fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, why: Reason) {
+        let note = KernelNote::Traces {
+            pid,
+            why: why.to_string(),
+        };
+        self.coverage.left_out = Some(why);
         self.coverage
             .notes
             .extend((!plan.locks()).then_some(note.into()));
@@ -360,14 +362,9 @@ impl Tracee {
                 to_kernel.extend(armed?);
             }
             None => {
-                let unresolved = ifuncs.into_iter().map(|probe| {
-                    (
-                        probe.event,
-                        "which implementation it chose is known only to the agent",
-                    )
-                });
-                self.coverage
-                    .refuse(unresolved.map(|(event, why)| (event, why.to_owned())));
+                let ifuncs = ifuncs.into_iter();
+                let unresolved = ifuncs.map(|probe| (probe.event, Reason::ChoiceNeedsAgent));
+                self.coverage.refuse(unresolved);
                 to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
             }
         }

@@ -14,7 +14,7 @@ use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Cost, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
 use crate::drive::{Instrument, Next, RunClock, RunEnd, Targets, Turn, run};
-use crate::error::Error;
+use crate::error::{DropReason, Error, Reason};
 use crate::module::Cache;
 use crate::request::{Observer, Outcome, Progress, Request, Split};
 use crate::words;
@@ -67,7 +67,7 @@ struct Run<'a> {
     variables: Vec<WatchedVariable>,
     form: Box<dyn Breakpoints>,
     /// Why the watch is not on all CPUs.
-    why: Option<String>,
+    why: Option<Reason>,
     turns: Turns,
     named: each::InstructionNames,
     allowance: Option<Allowance>,
@@ -130,7 +130,7 @@ fn arm<'a>(
         Via::Agent => None,
         via => match arm_outside(request, requested) {
             Err(BreakpointRefusal { error, is_denied }) if is_denied && via == Via::Auto => {
-                Some(error.to_string())
+                Some(error.into())
             }
             armed => return armed.map_err(|refused| refused.error),
         },
@@ -412,7 +412,7 @@ impl Instrument for Run<'_> {
             rows,
             variables,
             form: Placement {
-                why: self.why.take(),
+                why: self.why.take().map(|why| why.to_string()),
                 ..report.form
             },
             reservations: reservations.transpose()?,
@@ -427,39 +427,17 @@ impl Instrument for Run<'_> {
     }
 }
 
-/// Returns a text for each reason why hits were dropped.
+/// Returns the reasons why hits were dropped.
 fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
     words::dropped([
-        (too_fast, "not counted: they were faster than their reader"),
-        (
-            gaps,
-            "or more may be missing: the agent left for a moment each time that the program changed its user",
-        ),
-        (
-            strays,
-            "whose trap had no cause, as on some virtual machines: their instructions are unknown",
-        ),
-        (
-            late,
-            "while a thread blocked SIGTRAP by a system call of its own: their instructions and their number \
-             are unknown",
-        ),
-        (
-            drops.nested,
-            "while another hit was being counted on the same CPU",
-        ),
-        (
-            drops.missed,
-            "the kernel did not run the program, which ran already on that CPU",
-        ),
-        (
-            drops.no_room_for_row,
-            "there were more rows than there is room for",
-        ),
-        (drops.no_value, "counted, but the value could not be read"),
-        (
-            drops.no_room_for_line,
-            "counted, but not printed one by one: they were faster than their reader",
-        ),
+        (too_fast, DropReason::FastHit),
+        (gaps, DropReason::UserChange),
+        (strays, DropReason::StrayTrap),
+        (late, DropReason::BlockedTrap),
+        (drops.nested, DropReason::NestedHit),
+        (drops.missed, DropReason::Missed),
+        (drops.no_room_for_row, DropReason::ManyRows),
+        (drops.no_value, DropReason::NoValue),
+        (drops.no_room_for_line, DropReason::FastLine),
     ])
 }

@@ -30,10 +30,10 @@ pub fn few_processes(pids: &[u32]) -> String {
 }
 
 /// Returns the reasons for which hits were dropped.
-pub fn dropped<const N: usize>(reasons: [(u64, &str); N]) -> Vec<Dropped> {
+pub fn dropped<const N: usize>(reasons: [(u64, impl ToString); N]) -> Vec<Dropped> {
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
     some.map(|(count, reason)| Dropped {
-        reason: reason.to_owned(),
+        reason: reason.to_string(),
         count,
     })
     .collect()

@@ -222,6 +222,11 @@ impl UprobeSet {
         &self.refused
     }
 
+    /// Moves the refused probes out of the set.
+    pub fn take_refused(&mut self) -> Vec<RefusedProbe> {
+        std::mem::take(&mut self.refused)
+    }
+
     /// Returns the threads whose hits are counted.
     pub fn who(&self) -> CountedThreads {
         match &self.owner {

@@ -8,6 +8,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::futex::hold::{FREES, GIVES, LEAVES, SPINS, TAKES, TRIES};
 
 use super::{Draft, Locks, PlannedSite, body_hash, is_libc, planned};
+use crate::error::Reason;
 use crate::module::Module;
 
 const FUNCTIONS: [(&str, i32); 22] = [
@@ -78,9 +79,8 @@ impl Draft<'_> {
                     Ok(planned) => locks.sites.push(planned),
                     Err(why) => {
                         let place = format!("futex:{}:{}", module.name, function.display_name());
-                        let what =
-                            format!("holds that these calls begin or end are not timed: {why}");
-                        locks.in_part.push((place, what));
+                        let why = Reason::HoldsUntimed(Box::new(why));
+                        locks.in_part.push((place, why));
                     }
                 }
             }
@@ -92,21 +92,18 @@ impl Draft<'_> {
         module: &Module,
         function: &Function,
         body: &Body,
-    ) -> Result<PlannedSite, String> {
+    ) -> Result<PlannedSite, Reason> {
         let code = module.object.code(function, module.bias);
-        let code = code.ok_or("no code is known there")?;
-        let shape = shape(&code, 0).map_err(|why| why.to_string())?;
+        let code = code.ok_or(Reason::NoCode)?;
+        let shape = shape(&code, 0)?;
         if let Some(known) = self.reusable(&shape, |known| known.body == body_hash(body)) {
             return Ok(known);
         }
         let linked = shape.site().wrapping_sub(module.bias);
         let islands = || module.object.paddings_near(linked, module.bias);
-        let patch = self.planner.plan(&shape, body, islands);
-        let patch = patch.map_err(|why| why.to_string())?;
+        let patch = self.planner.plan(&shape, body, islands)?;
         match patch.strategy {
-            Strategy::Trap => {
-                Err("only a trap fits, and a trap costs more than taking the lock".to_owned())
-            }
+            Strategy::Trap => Err(Reason::TrapAtLock),
             _ => Ok(planned(patch, 0, body)),
         }
     }

@@ -10,6 +10,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::futex::frames::owner;
 
 use super::{Draft, PlannedSite, body_hash, is_libc, planned};
+use crate::error::Reason;
 use crate::module::Module;
 
 /// The system call number of futex, as an operand.
@@ -24,9 +25,9 @@ pub struct Locks {
     /// For each call, the addresses of its beginning and of its system call.
     pub calls: Vec<(u64, u64)>,
     /// Calls that cannot be seen, each with the reason.
-    pub left_out: Vec<(String, String)>,
+    pub left_out: Vec<(String, Reason)>,
     /// Calls that are recorded in part, each with what is missing.
-    pub in_part: Vec<(String, String)>,
+    pub in_part: Vec<(String, Reason)>,
 }
 
 pub(super) struct Calls {
@@ -174,10 +175,8 @@ impl Draft<'_> {
                 locks.calls.push(call);
                 self.lock_half(module, &site.call.shape, notice, locks);
             }
-            const WHY: &str = "waits that can be cancelled (conditions, semaphores, joins) take a \
-                               path of their own in this libc";
             let unknown = calls.unknown.iter();
-            let unknown = unknown.map(|at| (name(module, *at), WHY.to_owned()));
+            let unknown = unknown.map(|at| (name(module, *at), Reason::CancellableWaits));
             locks.left_out.extend(unknown);
         }
     }
@@ -237,10 +236,9 @@ impl Draft<'_> {
                 let place = name(module, shape.site());
                 match notice.is_after_call() {
                     true => {
-                        let what = format!("its waits are counted, not timed: {why}");
-                        locks.in_part.push((place, what));
+                        locks.in_part.push((place, Reason::WaitsUntimed(why)));
                     }
-                    false => locks.left_out.push((place, why.to_string())),
+                    false => locks.left_out.push((place, why.into())),
                 }
             }
         }

@@ -1,16 +1,15 @@
 //! What the agent cannot see of a program: code outside the C library that changes what the agent relies on.
 
 use super::is_libc;
+use crate::error::Reason;
 use crate::module::{Module, OwnCalls};
 
-/// Returns the first function that may block signals without passing a hook, in words that follow
-/// "because". A trap byte would kill such a thread. So only sites that never contain one may be
-/// patched in this program, and the rest is left to the kernel.
-pub fn blocks_signals(modules: &[Module]) -> Option<String> {
+/// Returns the reason why no trap byte may be written in a program: its first function that may block signals without
+/// passing a hook. A trap byte would kill such a thread. So only sites that never contain one may be patched, and the
+/// rest is left to the kernel.
+pub fn blocks_signals(modules: &[Module]) -> Option<Reason> {
     let name = find(modules, |calls| calls.blocks_signals.as_deref())?;
-    Some(format!(
-        "{name} may block signals by a system call of its own"
-    ))
+    Some(Reason::BlocksSignals(name))
 }
 
 /// Returns the first function that may give its thread another thread-local block without passing a hook. The agent

@@ -9,6 +9,7 @@ use tiptoe_stack::{Base, Rule};
 use tiptoe_symbol::Function;
 
 use super::readers::Readers;
+use crate::error::Reason;
 use crate::module::Module;
 use crate::planner::{Follow, is_intercepted};
 
@@ -41,9 +42,9 @@ pub enum Limit {
     /// Calls can be followed to their return.
     None,
     /// Only entries can be counted, with the reason.
-    Entries(&'static str),
+    Entries(Reason),
     /// Not even entries can be counted, with the reason.
-    Nothing(&'static str),
+    Nothing(Reason),
 }
 
 impl Limit {
@@ -53,15 +54,15 @@ impl Limit {
         self,
         follow: Follow,
         event: &str,
-        refused: &mut Vec<(String, String)>,
+        refused: &mut Vec<(String, Reason)>,
     ) -> Option<Follow> {
         let (left, reason) = match self {
             Limit::None => return Some(follow),
             Limit::Entries(reason) if follow.is_timed() => (
                 Some(follow.entries()),
-                format!("{reason}: only its entries are counted"),
+                Reason::EntriesOnly(Box::new(reason)),
             ),
-            Limit::Entries(reason) | Limit::Nothing(reason) => (None, reason.to_owned()),
+            Limit::Entries(reason) | Limit::Nothing(reason) => (None, reason),
         };
         refused.push((event.to_owned(), reason));
         left
@@ -100,17 +101,17 @@ impl<'m> Limits<'m> {
     pub fn of(&self, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
-            return Limit::Nothing("tiptoe itself hooks it while calls are followed");
+            return Limit::Nothing(Reason::Intercepted);
         }
         let why = if any(&|name| TWICE.contains(&name)) {
-            Some("it returns twice from one call")
+            Some(Reason::ReturnsTwice)
         } else if function.is_outermost || begins_elsewhere(self.module, function) {
-            Some("it has no caller to return to, and may be entered without a call")
+            Some(Reason::NoCaller)
         } else if any(&|name| LOOKERS.contains(&name))
             || any(&|name| name.starts_with("_Unwind_") || name.starts_with("uw_"))
             || self.unwinders.contains(&function.address)
         {
-            Some("it uses its return address")
+            Some(Reason::UsesReturnAddress)
         } else {
             let entered = self.is_entered_otherwise(function);
             entered.or_else(|| self.readers.why(self.module, function))
@@ -120,15 +121,14 @@ impl<'m> Limits<'m> {
 
     /// Returns why a function may be entered without its return address on top of the stack. For
     /// example, the linkage table enters the loader's resolver with two more words there.
-    fn is_entered_otherwise(&self, function: &Function) -> Option<&'static str> {
+    fn is_entered_otherwise(&self, function: &Function) -> Option<Reason> {
         let rule = self.module.object.unwind_table().rule(function.address);
         if Some(rule) == Rule::new(Base::Sp, 8, None) {
             None
         } else if rule != Rule::UNKNOWN {
-            Some("it is entered with more than a return address on the stack")
+            Some(Reason::EnteredWithMore)
         } else {
-            self.is_described()
-                .then_some("no unwind information says where its return address is")
+            self.is_described().then_some(Reason::NoUnwindRule)
         }
     }
 

@@ -4,7 +4,7 @@ use tiptoe_event::ProbeSpec;
 use tiptoe_sys::host::procfs::Process;
 
 use super::{Resolution, resolve_all};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner::Follow;
 
@@ -24,10 +24,7 @@ pub fn below(
         .probes
         .into_iter()
         .partition(|probe| opens(probe.address()));
-    let why = format!(
-        "`--under {}` follows it and counts the functions that it calls",
-        function.text
-    );
+    let why = Reason::IsGate(function.text.to_owned());
     if let (true, Some(probe)) = (
         probes.is_empty() && resolved.ifuncs.is_empty(),
         same.first(),

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use tiptoe_patch::{after_stack_check, check_boundary};
 use tiptoe_symbol::{Function, Image, Machine, Source};
 
+use crate::error::Reason;
 use crate::module::Object;
 
 /// Returns the function that contains a position, and the offset from the function's first byte. A
@@ -35,22 +36,18 @@ pub fn counted_at(object: &Object, function: &Function) -> u64 {
 }
 
 /// Fails, with the reason, unless an instruction of the function begins at `offset`.
-pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), String> {
+pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), Reason> {
     if function.source == Source::Address {
-        return Err("no function is known there".to_owned());
+        return Err(Reason::NoFunction);
     }
     if function.is_ifunc && offset != 0 {
-        return Err(
-            "the implementation that it chooses is unknown here: give the name and offset of the \
-                    implementation"
-                .to_owned(),
-        );
+        return Err(Reason::OffsetOfIfunc);
     }
-    let code = object.code(function, 0).ok_or("no code is known there")?;
+    let code = object.code(function, 0).ok_or(Reason::NoCode)?;
     let bits = match object.image.header().machine {
         Machine::X86 => 32,
         Machine::X86_64 => 64,
     };
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-    check_boundary(&code, offset, bits).map_err(|why| why.to_string())
+    Ok(check_boundary(&code, offset, bits)?)
 }

@@ -15,6 +15,7 @@ use tiptoe_patch::{Callee, Cfa, ReturnReads, return_reads, stub_slot};
 use tiptoe_stack::{Frame, Rule};
 use tiptoe_symbol::Function;
 
+use crate::error::Reason;
 use crate::module::Module;
 use crate::planner::is_intercepted;
 
@@ -45,22 +46,22 @@ impl<'m> Readers<'m> {
 
     /// Returns how a function's return address is read, which is why it cannot be followed; `None`
     /// if it is not read.
-    pub fn why(&self, module: &Module, function: &Function) -> Option<&'static str> {
+    pub fn why(&self, module: &Module, function: &Function) -> Option<Reason> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);
-        *known.entry(function.address).or_insert_with(look)
+        known.entry(function.address).or_insert_with(look).clone()
     }
 
-    fn look(&self, module: &Module, function: &Function) -> Option<&'static str> {
+    fn look(&self, module: &Module, function: &Function) -> Option<Reason> {
         let is_home = |other: &Module| std::ptr::eq(other, module);
         let home = self.modules.iter().position(is_home)?;
         let reads = self.reads((home, function.address));
         if reads.levels & 1 != 0 {
-            Some("it reads its return address")
+            Some(Reason::ReadsReturnAddress)
         } else if self.any_reads(home, &reads.jumps, 1) {
-            Some("it jumps to a function that reads its return address")
+            Some(Reason::JumpsToReader)
         } else if self.any_reads(home, &reads.calls, 2) {
-            Some("it calls a function that reads its caller's return address")
+            Some(Reason::CallsReader)
         } else {
             None
         }

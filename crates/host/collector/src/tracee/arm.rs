@@ -18,7 +18,7 @@ use super::guards::{self, TrapFreeProcess, install};
 use super::kernel::Candidate;
 use super::loaded_libraries::{PlanState, library};
 use super::{Plan, Tracee, broken_off, described_code};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner::{self, Follow, PlannedSite, ProcessState};
 use crate::resolve::{self, Limit, Limits, Probe};
@@ -115,7 +115,7 @@ impl Tracee {
         };
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.presence.masks = Some(masks);
-        let unseen = self.presence.unseen(modules).map(str::to_owned);
+        let unseen = self.presence.unseen(modules).cloned();
         self.presence.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
         link.set_trap_bytes(self.presence.quiet.is_none());
         link.split_mappings(
@@ -231,16 +231,15 @@ impl Tracee {
     /// agent took none of these functions.
     fn without_gates(
         &mut self,
-        left: Vec<(Probe, Option<String>)>,
-    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+        left: Vec<(Probe, Option<Reason>)>,
+    ) -> Result<Vec<(Probe, Option<Reason>)>, Error> {
         let (gates, others): (Vec<_>, Vec<_>) = left
             .into_iter()
             .partition(|(probe, _)| probe.follow == Follow::Gate);
-        let why = |reason: Option<String>| reason.unwrap_or_else(|| "the agent cannot".to_owned());
-        let refusals = gates
-            .into_iter()
-            .map(|(gate, reason)| (gate.event, why(reason)));
-        let refusals: Vec<(String, String)> = refusals.collect();
+        let gates = gates.into_iter();
+        let refusals =
+            gates.map(|(gate, reason)| (gate.event, reason.unwrap_or(Reason::AgentCannot)));
+        let refusals: Vec<(String, Reason)> = refusals.collect();
         match refusals.first() {
             Some((event, why)) if self.gates.is_empty() => {
                 let (event, why) = (event.clone(), why.clone());
@@ -297,10 +296,10 @@ impl Tracee {
                         ..ifunc
                     });
                 }
-                None => self.coverage.refused.push((
-                    ifunc.event,
-                    "its resolver chose code that no known function begins at".to_owned(),
-                )),
+                None => {
+                    let refused = (ifunc.event, Reason::UnknownChoice);
+                    self.coverage.refused.push(refused);
+                }
             }
         }
         Ok(probes)
@@ -369,7 +368,7 @@ pub(super) fn patch(
     link: &Link,
     planned: &[&PlannedSite],
     order: &[usize],
-) -> Result<Vec<Option<String>>, Error> {
+) -> Result<Vec<Option<Reason>>, Error> {
     let (again, fresh): (Vec<usize>, Vec<usize>) =
         order.iter().partition(|index| planned[**index].is_in_table);
     let sites: Vec<Site> = fresh.iter().map(|index| planned[*index].site).collect();
@@ -384,7 +383,7 @@ pub(super) fn patch(
         .collect();
     recalled.sort_unstable();
     link.recall(&recalled)?;
-    let mut reasons = vec![Some("no room is left for its trampoline".to_owned()); planned.len()];
+    let mut reasons = vec![Some(Reason::NoTrampoline); planned.len()];
     let outcomes = link.arm(&sites)?.into_iter().chain(link.arm_again(&known)?);
     for (index, outcome) in fresh.into_iter().chain(again).zip(outcomes) {
         reasons[index] = reason(outcome);
@@ -394,7 +393,7 @@ pub(super) fn patch(
 
 pub(super) fn addresses_of<'a>(
     planned: &'a [&PlannedSite],
-    outcomes: Vec<Option<String>>,
+    outcomes: Vec<Option<Reason>>,
 ) -> impl Iterator<Item = u64> + 'a {
     let armed = planned
         .iter()
@@ -403,10 +402,10 @@ pub(super) fn addresses_of<'a>(
     armed.map(|(planned, _)| planned.site.address)
 }
 
-fn reason(outcome: u64) -> Option<String> {
+fn reason(outcome: u64) -> Option<Reason> {
     match outcome {
         0 => None,
-        1 => Some("its code in memory differs from its file: another tool patched it".to_owned()),
-        _ => Some("its code cannot be written, or is not mapped any more".to_owned()),
+        1 => Some(Reason::CodeDiffers),
+        _ => Some(Reason::CodeUnwritable),
     }
 }

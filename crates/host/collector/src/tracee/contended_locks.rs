@@ -6,7 +6,7 @@ use tiptoe_attach::link::Link;
 use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
 use tiptoe_price::clock;
-use tiptoe_session::LockNote;
+use tiptoe_session::{LockNote, Note};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
@@ -18,7 +18,7 @@ use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
 use crate::drive::RunClock;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
 use crate::request::Split;
@@ -166,23 +166,27 @@ impl Tracee {
             .flat_map(|(_, call)| BACK.map(|len| call + len))
             .collect();
         let against = match plan.request.via {
-            Via::Agent => Some("`--via agent` excludes the kernel".to_owned()),
+            Via::Agent => Some(Reason::KernelExcluded),
             _ => {
                 let watched = self.watch_left_out(plan, modules, &patched);
-                watched.err().map(|error| error.to_string())
+                watched.err().map(Reason::from)
             }
         };
         match against {
             None => {
                 let notes = left_out.into_iter();
-                let note = |(place, why)| LockNote::PlaceInKernel { place, why }.into();
-                self.coverage.notes.extend(notes.map(note));
+                let notes = notes.map(|(place, why)| LockNote::PlaceInKernel {
+                    place,
+                    why: why.to_string(),
+                });
+                self.coverage.notes.extend(notes.map(Note::from));
             }
-            Some(against) => self.coverage.refuse(
-                left_out
-                    .into_iter()
-                    .map(|(at, why)| (at, format!("its calls are not seen: {why}; {against}"))),
-            ),
+            Some(against) => {
+                let unseen = |why| Reason::CallsUnseen(Box::new([why, against.clone()]));
+                let left_out = left_out.into_iter();
+                let refused = left_out.map(|(place, why)| (place, unseen(why)));
+                self.coverage.refuse(refused);
+            }
         }
         Ok(())
     }

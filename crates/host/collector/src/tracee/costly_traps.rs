@@ -9,9 +9,10 @@ use tiptoe_kernel::{Step, may_count_processes};
 use tiptoe_patch::Strategy;
 use tiptoe_price::TrapAlternatives;
 
+use super::install::not_patched;
 use super::kernel::{Candidate, against, step_at};
 use super::{Plan, Tracee};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::planner::{self, Follow, PlannedSite};
 use crate::resolve::Probe;
 
@@ -30,7 +31,7 @@ impl Tracee {
         if !is_allowed || self.presence.quiet.is_some() {
             return Vec::new();
         }
-        let is_trap = |(probe, site): &(&Probe, &Result<PlannedSite, String>)| match site {
+        let is_trap = |(probe, site): &(&Probe, &Result<PlannedSite, Reason>)| match site {
             Ok(site) => site.has_room(lost) && is_plain_trap(probe, site),
             Err(_) => false,
         };
@@ -73,11 +74,9 @@ impl Tracee {
         let sites = sites.into_iter().map(Ok).collect();
         let left = self.install_probes(&link, &mut probes, sites, &[]);
         self.target.link = Some(link);
-        let why =
-            |why: Option<String>| why.unwrap_or_else(|| "the agent cannot patch it".to_owned());
         let left = left?.into_iter();
         self.coverage
-            .refuse(left.map(|(probe, reason)| (probe.event, why(reason))));
+            .refuse(left.map(|(probe, why)| not_patched(probe, why)));
         Ok(())
     }
 }
@@ -90,8 +89,10 @@ fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
     site.strategy == Strategy::Trap && is_there && counts
 }
 
-/// Returns why the kernel counts, in equal words for equal causes.
-fn why(costs: &TrapAlternatives, step: Step) -> String {
-    let [trap, kernel] = [costs.trap, costs.kernel.of(step)].map(|cost| cost.ns);
-    format!("no jump fits, and its uprobe costs {kernel:.0} ns a hit here, a trap {trap:.0}")
+/// Returns why the kernel counts.
+fn why(costs: &TrapAlternatives, step: Step) -> Reason {
+    Reason::CostlyTrap {
+        uprobe_ns: costs.kernel.of(step).ns,
+        trap_ns: costs.trap.ns,
+    }
 }

@@ -14,7 +14,7 @@ use tiptoe_wire::{Layout, Plan as PlanSegment, Site};
 
 use super::arm::GREETING;
 use super::{Plan, Tracee};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner;
 use crate::resolve::{self, Resolution};
@@ -30,17 +30,10 @@ const LATER: u32 = 1 << 14;
 /// The agent must not take a thread if the program's user may start fewer than this.
 const SPARE_THREADS: u64 = 16;
 
-const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
-                    (`-- CMD`)";
-const ANOTHER: &str = "it has the agent of another build of tiptoe, from an earlier session or from its \
-                       parent; restart the program to remove the agent";
-const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
-                       (`--force` enters anyway)";
-
 /// Returns why a program's locks cannot be watched by patches; `None` if they can.
-pub fn unpatchable(header: &Header) -> Option<&'static str> {
+pub fn unpatchable(header: &Header) -> Option<Reason> {
     let musl = header.interpreter.as_deref().is_some_and(is_musl);
-    musl.then_some("it runs on musl, whose futex calls cannot be patched")
+    musl.then_some(Reason::MuslFutexes)
 }
 
 fn is_musl(loader: &str) -> bool {
@@ -48,23 +41,12 @@ fn is_musl(loader: &str) -> bool {
 }
 
 /// Returns why the agent would take resources that the program needs; `None` if it would not.
-pub fn short_of_room(process: Process) -> Option<String> {
-    let memory = address_space(process).map(|limit| {
-        format!(
-            "its address space is limited to {} MiB (RLIMIT_AS), and the agent would use a part of that \
-             (`--force` enters anyway)",
-            limit >> 20
-        )
-    });
-    memory.or_else(|| short_of_threads(process))
-}
-
-fn short_of_threads(process: Process) -> Option<String> {
-    let left = threads_left(process).filter(|left| *left < SPARE_THREADS)?;
-    Some(format!(
-        "its user may start {left} more threads (RLIMIT_NPROC), and the agent would use one (`--force` \
-         enters anyway)"
-    ))
+pub fn short_of_room(process: Process) -> Option<Reason> {
+    let memory = address_space(process).map(Reason::LimitedMemory);
+    memory.or_else(|| {
+        let left = threads_left(process).filter(|left| *left < SPARE_THREADS);
+        left.map(Reason::FewThreads)
+    })
 }
 
 impl Tracee {
@@ -74,35 +56,35 @@ impl Tracee {
         plan: &Plan,
         maps: &[Mapping],
         modules: &[Module],
-    ) -> Option<String> {
+    ) -> Option<Reason> {
         if is_another(self.target.process, maps, plan.request.agent) {
-            return Some(ANOTHER.to_owned());
+            return Some(Reason::AnotherAgent);
         }
         if let Err(error) = self.known_sites(plan) {
-            return Some(error.to_string());
+            return Some(error.into());
         }
         let program = modules.iter().find(|module| module.is_program)?;
         if let Some(reason) = program.object.image.header().refusal_in_process() {
-            return Some(reason.to_owned());
+            return Some(Reason::Program(reason));
         }
         let header = program.object.image.header();
         if let Some(reason) = unpatchable(header).filter(|_| plan.locks()) {
-            return Some(reason.to_owned());
+            return Some(reason);
         }
         if header.interpreter.as_deref().is_some_and(is_musl) {
-            return Some(MUSL.to_owned());
+            return Some(Reason::Musl);
         }
         if plan.request.via != Via::Kernel
             && let Some(name) = planner::replaces_block(modules)
         {
-            return Some(Error::ReplacesBlock(name).to_string());
+            return Some(Error::ReplacesBlock(name).into());
         }
         if plan.request.force {
             return None;
         }
         let status = self.target.process.status();
         if status.is_ok_and(|status| status.seccomp != 0) {
-            return Some(SECCOMP.to_owned());
+            return Some(Reason::Seccomp);
         }
         short_of_room(self.target.process)
     }

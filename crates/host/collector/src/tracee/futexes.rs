@@ -15,7 +15,7 @@ use tiptoe_sys::host::procfs::Process;
 use super::contended_locks::LockWatch;
 use super::{Plan, Tracee};
 use crate::drive::{RunClock, session_target};
-use crate::error::Error;
+use crate::error::{DropReason, Error, Reason};
 use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::ulocks::WaitRecords;
@@ -224,7 +224,7 @@ impl Tracee {
         let took = watched.futexes.times().unwrap_or_default().run_ns;
         let note = LockNote::InKernel {
             process: session_target(&self.target),
-            why: self.coverage.left_out.clone(),
+            why: self.coverage.left_out.as_ref().map(Reason::to_string),
             call_ns: took.checked_div(calls),
         };
         Some(note.into())
@@ -243,27 +243,12 @@ fn is_32_bit(modules: &[Module]) -> bool {
 
 fn dropped(drops: FutexDrops) -> Vec<Dropped> {
     words::dropped([
-        (
-            drops.no_room_for_thread,
-            "waits of more threads than there is room for",
-        ),
-        (
-            drops.no_room_for_row,
-            "waits for more locks, from more places, than there is room for",
-        ),
-        (drops.no_end, "waits whose end was not seen"),
-        (
-            drops.negative,
-            "waits that ended before they began, by the clock",
-        ),
-        (drops.nested, "calls while another call was being counted"),
-        (
-            drops.missed,
-            "calls for which the kernel did not run the program, which ran already on that CPU",
-        ),
-        (
-            drops.other_calls,
-            "calls of futex_waitv, or of the single calls that Linux has since 6.7",
-        ),
+        (drops.no_room_for_thread, DropReason::ManyFutexThreads),
+        (drops.no_room_for_row, DropReason::ManyFutexes),
+        (drops.no_end, DropReason::NoFutexEnd),
+        (drops.negative, DropReason::NegativeFutexWait),
+        (drops.nested, DropReason::NestedCall),
+        (drops.missed, DropReason::MissedCall),
+        (drops.other_calls, DropReason::OtherFutexCalls),
     ])
 }

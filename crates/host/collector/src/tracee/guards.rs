@@ -9,15 +9,14 @@ use tiptoe_attach::inject::{HookedCall, MaskFailure, Masks};
 use tiptoe_attach::link::Link;
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::planner::{HookLocation, Plan, PlannedSite};
 
 /// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]
 pub(super) struct TrapFreeProcess {
     pub(super) masks: Masks,
-    /// The reason, in words that follow "because".
-    pub(super) why: String,
+    pub(super) why: Reason,
 }
 
 /// Writes trampolines and arms sites. Returns for each site why it is not armed.
@@ -26,7 +25,7 @@ pub(super) fn install(
     planned: &[&PlannedSite],
     lost: &[u64],
     quiet: Option<&TrapFreeProcess>,
-) -> Result<Vec<Option<String>>, Error> {
+) -> Result<Vec<Option<Reason>>, Error> {
     let order = write_trampolines(link, planned, lost)?;
     let Some(TrapFreeProcess { masks, why }) = quiet else {
         return patch(link, planned, &order);
@@ -46,9 +45,7 @@ pub(super) fn install(
             .for_each(|at| reasons[*at].clone_from(&more[*at]));
     }
     for at in loud {
-        reasons[at] = Some(format!(
-            "it needs a trap byte, and a thread could die of one: {why}"
-        ));
+        reasons[at] = Some(Reason::NeedsTrapByte(Box::new(why.clone())));
     }
     Ok(reasons)
 }

@@ -17,6 +17,7 @@ use super::meter::Meters;
 use super::records::{Rings, UnreadFunction};
 use super::wait_sampling::Thinning;
 use crate::error::Error;
+use crate::error::Reason;
 use crate::module::{FileKey, Module};
 use crate::planner;
 
@@ -51,7 +52,7 @@ pub(super) struct AgentPresence {
     /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
     pub(super) quiet: Option<TrapFreeProcess>,
     /// Why threads may block signals without passing a hook; computed at first use.
-    unseen: OnceCell<Option<String>>,
+    unseen: OnceCell<Option<Reason>>,
     /// Why the agent was asked to leave, or left by itself.
     pub(super) left: Cell<Option<LeaveReason>>,
     pub(super) confinement: Confinement,
@@ -73,10 +74,10 @@ impl AgentPresence {
 
     /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
     /// `None` if they cannot.
-    pub(super) fn unseen(&self, modules: &[Module]) -> Option<&str> {
+    pub(super) fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
-            .as_deref()
+            .as_ref()
     }
 
     /// Returns whether the process runs another program than the traced one. An exec ends the

@@ -7,7 +7,7 @@ use tiptoe_sys::host::attach_progress;
 use super::guards::install;
 use super::records::UnreadFunction;
 use super::{Counter, Source, Tracee};
-use crate::error::{BROKEN_OFF, Error};
+use crate::error::{Error, Reason};
 use crate::planner::{Follow, PlannedSite};
 use crate::probe_slots::SlotKey;
 use crate::resolve::Probe;
@@ -21,9 +21,9 @@ impl Tracee {
         &mut self,
         link: &Link,
         probes: &mut Vec<Probe>,
-        planned: Vec<Result<PlannedSite, String>>,
+        planned: Vec<Result<PlannedSite, Reason>>,
         lost: &[u64],
-    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+    ) -> Result<Vec<(Probe, Option<Reason>)>, Error> {
         let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
         let mut outcomes = self.install_in_parts(link, &good, lost)?.into_iter();
         let mut left = Vec::new();
@@ -41,7 +41,7 @@ impl Tracee {
             }
         }
         let all = left.len();
-        left.retain(|(_, reason)| reason.as_deref() != Some(BROKEN_OFF));
+        left.retain(|(_, reason)| !matches!(reason, Some(Reason::BrokenOff)));
         self.coverage.unattached += all - left.len();
         for (probe, reason) in &mut left {
             // The planner has only addresses; the name of the other probe is known here.
@@ -57,7 +57,7 @@ impl Tracee {
         link: &Link,
         planned: &[&PlannedSite],
         lost: &[u64],
-    ) -> Result<Vec<Option<String>>, Error> {
+    ) -> Result<Vec<Option<Reason>>, Error> {
         let mut order: Vec<usize> = (0..planned.len()).collect();
         order.sort_by_key(|index| planned[*index].site.address);
         let part = match &self.presence.quiet {
@@ -65,7 +65,7 @@ impl Tracee {
             Some(_) => planned.len().max(1),
             None => PART,
         };
-        let mut reasons = vec![Some(BROKEN_OFF.to_owned()); planned.len()];
+        let mut reasons = vec![Some(Reason::BrokenOff); planned.len()];
         for part in order.chunks(part) {
             if attach_progress::is_broken_off() {
                 break;
@@ -86,7 +86,7 @@ impl Tracee {
         let Some(why) = &plan.untimed else {
             return probe;
         };
-        let reason = format!("{why}: only its entries are counted");
+        let reason = Reason::EntriesOnly(Box::new(why.clone()));
         self.coverage.refused.push((probe.event.clone(), reason));
         probe.of_entries()
     }
@@ -131,4 +131,9 @@ impl Tracee {
         self.agent.sites.push(plan.site);
         self.agent.files.push(probe.object.key);
     }
+}
+
+/// Returns the refusal of a probe that the agent did not take.
+pub(super) fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
+    (probe.event, why.unwrap_or(Reason::CannotPatch))
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use tiptoe_event::Via;
-use tiptoe_kernel::{CountedThreads, KernelProbe, Step, UprobeSet};
+use tiptoe_kernel::{
+    CountedThreads, Error as KernelError, KernelProbe, RefusedProbe, Step, UprobeSet,
+};
 use tiptoe_price::KernelCosts;
 use tiptoe_session::{KernelNote, Note};
 use tiptoe_sys::host::procfs::path_of;
@@ -13,7 +15,7 @@ use tiptoe_wire::State;
 use super::throttle::{Throttle, Uprobes};
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
 use crate::drive::session_target;
-use crate::error::{AgentOption, BROKEN_OFF, Error, RETURN_PROBES};
+use crate::error::{AgentOption, Error, Reason};
 use crate::module::{FileKey, Module};
 use crate::planner::{Follow, PlannedSite};
 use crate::resolve::Probe;
@@ -22,13 +24,13 @@ use crate::resolve::Probe;
 pub(super) struct Candidate {
     pub(super) probe: Probe,
     /// Why the agent did not take it.
-    pub(super) why: Option<String>,
+    pub(super) why: Option<Reason>,
     /// The agent's trap, if the kernel does not take it.
     pub(super) trap: Option<PlannedSite>,
 }
 
-impl From<(Probe, Option<String>)> for Candidate {
-    fn from((probe, why): (Probe, Option<String>)) -> Candidate {
+impl From<(Probe, Option<Reason>)> for Candidate {
+    fn from((probe, why): (Probe, Option<Reason>)) -> Candidate {
         Candidate {
             probe,
             why,
@@ -57,8 +59,8 @@ impl Tracee {
         }
         let mut target = self.target;
         target.retire_agent();
-        let (pid, reason) = (Some(target.process.pid()), error.to_string());
-        Tracee::kernel_only(target, modules, plan, pid, Some(&reason))
+        let pid = Some(target.process.pid());
+        Tracee::kernel_only(target, modules, plan, pid, Some(error.into()))
     }
 
     /// Counts probes in the kernel. Returns those that the kernel does not take and that have a trap.
@@ -69,14 +71,15 @@ impl Tracee {
     ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         if plan.request.via == Via::Agent {
             self.coverage
-                .refuse(refuse_all(&probes, "the agent cannot patch it"));
+                .refuse(refuse_all(probes, &Reason::CannotPatch));
             return Ok(Vec::new());
         }
         if let Some(option) = plan.against_kernel() {
             if self.target.link.is_none() {
                 return Err(self.coverage.or_agent(Error::AgentOnly(option)));
             }
-            self.coverage.refuse(refuse_all(&probes, option.why()));
+            let why = Error::AgentOnly(option).into();
+            self.coverage.refuse(refuse_all(probes, &why));
             return Ok(Vec::new());
         }
         let probes = self.entries_only(probes)?;
@@ -102,18 +105,18 @@ impl Tracee {
             drop(set);
             return self.count_without_traps(plan, probes);
         }
-        let set = match set {
+        let mut set = match set {
             Ok(set) => set,
             Err(error) if self.target.link.is_some() => {
                 let why = error.to_string();
                 self.coverage.note(KernelNote::TakesNoProbe { why });
                 self.coverage
-                    .refuse(refuse_all(&probes, "the agent cannot patch it"));
+                    .refuse(refuse_all(probes, &Reason::CannotPatch));
                 return Ok(Vec::new());
             }
             Err(error) => return Err(self.coverage.or_agent(error.into())),
         };
-        let traps = self.read_from(&set, probes);
+        let traps = self.read_from(set.take_refused(), probes);
         if let CountedThreads::Threads(threads) = set.who() {
             let threads = threads.len() as u64;
             self.coverage.note(KernelNote::CountsInThreads { threads });
@@ -149,18 +152,21 @@ impl Tracee {
 
     /// Adds a counter for each probe of a set, in the set's order. Returns the probes that the kernel
     /// refused and that have a trap.
-    fn read_from(&mut self, set: &UprobeSet, probes: Vec<Candidate>) -> Vec<(Probe, PlannedSite)> {
-        let refusals: BTreeMap<usize, String> = set
-            .refused()
-            .iter()
-            .map(|refused| (refused.probe, kernel_reason(&refused.error)))
+    fn read_from(
+        &mut self,
+        refused: Vec<RefusedProbe>,
+        probes: Vec<Candidate>,
+    ) -> Vec<(Probe, PlannedSite)> {
+        let refused = refused.into_iter();
+        let mut refusals: BTreeMap<usize, Reason> = refused
+            .map(|refused| (refused.probe, kernel_reason(refused.error)))
             .collect();
         let mut traps = Vec::new();
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (index, candidate) in probes.into_iter().enumerate() {
             let Candidate { probe, why, trap } = candidate;
-            match (refusals.get(&index), trap) {
-                (Some(why), _) if why == BROKEN_OFF => {
+            match (refusals.remove(&index), trap) {
+                (Some(Reason::BrokenOff), _) => {
                     self.coverage.unattached += 1;
                     continue;
                 }
@@ -169,13 +175,15 @@ impl Tracee {
                     continue;
                 }
                 (Some(why), None) => {
-                    self.coverage.refused.push((probe.event, why.clone()));
+                    self.coverage.refused.push((probe.event, why));
                     continue;
                 }
                 (None, _) => {}
             }
             if let Some(why) = why {
-                left.entry(why).or_default().push(probe.event.clone());
+                left.entry(why.to_string())
+                    .or_default()
+                    .push(probe.event.clone());
             }
             self.agent
                 .later
@@ -205,27 +213,26 @@ impl Tracee {
         if self.target.link.is_none() && !returns.is_empty() {
             return Err(Error::ReturnProbes);
         }
-        self.coverage.refuse(refuse_all(&returns, RETURN_PROBES));
+        self.coverage
+            .refuse(refuse_all(returns, &Reason::ReturnProbes));
         Ok(entries)
     }
 
     /// Returns the probes whose instruction the kernel can run. It refuses other code only if it is
     /// mapped already, and silently counts nothing in a program that starts later.
     fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
-        let (good, bad): (Vec<_>, Vec<_>) = probes
-            .into_iter()
-            .partition(|candidate| against(&candidate.probe).is_none());
-        let why =
-            |probe: &Probe| format!("the kernel cannot probe {}", against(probe).unwrap_or("it"));
-        let refused = |candidate: Candidate| {
-            let reason = why(&candidate.probe);
-            let reason = match candidate.why {
-                Some(own) => format!("{own}; {reason}"),
-                None => reason,
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for candidate in probes {
+            let Some(why) = against(&candidate.probe) else {
+                good.push(candidate);
+                continue;
             };
-            (candidate.probe.event, reason)
-        };
-        let bad = bad.into_iter().map(refused).collect();
+            let why = match candidate.why {
+                Some(own) => Reason::NeitherTakes(Box::new([own, why])),
+                None => why,
+            };
+            bad.push((candidate.probe.event, why));
+        }
         self.without(good, bad)
     }
 
@@ -233,7 +240,7 @@ impl Tracee {
     pub(super) fn without(
         &mut self,
         good: Vec<Candidate>,
-        bad: Vec<(String, String)>,
+        bad: Vec<(String, Reason)>,
     ) -> Result<Vec<Candidate>, Error> {
         match bad.first() {
             Some((event, why)) if good.is_empty() && self.target.link.is_none() => {
@@ -315,22 +322,22 @@ pub(super) fn step_at(probe: &Probe) -> Step {
 }
 
 /// Returns each event with its own reason, or `why`.
-fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
-    let refusal = |candidate: &Candidate| {
-        let why = candidate.why.clone().unwrap_or_else(|| why.to_owned());
-        (candidate.probe.event.clone(), why)
+fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> Vec<(String, Reason)> {
+    let refusal = |candidate: Candidate| {
+        let why = candidate.why.unwrap_or_else(|| why.clone());
+        (candidate.probe.event, why)
     };
-    probes.iter().map(refusal).collect()
+    probes.into_iter().map(refusal).collect()
 }
 
 /// Returns why the kernel cannot run the probe's instruction; `None` if it can.
-pub(super) fn against(probe: &Probe) -> Option<&'static str> {
+pub(super) fn against(probe: &Probe) -> Option<Reason> {
     // A cold part is entered by a jump from the middle of its function, whose variables may be
     // below the stack pointer.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
     match instruction(probe) {
-        Some(code) => tiptoe_kernel::unprobeable(code, at_entry),
-        None => Some("an instruction that is not in its file"),
+        Some(code) => tiptoe_kernel::unprobeable(code, at_entry).map(Reason::Unprobeable),
+        None => Some(Reason::NotInFile),
     }
 }
 
@@ -343,11 +350,10 @@ fn instruction(probe: &Probe) -> Option<&[u8]> {
 }
 
 /// Returns why the kernel refuses a probe, without its address, so that equal reasons group.
-fn kernel_reason(error: &tiptoe_kernel::Error) -> String {
+fn kernel_reason(error: KernelError) -> Reason {
     match error {
-        tiptoe_kernel::Error::Unprobeable { .. } => {
-            "neither the agent nor the kernel can probe its first instruction".to_owned()
-        }
-        other => other.to_string(),
+        KernelError::BrokenOff => Reason::BrokenOff,
+        KernelError::Unprobeable { .. } => Reason::FirstInstruction,
+        other => Error::from(other).into(),
     }
 }

@@ -16,8 +16,9 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Library, Site, State};
 
 use super::guards::install;
+use super::install::not_patched;
 use super::{Plan, Tracee, described_code};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
@@ -53,7 +54,7 @@ pub(super) struct PlanState {
 pub struct LibraryResults {
     pub notes: Vec<Note>,
     /// Matched functions that cannot be probed: the event and the reason.
-    pub refused: Vec<(String, String)>,
+    pub refused: Vec<(String, Reason)>,
 }
 
 impl Tracee {
@@ -194,12 +195,11 @@ impl Tracee {
         let is_new = |probe: &Probe| !in_kernel.contains(&(probe.object.key, probe.file_offset()));
         found.probes.retain(is_new);
         results.notes.append(&mut found.notes);
-        let unknown = "which implementation it chose is known only once it is loaded";
         let ifuncs = found.ifuncs.drain(..);
         results.refused.append(&mut found.refused);
         results
             .refused
-            .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
+            .extend(ifuncs.map(|probe| (probe.event, Reason::ChoiceIsLater)));
         let planned = planner::plan(
             &self.process_state(link, plan, maps),
             modules,
@@ -229,13 +229,9 @@ impl Tracee {
             .map(|probe| probe.site)
             .collect();
         let left = self.install_probes(link, &mut found.probes, planned.probes, &lost)?;
-        let why = |reason: Option<String>| {
-            reason.unwrap_or_else(|| "the agent cannot patch it".to_owned())
-        };
-        results.refused.extend(
-            left.into_iter()
-                .map(|(probe, reason)| (probe.event, why(reason))),
-        );
+        let left = left.into_iter();
+        let left = left.map(|(probe, why)| not_patched(probe, why));
+        results.refused.extend(left);
         Ok(sites)
     }
 

@@ -10,7 +10,7 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use super::Tracee;
 use super::kernel::Candidate;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::module::key_of;
 use crate::resolve::Probe;
 
@@ -24,10 +24,6 @@ impl Tracee {
         &mut self,
         probes: Vec<Candidate>,
     ) -> Result<Vec<Candidate>, Error> {
-        const HOOKED: &str = "the agent's own hook is there, and a probe of the kernel would undo it (`--via \
-                              kernel` counts it)";
-        const PATCHED: &str = "it is inside a patch in the process's memory, such as another tiptoe's, and a \
-                               probe of the kernel would break the patch";
         let text = Text::of(self.target.process);
         let on_hook = |probe: &Probe| {
             let mut hooks = self.agent.hooks.iter();
@@ -35,8 +31,8 @@ impl Tracee {
         };
         let against = |probe: &Probe| {
             let own = self.displaced_by(probe);
-            let hook = || on_hook(probe).then(|| HOOKED.to_owned());
-            let other = || text.is_patched_at(probe).then(|| PATCHED.to_owned());
+            let hook = || on_hook(probe).then_some(Reason::Hooked);
+            let other = || text.is_patched_at(probe).then_some(Reason::InsidePatch);
             own.or_else(hook).or_else(other)
         };
         let (mut good, mut bad) = (Vec::new(), Vec::new());
@@ -50,15 +46,12 @@ impl Tracee {
     }
 
     /// Returns the refusal of a probe whose instruction another probe of this run displaces.
-    pub(super) fn displaced_by(&self, probe: &Probe) -> Option<String> {
+    pub(super) fn displaced_by(&self, probe: &Probe) -> Option<Reason> {
         let address = probe.address();
         let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
         let mut placed = self.agent.sites.iter().zip(&self.counters);
         let (_, other) = placed.find(|(site, _)| covers(site.address, site.len))?;
-        Some(format!(
-            "the patch of {} covers it: probe one of the two in a run, or both with `--via kernel`",
-            other.event
-        ))
+        Some(Reason::Covered(other.event.clone()))
     }
 }
 

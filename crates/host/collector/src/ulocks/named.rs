@@ -2,12 +2,13 @@
 
 use tiptoe_sys::host::procfs::Mapping;
 
+use crate::error::Reason;
 use crate::module::Module;
 
 /// Returns the address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`.
 /// Otherwise returns what is wrong with the text. Text after an address is ignored, because it only
 /// describes the address.
-pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, String> {
+pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, Reason> {
     let first = lock.split_whitespace().next().unwrap_or_default();
     let (word, address) = match number(first) {
         Some(address) => (first, address),
@@ -16,9 +17,10 @@ pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u6
     let is_mapped = |mapping: &&Mapping| mapping.contains(address) && mapping.perms.write;
     match maps.iter().find(is_mapped) {
         Some(_) => Ok(address),
-        None => Err(format!(
-            "`{word}` would be at {address:#x}, where no memory is writable"
-        )),
+        None => Err(Reason::NotWritable {
+            name: word.to_owned(),
+            address,
+        }),
     }
 }
 
@@ -26,7 +28,7 @@ fn number(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
 }
 
-fn of_variable(word: &str, modules: &[Module]) -> Result<u64, String> {
+fn of_variable(word: &str, modules: &[Module]) -> Result<u64, Reason> {
     let (module, name) = match word
         .split_once(':')
         .filter(|(_, name)| !name.starts_with(':'))
@@ -35,7 +37,7 @@ fn of_variable(word: &str, modules: &[Module]) -> Result<u64, String> {
         None => (None, word),
     };
     let (name, offset) = match name.rsplit_once('+') {
-        Some((name, offset)) => (name, number(offset).ok_or("its offset is not 0x…")?),
+        Some((name, offset)) => (name, number(offset).ok_or(Reason::BadOffset)?),
         None => (name, 0),
     };
     let wanted = modules
@@ -55,12 +57,12 @@ fn of_variable(word: &str, modules: &[Module]) -> Result<u64, String> {
     match found[..] {
         [(_, address)] => address
             .checked_add(offset)
-            .ok_or_else(|| format!("`{word}` would be beyond the last address")),
-        [] => Err(format!("there is no variable `{word}`")),
+            .ok_or_else(|| Reason::BeyondMemory(word.to_owned())),
+        [] => Err(Reason::NoVariable(word.to_owned())),
         _ => {
             let all = found.iter().map(|(m, at)| format!("{at:#x} ({})", m.name));
-            let all: Vec<String> = all.collect();
-            Err(format!("there are several `{word}`: {}", all.join(", ")))
+            let (name, all) = (word.to_owned(), all.collect());
+            Err(Reason::ManyVariables { name, all })
         }
     }
 }

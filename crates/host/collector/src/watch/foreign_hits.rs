@@ -4,6 +4,7 @@ use tiptoe_event::Via;
 use tiptoe_session::{Note, WatchNote};
 
 use super::breakpoints::Breakpoints;
+use crate::error::Reason;
 use crate::request::Observer;
 
 /// What was done about other processes.
@@ -12,7 +13,7 @@ pub(super) struct ForeignHits {
     /// Windows in which the watch was disabled because of other processes.
     windows: u64,
     /// Whether the watch moved to threads, or why it could not.
-    moved: Option<Result<(), String>>,
+    moved: Option<Result<(), Reason>>,
 }
 
 impl ForeignHits {
@@ -30,7 +31,7 @@ impl ForeignHits {
         }
         let moved = form.move_to_threads();
         let moved = moved.map(|moved| moved.into_iter().for_each(|moved| *form = moved));
-        self.moved = Some(moved.map_err(|error| error.to_string()));
+        self.moved = Some(moved.map_err(Reason::from));
         self.note().iter().for_each(|note| observer.note(note));
     }
 
@@ -41,7 +42,7 @@ impl ForeignHits {
             Ok(None) => WatchNote::RestedForOthers { windows, why: None },
             Err(why) => WatchNote::RestedForOthers {
                 windows,
-                why: Some(why),
+                why: Some(why.to_string()),
             },
         };
         (windows > 0).then(|| note.into())

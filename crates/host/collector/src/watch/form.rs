@@ -14,7 +14,7 @@ use super::begin::Target;
 use super::breakpoints::Breakpoints;
 use super::holders;
 use super::kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 
 /// Why the kernel's breakpoints cannot be used.
 pub(super) struct BreakpointRefusal {
@@ -47,7 +47,7 @@ impl From<Error> for BreakpointRefusal {
 }
 
 /// The breakpoints, and why they are not on all CPUs.
-pub(super) type OpenedWatch = (Box<dyn Breakpoints>, Option<String>);
+pub(super) type OpenedWatch = (Box<dyn Breakpoints>, Option<Reason>);
 
 /// Opens a watch in the kernel, in the requested form or the better one that is available.
 pub(super) fn open(
@@ -72,19 +72,13 @@ pub(super) fn open(
                 _ => 0,
             };
             if shared > 0 {
-                let (processes, have) = match shared {
-                    1 => ("process", "has"),
-                    _ => ("processes", "have"),
-                };
-                Some(format!(
-                    "{shared} other {processes} {have} the same addresses"
-                ))
+                Some(Reason::SharedAddresses { count: shared })
             } else {
                 match in_form(Form::Cpus) {
                     Ok(kernel) => return Ok((Box::new(CpuBreakpoints(Some(kernel))), None)),
-                    Err(error @ KernelError::NoHitLimit) => Some(error.to_string()),
+                    Err(error @ KernelError::NoHitLimit) => Some(Error::from(error).into()),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
-                        Some(error.to_string())
+                        Some(Error::from(error).into())
                     }
                     Err(error) => return Err(error.into()),
                 }

@@ -1,11 +1,11 @@
-//! All messages of this crate. Other modules make only variants of [`Error`], [`variable::VariableError`] and
-//! [`watch::WatchFault`].
+//! All messages of this crate. Other modules make only variants of [`Error`], [`variable_error::VariableError`] and
+//! [`watch_error::WatchFault`].
 
 use thiserror::Error;
 
 pub(crate) mod hint;
-pub(crate) mod variable;
-pub(crate) mod watch;
+pub(crate) mod variable_error;
+pub(crate) mod watch_error;
 
 /// The reason why an image could not be read, or a function not found in it.
 ///

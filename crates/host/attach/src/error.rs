@@ -1,4 +1,4 @@
-//! All messages of this crate. Other modules make only variants of [`AttachError`], [`inject::InjectError`] and
+//! All messages of this crate. Other modules make only variants of [`AttachError`], [`inject_error::InjectError`] and
 //! [`IoReason`].
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 
 use tiptoe_wire::Request;
 
-pub(crate) mod inject;
+pub(crate) mod inject_error;
 
 /// Why the agent does not serve. The target is unchanged, or its agent restores it.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@
 //! | `outside_findings` | other tracers, and untraced children |
 //! | `prices` | the price of events |
 //! | `progress` | the counts so far, and their cost |
-//! | `records` | recorded calls |
+//! | `recorded_calls` | records of calls |
 //! | `scope_section` | the session's scopes |
 
 use std::collections::BTreeMap;
@@ -44,13 +44,13 @@ mod lock_section;
 mod outside_findings;
 mod prices;
 mod progress;
-mod records;
+mod recorded_calls;
 mod scope_section;
 
 use event_sums::Events;
 use outside_findings::OutsideFindings;
 use progress::RunPrices;
-use records::READ_PAUSE;
+use recorded_calls::READ_PAUSE;
 use scope_section::ScopeSection;
 
 /// The pause between two checks whether a target called exec, or runs as another user.
@@ -377,8 +377,8 @@ impl Instrument for Probes<'_> {
         at.traced.iter().for_each(Tracee::refill_budgets);
         self.throttle(at, observer);
         if self.request.calls.record && now >= self.looks.records {
-            let took = records::serve(at, turn.clock, (!turn.is_delay).then_some(observer));
-            self.looks.records = now + records::pause_after(took);
+            let took = recorded_calls::serve(at, turn.clock, (!turn.is_delay).then_some(observer));
+            self.looks.records = now + recorded_calls::pause_after(took);
         }
         let tick = match (is_starting, self.request.calls.record) {
             (true, _) => Tracee::START_PAUSE,
@@ -443,7 +443,7 @@ impl Instrument for Probes<'_> {
         let notes = &mut self.report.notes;
         notes.extend(tracees.clone().filter_map(Tracee::came_and_went));
         notes.extend(tracees.filter_map(Tracee::missed));
-        records::report_calls(at, observer);
+        recorded_calls::report_calls(at, observer);
         self.look_for_ends(at, observer);
         self.detach(at);
         counted

@@ -19,22 +19,22 @@ use crate::module::Cache;
 use crate::request::{Observer, Outcome, Progress, Request, Split};
 use crate::words;
 
+mod access_cost;
 mod access_rows;
 mod access_sums;
 mod begin;
 mod breakpoints;
 mod condition;
-mod cost;
 mod each;
-mod ends;
 mod foreign_hits;
 mod form;
 mod freed;
 mod holders;
+mod in_kernel;
 mod initial_rules;
 mod inside;
-mod kernel;
 mod learned_code;
+mod lifetimes;
 mod moves;
 mod origins;
 mod shared;
@@ -377,7 +377,7 @@ impl Instrument for Run<'_> {
             };
             events.push(Event::new(variable.event(), report.via, reading));
         }
-        let cost = cost::share_out(
+        let cost = access_cost::share_out(
             &mut events,
             &variables,
             self.form.hit_cost()?,
@@ -392,7 +392,7 @@ impl Instrument for Run<'_> {
             .clone()
             .filter_map(|variable| freed::note(variable, &rows));
         self.notes.extend(freed);
-        let ended = watched.filter_map(|variable| ends::note(variable, &rows, &self.target));
+        let ended = watched.filter_map(|variable| lifetimes::note(variable, &rows, &self.target));
         self.notes.extend(ended);
         if report.refused > 0 {
             let threads = report.refused;

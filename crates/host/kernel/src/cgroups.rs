@@ -19,8 +19,8 @@
 //!   are charged at once; [`CountFaults`] counts late charges.
 //! - No program stays attached after a drop, or when tiptoe dies.
 //!
-//! Cost: by tasks nothing at a switch, 0.2 us per task at each read; at switches 40 to 60 ns a switch, 55 to 60
-//! more for each event read (`tiptoe-dev bench cgroup`).
+//! Cost: by tasks nothing at a switch, and a run of a program for each task at each reading; at switches a run of a
+//! program, which also reads the events. `tiptoe-dev bench cgroup` measures both, and `docs/src/costs.md` has the numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;

@@ -5,7 +5,7 @@ use gimli::{AttributeValue, Operation};
 
 use super::file::Slice;
 use super::units::{UnitEntry, Units};
-use crate::error::variable::AddressForm;
+use crate::error::variable_error::AddressForm;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {

@@ -7,7 +7,7 @@ use gimli::constants as dw;
 
 use super::types::{self, Shape, TypeRef, offset_of, shape, type_of};
 use super::units::{UnitEntry, Units};
-use crate::error::variable::{Damage, DebugGap, VariableError};
+use crate::error::variable_error::{Damage, DebugGap, VariableError};
 use crate::find::alike;
 
 /// The deepest nesting of nameless structures and base classes; otherwise a cycle would overflow

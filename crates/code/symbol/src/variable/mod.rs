@@ -38,8 +38,8 @@ pub(crate) use sections::Files;
 use sections::Sections;
 use units::Units;
 
-pub use crate::error::variable::{AddressForm, BlockGap, Damage, DebugGap, VariableError};
-pub use crate::error::watch::{WatchError, WatchFault};
+pub use crate::error::variable_error::{AddressForm, BlockGap, Damage, DebugGap, VariableError};
+pub use crate::error::watch_error::{WatchError, WatchFault};
 pub use expression::{Expression, Name, Operator, Root};
 pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};
 pub use threads::Thread;

@@ -12,7 +12,7 @@ use super::location::{Location, location};
 use super::scan::EntryQuery;
 use super::units::{Die, UnitEntry, Units};
 use crate::demangle::{squeeze, without_arguments};
-use crate::error::variable::VariableError;
+use crate::error::variable_error::VariableError;
 
 /// The most variables of one name examined.
 const MAX_FOUND: usize = 4096;

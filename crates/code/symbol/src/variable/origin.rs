@@ -9,7 +9,7 @@ use super::plan::Start;
 use super::symbols;
 use super::types::{self, TypeRef};
 use super::variables::{MAX_LISTED, Variables};
-use crate::error::variable::VariableError;
+use crate::error::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
 use crate::image::Variable;
 

@@ -4,7 +4,7 @@ use tiptoe_event::number;
 
 use super::expression::{ANONYMOUS, Expression, Name, Operator, Root, is_identifier, plain_length};
 use crate::demangle::demangle;
-use crate::error::watch::{WatchError, WatchFault};
+use crate::error::watch_error::{WatchError, WatchFault};
 
 /// The deepest nesting, because the parser recurses and must not overflow the stack.
 const MAX_DEPTH: usize = 32;

@@ -3,7 +3,7 @@
 use tiptoe_event::LENGTHS;
 
 use super::value::Type;
-use crate::error::variable::VariableError;
+use crate::error::variable_error::VariableError;
 
 /// The start of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

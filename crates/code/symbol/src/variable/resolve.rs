@@ -12,7 +12,7 @@ use super::value::Type;
 use super::variables::{MAX_LISTED, Variables};
 use super::watch::Watch;
 use crate::error::hint;
-use crate::error::variable::{Damage, DebugGap, VariableError};
+use crate::error::variable_error::{Damage, DebugGap, VariableError};
 use crate::find::SUGGESTIONS;
 
 /// The most dots in a Go package's name.

@@ -11,7 +11,7 @@ use gimli::{
 
 use super::file::{Slice, Value};
 use super::units::{Die, UnitEntry, Units};
-use crate::error::variable::VariableError;
+use crate::error::variable_error::VariableError;
 use crate::reader::Section;
 
 const MAX_DEPTH: usize = 64;

@@ -11,7 +11,7 @@
 //!   makes the block at the thread's first use.
 
 use super::plan::Read;
-use crate::error::variable::{BlockGap, VariableError};
+use crate::error::variable_error::{BlockGap, VariableError};
 use crate::header::{Class, Machine};
 use crate::image::Image;
 

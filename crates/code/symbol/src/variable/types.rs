@@ -6,7 +6,7 @@ use gimli::{AttributeValue, DwAte, DwTag, Operation};
 use super::names::{definition, origins};
 use super::units::{Die, UnitEntry, Units};
 use super::value::ValueKind;
-use crate::error::variable::{Damage, VariableError};
+use crate::error::variable_error::{Damage, VariableError};
 
 /// The deepest nesting of types; otherwise a cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;

@@ -17,7 +17,7 @@ use gimli::{
 use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use crate::budget::ReadBudget;
-use crate::error::variable::{Damage, VariableError};
+use crate::error::variable_error::{Damage, VariableError};
 use crate::reader::Section;
 
 /// The longest name; the rest is cut.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::sections::MissingFile;
 use super::units::Units;
 use crate::error::hint;
-use crate::error::variable::DebugGap;
+use crate::error::variable_error::DebugGap;
 use crate::image::Image;
 
 /// The most functions or variables that an error lists.

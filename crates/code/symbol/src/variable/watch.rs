@@ -5,7 +5,7 @@ use std::fmt;
 use tiptoe_event::{Access, Memory};
 
 use super::expression::Expression;
-use crate::error::watch::WatchError;
+use crate::error::watch_error::WatchError;
 
 /// One watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
-use crate::error::inject::{BusyReason, InjectCall, InjectError, UnfitThread};
+use crate::error::inject_error::{BusyReason, InjectCall, InjectError, UnfitThread};
 
 /// The longest wait until a thread stops.
 const PATIENCE: Duration = Duration::from_millis(200);

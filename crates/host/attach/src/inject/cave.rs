@@ -8,7 +8,7 @@ use tiptoe_sys::host::random;
 use super::process::{Mapping, Process};
 use super::stub::{self, MAGIC, Mailbox, PAGE, departure};
 use super::{mapped_files, unwind};
-use crate::error::inject::InjectError;
+use crate::error::inject_error::InjectError;
 use crate::target_files::content;
 
 /// The unused bytes after the end of a text segment, on its last page.

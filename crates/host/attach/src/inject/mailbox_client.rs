@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::borrow::BorrowedThread;
 use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, departure, state};
-use crate::error::inject::{Delay, InjectError};
+use crate::error::inject_error::{Delay, InjectError};
 
 /// The interval of polls of the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);

@@ -13,7 +13,7 @@ use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_wire::descriptors::seals;
 
 use crate::error::IoReason;
-use crate::error::inject::{BadDescriptor, InjectCall, InjectError};
+use crate::error::inject_error::{BadDescriptor, InjectCall, InjectError};
 
 /// The descriptors that the stub offers.
 pub(super) struct OfferedFds {

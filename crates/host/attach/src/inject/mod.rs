@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::Error;
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
-pub use crate::error::inject::{
+pub use crate::error::inject_error::{
     BadDescriptor, BusyReason, Delay, InjectCall, InjectError, UnfitThread,
 };
 pub use free_masks::{HookedCall, MaskFailure};

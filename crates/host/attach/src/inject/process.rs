@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tiptoe_sys::host::procfs::{self, RunningProgram};
 
-use crate::error::inject::{InjectCall, InjectError};
+use crate::error::inject_error::{InjectCall, InjectError};
 
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {

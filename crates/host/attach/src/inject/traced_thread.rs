@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use super::poll_backoff::PollBackoff;
 use super::{process, restart};
-use crate::error::inject::UnfitThread;
+use crate::error::inject_error::UnfitThread;
 use crate::stops::{self, Stop};
 use tiptoe_price::own;
 

@@ -12,7 +12,7 @@ use libc::user_regs_struct;
 
 use super::mapped_files::{MappedFile, Role};
 use super::process::{Mapping, Process};
-use crate::error::inject::InjectError;
+use crate::error::inject_error::InjectError;
 use crate::target_files::content;
 
 /// The most frames to unwind; the rest of the stack is searched.

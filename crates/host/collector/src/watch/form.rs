@@ -13,7 +13,7 @@ use tiptoe_sys::host::Process;
 use super::begin::Target;
 use super::breakpoints::Breakpoints;
 use super::holders;
-use super::kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
+use super::in_kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
 use crate::error::{Error, Reason};
 
 /// Why the kernel's breakpoints cannot be used.

@@ -211,7 +211,7 @@ mod tests {
     use tiptoe_attach::Attached;
     use tiptoe_symbol::variable::{Start, Type, ValueKind};
 
-    use super::super::ends::NOWHERE;
+    use super::super::lifetimes::NOWHERE;
     use super::*;
     use crate::module::Cache;
 

@@ -9,8 +9,8 @@ use tiptoe_symbol::variable::{
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
-use super::ends::{NOWHERE, VariableLifetime};
 use super::freed;
+use super::lifetimes::{NOWHERE, VariableLifetime};
 use super::moves::PointerPath;
 use super::thread::{OfThread, Owner};
 use crate::error::Error;

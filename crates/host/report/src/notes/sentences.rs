@@ -12,8 +12,8 @@ use super::signals::signal_name;
 use crate::number::counted;
 use crate::{cost, printable};
 
-mod stat;
-mod watch;
+mod stat_notes;
+mod watch_notes;
 
 /// The most items of a list that a sentence names.
 const FEW: usize = 8;
@@ -31,8 +31,8 @@ pub(crate) fn sentence(note: &Note) -> String {
         Note::Kernel(note) => of_kernel(note),
         Note::Scope(note) => of_scope(note),
         Note::Lock(note) => of_lock(note),
-        Note::Stat(note) => stat::sentence(note),
-        Note::Watch(note) => watch::sentence(note),
+        Note::Stat(note) => stat_notes::sentence(note),
+        Note::Watch(note) => watch_notes::sentence(note),
         Note::Event(note) => of_event(note),
     })
 }

@@ -106,7 +106,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
             false => EBUSY,
         });
     }
-    thread::wait_for_former(shared)?;
+    thread::wait_for_former(shared);
     if tasks::is_only_one() {
         // In a program with several threads the registration waits for all CPUs, 10 to 20 ms, so the agent's thread
         // makes it.

@@ -1,8 +1,8 @@
 //! The begin and the ends of a session, for all state that belongs to one.
 //!
-//! Only one thread at a time begins or ends a session: a borrowed or starting thread that holds the right to begin one
-//! ([`crate::entry`]), or the agent's thread. A session begins only after the former session's thread has ended
-//! ([`crate::thread::wait_for_former`]).
+//! A session is begun by a borrowed or starting thread that holds the right to begin one ([`crate::entry`]), which waits
+//! for the end of the former session's thread ([`crate::thread::wait_for_former`]). It is ended by the agent's thread,
+//! by a thread of the program whose call the agent's thread does not survive, or by a forked child.
 
 use tiptoe_sys::raw::Errno;
 

@@ -39,18 +39,16 @@ const FLAGS: usize = CLONE_VM
 
 const PR_SET_NAME: usize = 15;
 
-/// Waits until an older session's thread has ended. Fails if it has not after about 5 s. No session must begin then,
-/// because that thread would unmap the new session's plan, or serve it and remove its probes when the older tiptoe is
-/// dead.
-pub fn wait_for_former(shared: &Shared) -> Result<(), Errno> {
-    const EBUSY: Errno = Errno(16);
+/// Waits until an older session's thread has ended. Otherwise there is a race: that thread may remove what belongs to
+/// the new session.
+pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
-    wait_until_ended(shared, former).then_some(()).ok_or(EBUSY)
+    wait_until_ended(shared, former);
 }
 
 /// Starts the thread for the session that [`Shared`] holds.
 pub fn start(shared: &'static Shared) -> Result<(), Errno> {
-    wait_for_former(shared)?;
+    wait_for_former(shared);
     let stack = memory::stack()?;
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is new; the stub calls `run` on it, unmaps it and ends the thread.
@@ -71,22 +69,15 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     retire(shared);
 }
 
-/// Makes the thread end without ending the session, and waits for that. Returns `false` if the thread does not answer
-/// for about 5 s: then it stays and serves the session, because a session must not have two threads.
-pub fn retire(shared: &Shared) -> bool {
+/// Makes the thread end without ending the session, and waits for that.
+pub fn retire(shared: &Shared) {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
     shared.must_retire.store(true, Ordering::Release); // pairs with the swap in `run`
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
-    let has_ended = wait_until_ended(shared, tid);
-    // Relaxed: the swap decides whether the thread has taken the request.
-    let is_refused = shared.must_retire.swap(false, Ordering::Relaxed) && !has_ended;
-    if is_refused {
-        shared.must_leave.store(false, Ordering::Relaxed); // Relaxed: read only with the request
-        return false;
-    }
-    has_ended || wait_until_ended(shared, tid)
+    wait_until_ended(shared, tid);
+    shared.must_retire.store(false, Ordering::Release); // no thread reads it now
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
@@ -106,19 +97,18 @@ fn end(shared: &Shared, why: LeaveReason) {
     serve::settle(shared, || OtherThreads::Running, || ());
 }
 
-/// Waits until the kernel no longer knows the thread, at most about 5 s. Returns whether it has ended.
-fn wait_until_ended(shared: &Shared, tid: u32) -> bool {
+/// Waits until the kernel no longer knows the thread, at most about 5 s.
+fn wait_until_ended(shared: &Shared, tid: u32) {
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     for _ in 0..50_000 {
         if tid == 0 || !thread_alive(pid, tid) {
-            return true;
+            return;
         }
         if let Some(owner) = shared.data().and_then(|data| data.owner()) {
             futex::wake(owner, u32::MAX);
         }
         sleep_ns(100_000);
     }
-    false
 }
 
 /// Runs the agent's thread from its start to its end.
@@ -143,8 +133,7 @@ pub extern "C" fn run() {
         return;
     };
     watches::go_on(shared, &data);
-    // Acquire: pairs with `retire`. The swap takes the request, which is then not withdrawn.
-    while !shared.must_retire.swap(false, Ordering::Acquire) {
+    while !shared.must_retire.load(Ordering::Acquire) {
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
@@ -176,7 +165,7 @@ pub extern "C" fn run() {
             }
         }
     }
-    // Relaxed: ordered by `must_retire`, taken above.
+    // Relaxed: ordered by `must_retire`, read above.
     if shared.must_leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
         serve::settle(shared, || OtherThreads::Running, || ());

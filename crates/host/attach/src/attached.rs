@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
-use tiptoe_sys::host::Process;
 use tiptoe_sys::host::ends::wait_for_end;
+use tiptoe_sys::host::{Error as SysError, Process};
 
 use crate::end_check;
 use crate::error::AttachError;
@@ -198,8 +198,11 @@ impl Attached {
     /// Returns whether a request failed because the process ended. The kernel frees the memory of a process before it
     /// reports its end, so this waits for the end of a process without memory.
     pub fn has_failed_by_end(&self) -> bool {
-        let has_memory = self.process.maps().is_ok_and(|maps| !maps.is_empty());
-        if let Some(handle) = self.handle.as_ref().filter(|_| !has_memory) {
+        let has_no_memory = match self.process.maps() {
+            Ok(maps) => maps.is_empty(),
+            Err(error) => matches!(error, SysError::NoSuchProcess { .. }),
+        };
+        if let Some(handle) = self.handle.as_ref().filter(|_| has_no_memory) {
             wait_for_end(handle.as_fd(), ENDING);
         }
         self.has_ended()

@@ -59,7 +59,7 @@ pub use model::{
 use old_values::Memory;
 use single_hits::HitRing;
 use slots::{Slots, Watch};
-use tasks::Tasks;
+use tasks::{Serving, Tasks};
 use watch_layout::{Counts, Variable, WatchCpuWords, WatchKeyWords, WatchRowWords};
 use watch_program::{EXEC, failed, load, not_passed, opener};
 use wide::CpuEvents;
@@ -274,10 +274,11 @@ impl Watchpoints {
             Events::None => {}
             Events::Cpus(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
             Events::Tasks(tasks, rest) => {
-                tasks.serve(slot, to, watchpoint.at, &self.slots, self.sees_kernel)?;
-                if !rest.is_resting {
-                    tasks.enable_slot(slot)?;
-                }
+                let serving = Serving {
+                    in_kernel: self.sees_kernel,
+                    is_on: !rest.is_resting,
+                };
+                tasks.serve(slot, to, watchpoint.at, &self.slots, serving)?;
             }
         }
         let served = [(index as u32, watchpoint.at)];

@@ -5,7 +5,7 @@ use std::prelude::rust_2024::*;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -74,11 +74,15 @@ pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool;
 
 /// Waits until a process ends, at most for `time`; `process` is its pidfd.
 pub fn wait_for_end(process: BorrowedFd<'_>, time: Duration) {
-    // If a signal interrupts the poll, the process counts as not ended.
-    let _ = poll(
-        &mut [PollFd::from_borrowed_fd(process, PollFlags::IN)],
-        Some(&timespec(time)),
-    );
+    let until = Instant::now() + time;
+    loop {
+        let left = timespec(until.saturating_duration_since(Instant::now()));
+        let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+        // The signal that ends a process may also interrupt this wait for its end.
+        if poll(&mut fds, Some(&left)) != Err(Errno::INTR) {
+            return;
+        }
+    }
 }
 
 fn timespec(time: Duration) -> Timespec {

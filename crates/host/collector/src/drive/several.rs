@@ -65,8 +65,8 @@ impl Instrument for Several<'_> {
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
-        // All must stop, even if one fails.
-        let stopped = self.0.iter_mut().map(|one| one.stop(turn));
+        // All must stop, even if one fails. The first one stops last, because it makes the agent leave.
+        let stopped = self.0.iter_mut().rev().map(|one| one.stop(turn));
         let stopped: Vec<Result<Duration, Error>> = stopped.collect();
         let mut longest = Duration::ZERO;
         for elapsed in stopped {

@@ -83,6 +83,15 @@ enum OpenOutcome {
     IsFull(Error),
 }
 
+/// How the events of a slot serve their watch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Serving {
+    /// Whether accesses of the kernel count, too.
+    pub in_kernel: bool,
+    /// Whether the events are enabled.
+    pub is_on: bool,
+}
+
 impl Tasks {
     /// Opens enabled events for all threads of a process.
     pub(super) fn attach(
@@ -130,14 +139,15 @@ impl Tasks {
             .map_err(cannot_switch_on)
     }
 
-    /// Makes a slot serve another watch, whose events stay disabled.
+    /// Makes a slot serve another watch. Each thread's event is enabled right after its move, because a thread misses
+    /// accesses in between.
     pub(super) fn serve(
         &mut self,
         slot: usize,
         watch: Watch,
         at: Breakpoint,
         slots: &Slots,
-        in_kernel: bool,
+        serving: Serving,
     ) -> Result<(), Error> {
         let (from, _) = std::mem::replace(&mut self.served[slot], (watch, at));
         for opening in &self.openings {
@@ -145,18 +155,13 @@ impl Tasks {
                 slots.move_for(opening.tid, from, watch)?;
             }
             let event = &opening.events[slot];
-            let moved = event.move_breakpoint(&at, in_kernel, true);
+            let moved = event.move_breakpoint(&at, serving.in_kernel, true);
             moved.map_err(cannot_move)?;
+            if serving.is_on {
+                event.enable().map_err(cannot_switch_on)?;
+            }
         }
         Ok(())
-    }
-
-    /// Enables the events of a slot.
-    pub(super) fn enable_slot(&self, slot: usize) -> Result<(), Error> {
-        let mut events = self.openings.iter().map(|opening| &opening.events[slot]);
-        events
-            .try_for_each(PerfEvent::enable)
-            .map_err(cannot_switch_on)
     }
 
     /// Reads one event of every thread, which interrupts the thread's CPU.

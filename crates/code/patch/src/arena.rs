@@ -409,8 +409,7 @@ impl Arenas {
             let end = base + ARENA_LEN;
             let is_free = base >= free.start && end <= free.end && !self.bases.contains(&base);
             let mut code = rooms(base).map(|room| room.start.max(from)..room.end.min(range.end));
-            let found = code.find_map(|code| want.in_range(&code, allowed));
-            if let Some(at) = found.filter(|_| is_free) {
+            if is_free && let Some(at) = code.find_map(|code| want.in_range(&code, allowed)) {
                 let end = rooms(base).last()?.end;
                 let is_clear = at + want.len <= end - want.unwind_len;
                 let unwind_end = if is_clear { end } else { at & !(UNIT - 1) };

@@ -222,36 +222,37 @@ mod tests {
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x0f, 0x05], &[0x1002]);
     }
 
+    fn check_masks(bytes: &[u8], want: bool) {
+        let function = FunctionCode {
+            address: 0x1000,
+            bytes,
+            size: bytes.len(),
+        };
+        assert_eq!(may_change_masks(&function), want, "{bytes:x?}");
+    }
+
     #[test]
     fn code_that_may_change_masks() {
-        let check = |bytes: &[u8], want: bool| {
-            let function = FunctionCode {
-                address: 0x1000,
-                bytes,
-                size: bytes.len(),
-            };
-            assert_eq!(may_change_masks(&function), want, "{bytes:x?}");
-        };
         let call = |number: u8| [0xb8, number, 0, 0, 0, 0x0f, 0x05, 0xc3];
-        check(&[0xc3], false);
-        check(&call(202), false);
-        check(&call(14), true);
+        check_masks(&[0xc3], false);
+        check_masks(&call(202), false);
+        check_masks(&call(14), true);
         // xor %eax,%eax; syscall: read
-        check(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], false);
+        check_masks(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], false);
         // mov %edi,%eax; syscall: the caller chooses
-        check(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], true);
+        check_masks(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], true);
         // push %rbx; mov $202,%ebx; mov %ebx,%eax; syscall; pop %rbx
         let held = |number: u8| {
             [
                 0x53, 0xbb, number, 0, 0, 0, 0x89, 0xd8, 0x0f, 0x05, 0x5b, 0xc3,
             ]
         };
-        check(&held(202), false);
-        check(&held(14), true);
+        check_masks(&held(202), false);
+        check_masks(&held(14), true);
         // mov (%rdi),%ebx: the number comes from memory
-        check(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
+        check_masks(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
         // Nothing sets it.
-        check(&[0x0f, 0x05, 0xc3], true);
+        check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 
     /// Regression: a register that has other values elsewhere made the number unknown, as in liburing. MariaDB's waits
@@ -264,17 +265,9 @@ mod tests {
             let second = [0x48, 0x85, 0xff, 0x74, jump, 0x89, 0xd0, 0x0f, 0x05];
             [&first[..], &second, &[0x8b, 0x17, 0xc3]].concat()
         };
-        let check = |bytes: &[u8], want: bool| {
-            let function = FunctionCode {
-                address: 0x1000,
-                bytes,
-                size: bytes.len(),
-            };
-            assert_eq!(may_change_masks(&function), want, "{bytes:x?}");
-        };
-        check(&code(11, 4), false);
-        check(&code(14, 4), true);
+        check_masks(&code(11, 4), false);
+        check_masks(&code(14, 4), true);
         // The jump leads to the first copy, with any other value.
-        check(&code(11, 0xf7), true);
+        check_masks(&code(11, 0xf7), true);
     }
 }

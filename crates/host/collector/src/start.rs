@@ -21,11 +21,11 @@ use tiptoe_attach::{Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Layout;
 
-use crate::drive::{Targets, pause, session_target};
+use crate::drive::{Targets, pause};
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module, Object};
 use crate::request::{Request, RequestTarget};
-use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
+use crate::tracee::{Plan, Tracee, ended_in_attach, short_of_room, unpatchable};
 use crate::ulocks::Names;
 use crate::words::processes;
 
@@ -88,7 +88,7 @@ pub(crate) fn broken_off(
     })
 }
 
-/// Attaches to processes until the user stops it. A process that ends meanwhile is left out, unless it is the only one.
+/// Attaches to processes until the user stops it. A process that ends before tiptoe has attached to it is left out, unless it is the only one.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -172,10 +172,9 @@ pub(crate) fn start(
     };
     // A command inherits tiptoe's limits.
     let own = Process::current();
-    let force = plan.request.force;
-    let room = || short_of_room(own).filter(|_| !force && object.is_ok());
-    let refused = || refused_calls().filter(|_| !force && object.is_ok());
-    let against = against.or_else(room).or_else(refused);
+    let inherited = || short_of_room(own).or_else(refused_calls);
+    let may_refuse = !plan.request.force && object.is_ok();
+    let against = against.or_else(|| may_refuse.then(inherited).flatten());
     if let (Via::Agent, Some(reason)) = (plan.request.via, &against) {
         return Err(Error::AgentKeptOut {
             target: path.display().to_string(),
@@ -234,8 +233,7 @@ fn start_with_agent(
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
         // A command that ends by itself was no program, or its loader reports an error.
         _ if target.has_failed_by_end() && target.killed_by().is_some() => {
-            let process = session_target(&target);
-            let note = ProcessNote::EndedInAttach { process };
+            let note = ended_in_attach(&target);
             Ok(Tracee::ended(target, note))
         }
         Ok(Err(why)) => {

@@ -149,6 +149,12 @@ pub struct Tracee {
     pub forks: ForkCounts,
 }
 
+/// Returns the note on a process that ended before tiptoe had attached to it.
+pub fn ended_in_attach(target: &Attached) -> ProcessNote {
+    let process = session_target(target);
+    ProcessNote::EndedInAttach { process }
+}
+
 impl Tracee {
     fn new(target: Attached) -> Tracee {
         let process = target.process;
@@ -177,7 +183,7 @@ impl Tracee {
         }
     }
 
-    /// Attaches to a command that already runs. If the command ends meanwhile, nothing of it is counted.
+    /// Attaches to a command that already runs. If the command ends before that, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let entered = tracee.enter(plan, cache);
@@ -257,9 +263,9 @@ impl Tracee {
     /// counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
-        let process = session_target(&tracee.target);
+        let ended = ended_in_attach(&tracee.target);
         let taken = tracee.take_over(plan, cache);
-        tracee.unless_ended(taken, plan, ProcessNote::EndedInAttach { process })
+        tracee.unless_ended(taken, plan, ended)
     }
 
     /// Begins to count in a command that waits in the agent's constructor. Returns as [`Tracee::enter`] does.

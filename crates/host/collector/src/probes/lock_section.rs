@@ -140,11 +140,11 @@ pub(super) fn cost(
 fn attached_later(at: &Targets, duration_ns: u64) -> Vec<Note> {
     let recorded = |tracee: &Tracee| tracee.since.elapsed();
     let longest = at.traced.iter().map(recorded).max().unwrap_or_default();
-    let later = at.traced.iter().map(|tracee| {
+    let note = |tracee: &Tracee| {
+        let after_ns = longest.saturating_sub(recorded(tracee)).as_nanos() as u64;
         let process = session_target(&tracee.target);
-        let after_ns = (longest - recorded(tracee).min(longest)).as_nanos() as u64;
-        ProcessNote::AttachedLater { process, after_ns }
-    });
-    let is_clear = |note: &ProcessNote| matches!(note, ProcessNote::AttachedLater { after_ns, .. } if after_ns * 100 > duration_ns);
-    later.filter(is_clear).map(Note::from).collect()
+        let note = ProcessNote::AttachedLater { process, after_ns };
+        (after_ns * 100 > duration_ns).then(|| note.into())
+    };
+    at.traced.iter().filter_map(note).collect()
 }

@@ -43,6 +43,8 @@ const WRONG: &[&str] = &[
     "probe choices -- HOT",
     "probe libc.so.6 -- HOT",
     "probe mem:x -- HOT",
+    "watch uprobe:main -- HOT",
+    "stat -e klock:* -- HOT",
     "probe main/latency/ -- HOT",
     "probe uretprobe:main+8 -- HOT",
     "probe main --filter arg9> -- HOT",

@@ -99,6 +99,12 @@ pub enum Failure {
     BadSpec { text: String, error: SpecError },
     #[error("'{}:' is not implemented yet", .0.word())]
     NoSuchKind(OtherKind),
+    #[error("'{}' is an event of `tiptoe {other}`, not of `tiptoe {command}`", text.escape_debug())]
+    OfOtherCommand {
+        text: String,
+        command: &'static str,
+        other: &'static str,
+    },
     #[error("the event option '{0}' is not implemented yet")]
     NoSuchOption(String),
     #[error("--under '{}': {error}", text.escape_debug())]
@@ -206,6 +212,7 @@ impl Failure {
                 format!("--latency {}", ShellWord(entry.as_bytes()))
             }
             Self::OfReturn { entry, .. } => format!("'{entry}' is the entry"),
+            Self::OfOtherCommand { other, .. } => format!("tiptoe {other} --help"),
             Self::BadCounter { near, .. } if !near.is_empty() => {
                 format!("near: {}", near.join(", "))
             }

@@ -16,6 +16,7 @@ mod latency;
 mod lock;
 mod notice;
 mod observer;
+mod other_command;
 mod output;
 mod parse;
 mod probe;

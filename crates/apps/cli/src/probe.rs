@@ -16,6 +16,7 @@ use crate::interrupt;
 use crate::latency;
 use crate::notice::Notice;
 use crate::observer::Terminal;
+use crate::other_command;
 use crate::output::{NotesTo, Output};
 use crate::processes;
 use crate::ready::{self, ReadyLine};
@@ -105,6 +106,7 @@ pub fn request(target: RequestTarget, options: RunOptions) -> Request<'static> {
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let probes = args.specs.iter().map(|text| {
         processes::refuse_pid(text, "function", &args.common.pids)?;
+        other_command::refuse(text, "probe")?;
         parse(text)
     });
     let probes = probes.collect::<Result<Vec<_>, _>>()?;
@@ -253,7 +255,7 @@ mod tests {
         }
         for (spec, said) in [
             ("prog:", "a function is missing (at character 6)"),
-            ("mem:stats", "'mem:' is not implemented yet"),
+            ("usdt:a:b", "'usdt:' is not implemented yet"),
             ("f/latency/", "'latency' is not implemented yet"),
         ] {
             let failure = parse(spec).expect_err(spec);

@@ -9,6 +9,7 @@ use tiptoe_event::{Event, Memory};
 
 use crate::args::Common;
 use crate::failure::{Failure, TargetOf};
+use crate::other_command;
 use crate::probe::{self, InstrumentRun, ReportExtras};
 use crate::processes;
 use crate::values;
@@ -191,6 +192,8 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
 
 /// Parses a variable. Must run before the command is started.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
+    other_command::refuse(text, "watch")?;
+    let text = text.strip_prefix("mem:").unwrap_or(text);
     let variable = Memory::parse(text).map_err(|error| Error::BadVariable {
         text: text.to_owned(),
         error: error.into(),

@@ -34,7 +34,7 @@ fn bad_specs_are_refused() {
     );
     refuses(
         &["probe", "mem:stats.hits", "-p", "1"],
-        "'mem:' is not implemented yet",
+        "'mem:stats.hits' is an event of `tiptoe watch`",
     );
     refuses(
         &["probe", "f/latency/", "-p", "1"],

@@ -4,7 +4,6 @@ use tiptoe_event::{Event, counter_groups};
 
 use crate::failure::Failure;
 
-/// Parses lists of events and groups. Fails if an event is unknown.
 pub fn events(lists: &[String]) -> Result<Vec<Event<'_>>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     let events = groups.map(|group| group.map(Event::Counters));

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench`: each row that this machine can measure must be present, and a note must name each missing one.
-//! The sizes of the numbers are not tested.
+//! `tiptoe-dev bench`: each row that this machine can measure is present, and a note names each missing one.
+//! Numbers are not tested.
 
 use serde_json::Value;
 use tiptoe_tests::dev_command;
@@ -51,7 +51,7 @@ fn watching_is_measured_in_every_way() {
             .unwrap_or_else(|| panic!("no {case}, {site}: {table:#}"));
         assert!(found.next().is_none(), "{case}, {site} twice: {table:#}");
         let value = row["value"].as_f64().expect("a number");
-        // This time is 0 if no thread had to be stopped.
+        // 0 if no thread had to be stopped.
         let is_still = site == "still" && value == 0.0;
         assert!(value > 0.0 || is_still, "{row}");
         assert!(row["spread"].is_number(), "{row}");
@@ -69,7 +69,7 @@ fn watching_is_measured_in_every_way() {
     }
 }
 
-/// Regression: the length of an interruption was not printed at all.
+/// Regression: the length of an interruption was not printed.
 #[test]
 #[ignore = "nightly: a bench"]
 fn an_interruption_is_measured_in_each_phase() {

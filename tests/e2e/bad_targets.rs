@@ -78,7 +78,7 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
-/// Regression: root of a user namespace with cap_sys_ptrace was told to become root.
+/// Regression: the hint for root of a user namespace with cap_sys_ptrace was to become root.
 #[test]
 fn the_capability_holds_in_a_user_namespace_only() {
     let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);

@@ -52,7 +52,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The beginning of the machine's only script, of which only the lines of [`run`](COMMANDS) are read.
+/// The beginning of the machine's only script. Only the lines of [`run`](COMMANDS) are read.
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin

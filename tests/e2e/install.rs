@@ -10,7 +10,7 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Debian releases with different C libraries, on none of which the command depends.
+/// Debian releases with different C libraries. The command depends on none of them.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 /// Returns the only file of `target/dist` whose name ends so.

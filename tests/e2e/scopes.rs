@@ -26,7 +26,7 @@ fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Returns the calls that `calls` makes in each scope in so many rounds of all threads.
+/// Returns the calls that `calls` makes in each scope in `rounds` rounds of all threads.
 fn calls(rounds: u64) -> BTreeMap<String, u64> {
     let each = [
         ("read", 3),

@@ -146,7 +146,7 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
         let server = scope.spawn(move || start(&socket));
         let _end = EndOnPanic(|| {
             let asked = UnixStream::connect(folder.path("socket"));
-            // A server that no longer listens has ended.
+            // A server that does not listen has ended.
             let _ = asked.and_then(|mut server| server.write_all(b"quit\n"));
         });
         // The idle connection keeps a worker inside calls until the end.

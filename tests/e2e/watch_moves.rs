@@ -170,7 +170,7 @@ fn unmapped_memory_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: an unmapped variable kept its address, so that its pointers were no longer followed.
+/// Regression: an unmapped variable kept its address, so that its pointers were not followed any more.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     let Some(_turn) = turn() else { return };

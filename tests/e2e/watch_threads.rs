@@ -230,8 +230,8 @@ fn the_process_that_holds_the_registers_is_named() {
     );
 }
 
-/// Regression: the kernel does not say who holds a register, so another tiptoe was only among all processes with
-/// perf events. A killed tiptoe must hold nothing.
+/// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among
+/// all processes with perf events. A killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };

@@ -50,7 +50,7 @@ pub fn undefined(path: &Path) -> Vec<String> {
     lines("nm", &["-D", "--undefined-only"], path)
 }
 
-/// Returns the text relocations, of which there must be none, because they need writable code.
+/// Returns the text relocations. There must be none, because they need writable code.
 pub fn text_relocations(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()

@@ -20,7 +20,7 @@ use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::terminal;
 
-/// Only watchpoints can be opened for each thread.
+/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
 pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     match via {
         Via::KernelTask => Err(Failure::ViaKernelTask),

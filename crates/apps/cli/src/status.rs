@@ -4,7 +4,7 @@
 //! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
-//! Without a terminal, [`IS_ON`] keeps all functions from doing anything.
+//! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
 //! INVARIANT: a thread holds [`LINE`] while it writes to the terminal, so that the line is never inside other
 //! text. The thread that draws must never wait for it, because a signal must end tiptoe even while the terminal
@@ -27,7 +27,7 @@ use crate::{ready, terminal};
 const ERASE: &str = "\r\x1b[K";
 /// Shorter runs show no line.
 const FIRST: Duration = Duration::from_millis(300);
-/// The pause before the line is drawn again, and while tiptoe attaches.
+/// The pause between two drawings while tiptoe counts.
 const PAUSE: Duration = Duration::from_secs(1);
 const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
 /// Reading counts for the line may take one part in 50 of the loop's time.

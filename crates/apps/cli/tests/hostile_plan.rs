@@ -129,7 +129,7 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// The agent called any address in a plan.
+/// Regression: the agent called any address in a plan.
 #[test]
 fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
@@ -174,7 +174,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
     }
 
-    // The agent read a file's tables for each resolver, of which libc has over a hundred.
+    // Regression: the agent read a file's tables for each resolver; libc has over a hundred.
     const MANY: usize = 100;
     let thread = segments.data.thread();
     let one = reads(pid, thread, || {

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(own_line(&session), Some(both));
     }
 
-    /// `--budget 1%` ended with a cost of 11.99% without a reason.
+    /// Regression: `--budget 1%` ended with a cost of 11.99% without a reason.
     #[test]
     fn a_cost_above_the_budget_has_its_reason() {
         let event = |via, cost_ns| Event {

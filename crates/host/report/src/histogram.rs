@@ -62,7 +62,7 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
 
 /// Returns the rows from the shortest to the longest time, without a gap. Each joins `joined` buckets, the
 /// smallest power of two that leaves at most [`ROWS`] rows. No number of buckets, offset or scale may cause an
-/// overflow, because anybody may have written the session's file.
+/// overflow, because the session's file may be hostile.
 fn rows(histogram: &Histogram) -> Vec<TimeRange> {
     let zero = (histogram.zero_count > 0).then_some(TimeRange {
         ends_ns: None,

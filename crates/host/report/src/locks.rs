@@ -121,9 +121,9 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and those without, of which only the sum is shown, because they would push the
-/// waits off the screen. If no row has a wait, or with `--top 0`, all count as rows with a wait. So does a row
-/// with fewer returns at once than contended calls, because the end of a call is unknown.
+/// Returns the rows with a wait, and the rows without. The table shows only the sum of the latter, because they
+/// would push the waits off the screen. If no row has a wait, or with `--top 0`, all count as rows with a wait.
+/// So does a row with fewer returns at once than contended calls, because the end of a call is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes

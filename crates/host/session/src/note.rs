@@ -17,7 +17,7 @@ use crate::Process;
 /// What a note means for the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// They are incomplete, or mean something else than requested.
+    /// The numbers are incomplete, or mean something else than requested.
     Warning,
     /// Everything else.
     Plain,

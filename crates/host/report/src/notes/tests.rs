@@ -202,7 +202,7 @@ fn notes_with_different_causes_were_folded() {
     }
 }
 
-/// The note on a stripped file was repeated for each process that ran it.
+/// Regression: the note on a stripped file was repeated for each process that ran it.
 #[test]
 fn equal_notes_were_repeated() {
     let no_symbols = |path: &str| FunctionNote::NoSymbols {

@@ -36,7 +36,7 @@ fn group_key(count: &Count) -> GroupKey {
     (count.cgroup.clone(), count.is_removed, count.cpu)
 }
 
-/// An event, the event of which it is a part, and the unit of the share.
+/// An event, the event that includes it, and the unit of the share.
 const PARTS: &[(&str, &str, &str)] = &[
     ("branch-misses", "branches", "of all branches"),
     ("cache-misses", "cache-references", "of all cache refs"),

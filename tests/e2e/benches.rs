@@ -21,7 +21,6 @@ const SWITCHES: [&str; 4] = ["bare", "cpu_wide_4", "per_task_1", "per_task_4"];
 const HOT: [&str; 3] = ["bare", "watch", "watch_unlimited"];
 const WAYS: [&str; 3] = ["cpu_wide", "per_task", "ptrace"];
 const THREADS: [u64; 3] = [1, 100, 2_000];
-/// Tools that are not on every machine.
 const TOOLS: [&str; 3] = ["perf_record", "perf_record_callers", "gdb"];
 
 #[test]

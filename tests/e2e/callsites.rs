@@ -12,7 +12,6 @@ fn rows(run: &Run) -> Vec<Value> {
     rows.expect("the locks").clone()
 }
 
-/// Asserts that a wait of this type is reported in this function.
 #[track_caller]
 fn check(run: &Run, is: &str, function: &str) {
     let rows = rows(run);

@@ -24,7 +24,6 @@ fn both_ways(count: fn(Option<&str>)) {
     BOTH_WAYS.into_iter().for_each(count);
 }
 
-/// Checks a cgroup's count against the kernel's.
 type Check = fn(f64, f64, &str);
 
 /// Returns the check, weaker if the kernel hid ends of tasks: their last work is in no cgroup.
@@ -92,7 +91,6 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     session
 }
 
-/// Returns a count of a cgroup, or of the system for `None`.
 fn value(session: &Value, cgroup: Option<&str>, event: &str) -> f64 {
     let counts = session["stat"]["counts"].as_array().expect("counts");
     let plain = cgroup.map(|name| name.trim_end_matches(" (removed)"));
@@ -123,7 +121,6 @@ fn assert_way(session: &Value, more: Option<&str>) {
     );
 }
 
-/// Asserts that two times differ by at most 0.1%.
 #[track_caller]
 fn assert_close(counted: f64, expected: f64, what: &str) {
     let off = (counted - expected).abs() / expected;
@@ -304,7 +301,6 @@ fn intervals_add_up() {
     assert_eq!(sum, 4750.0 + 16.0);
 }
 
-/// Returns the intervals, a JSON line each.
 fn intervals(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines = text.lines().filter(|line| line.starts_with('{'));

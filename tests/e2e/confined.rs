@@ -45,7 +45,6 @@ impl ConfinedTarget {
         }
     }
 
-    /// Lets the program run to its end, with status 0.
     fn end(mut self) -> Report {
         self.attached.process.signal(libc::SIGCONT);
         self.process.go();

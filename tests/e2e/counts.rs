@@ -7,7 +7,6 @@ use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
 };
 
-/// Runs the program alone and traced, and compares output and counts.
 pub fn check(program: &Path, arguments: &[&str]) -> Report {
     let alone = Command::new(program)
         .args(arguments)

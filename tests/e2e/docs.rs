@@ -58,7 +58,6 @@ const REPLACED: &[(&str, &str)] = &[
 /// Commands that trace until Ctrl-C or another end.
 const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 
-/// Options that end an endless command here.
 const END: &str = "--duration 0.1";
 
 struct Page {
@@ -66,7 +65,6 @@ struct Page {
     text: String,
 }
 
-/// README and the book's pages.
 static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
     let book = fs::read_dir(root().join("docs/src")).expect("the book");
     let book = book.map(|entry| entry.expect("an entry").path());
@@ -104,7 +102,6 @@ fn lines_in_blocks(page: &str) -> Vec<(&str, &str)> {
     lines
 }
 
-/// Returns a line's command without its comment.
 fn command_in(language: &str, line: &str) -> Option<String> {
     let typed = match language {
         "sh" => line,
@@ -182,7 +179,6 @@ fn stale(command: &str, printed: &Output) -> Vec<String> {
     stale.map(line).collect()
 }
 
-/// Returns the command as this test runs it.
 fn runnable(line: &str) -> String {
     let replace = |line: String, (from, to): &(&str, &str)| line.replace(from, to);
     let line = REPLACED.iter().fold(line.to_owned(), replace);

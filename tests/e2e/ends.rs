@@ -9,14 +9,12 @@ use std::time::Duration;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
-/// How long something may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Runs the target `storm` within the default budget.
 fn within_budget(spec: &str, calls: &str) -> Report {
     let output = command()
         .args(["probe", spec, "--json", "--"])
@@ -86,7 +84,6 @@ fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     assert!(report.value["cost"]["fraction"].as_f64() > Some(0.0));
 }
 
-/// Returns a process's CPU time in hundredths of a second.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, fields) = stat.rsplit_once(") ").expect("fields after the name");

@@ -73,7 +73,6 @@ impl LoadedProgram {
         self.sites.iter().map(Site::now).collect()
     }
 
-    /// Waits until all functions contain these bytes.
     fn wait_for(&self, bytes: &[Vec<u8>]) {
         let until = Instant::now() + Duration::from_secs(10);
         let dead = || {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Probe, Process, Site, command, scaled, target};
 
-/// How long an effect may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn busy() -> (Process, Site) {

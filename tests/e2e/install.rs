@@ -30,7 +30,6 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Returns a command's stdout; it must succeed.
 pub(crate) fn said(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?}: {output:?}");

@@ -31,7 +31,6 @@ fn modes() -> Vec<Probe> {
     ]
 }
 
-/// Returns a process's mappings, and the kilobytes of its address space.
 fn size(pid: u32) -> (usize, u64) {
     let read =
         |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).expect("it lives");

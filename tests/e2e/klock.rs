@@ -105,7 +105,6 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Returns the waits in rows for which `passes` holds.
 fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     let rows = rows(report).iter().filter(|row| passes(row));
     rows.map(|row| number(&row["count"])).sum()
@@ -129,7 +128,6 @@ fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     assert!(agrees.contains(&perf), "{:#}", report.value);
 }
 
-/// Asserts that each row's numbers add up.
 fn assert_sound(report: &Report) {
     for row in rows(report) {
         let histogram = &row["histogram"];

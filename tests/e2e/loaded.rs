@@ -10,7 +10,6 @@ use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Report, command, installed, is_root, scaled, skipped, target,
 };
 
-/// How long something may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The note if the machine was too busy to hold a library back until it was probed.
 const MISSED: &str = "a library ran before its probes were set";

@@ -36,7 +36,6 @@ const TYPES: [&str; 5] = [
 /// For each function that held the lock, for how many ns others waited then.
 type WaitNsByHolder = BTreeMap<String, u64>;
 
-/// Returns the function of `PROGRAM:FUNCTION+0xOFFSET`.
 fn function(site: &str) -> &str {
     let (_, function) = site.split_once(':').unwrap_or(("", site));
     function.split_once('+').map_or(function, |(name, _)| name)

@@ -51,7 +51,6 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
 /// tiptoe's report, and the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
-/// Runs a program that contends for one kind, with tiptoe attached.
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
     let ours = Probe::lock().attach(&[waiting.pid]);
     ours.wait_ready();
@@ -63,7 +62,6 @@ fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
     Some((report, counts))
 }
 
-/// Runs a program that tiptoe starts.
 fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     let kernel = counted(pid)?;
     contends(&mut ours.process);

@@ -12,7 +12,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The nice value's index among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
 const NICE: usize = 16;
 
-/// Returns the nice values of a process's threads, without those that end during the reading.
 fn nice_values(pid: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();

@@ -27,7 +27,6 @@ fn numbers(parts: &[Value], key: &str) -> Vec<u64> {
     parts.iter().map(number).collect()
 }
 
-/// Asserts that the parts add up to the event, for sums.
 fn adds_up(report: &Report, parts: &BTreeMap<String, Vec<Value>>, key: &str) {
     let sum: u64 = parts.values().flat_map(|parts| numbers(parts, key)).sum();
     assert_eq!(sum, report.number("works", key), "{key}");

@@ -60,7 +60,6 @@ impl RecordedLines {
         event[key].as_u64().expect(key)
     }
 
-    /// Asserts that each call was counted once, and that the report has the number of lines.
     fn assert_adds_up(&self, calls: u64) {
         let [recorded, lost, only_counted] =
             ["recorded", "records_lost", "only_counted"].map(|key| self.number(key));

@@ -12,7 +12,6 @@ use crate::returns_unwind::everything;
 /// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndsRequest {
-    /// Entries alone.
     Entries,
     /// `--latency`: entries and ends.
     Latency,

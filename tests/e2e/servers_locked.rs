@@ -166,7 +166,6 @@ fn the_locks_of_mariadb_are_timed() {
     assert!(!of_type("futex").any(has_holders), "{:#}", report.value);
 }
 
-/// Returns a process's CPU time in ticks.
 fn used(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, fields) = text.rsplit_once(") ").expect("a line");

@@ -12,7 +12,6 @@ use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, target};
 
-/// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// The folder of a server's socket and files, removed when the test ends.
@@ -37,7 +36,6 @@ impl Folder {
         self.path(name).to_string_lossy().into_owned()
     }
 
-    /// Connects to a server once it listens.
     fn connect(&self) -> UnixStream {
         let mut stream = None;
         wait_until("the server", Duration::from_secs(60), || {
@@ -95,7 +93,6 @@ impl Drop for Folder {
     }
 }
 
-/// Asserts that each entered call has an end.
 fn every_end_is_known(report: &Report) {
     let number = |event: &serde_json::Value, key: &str| event[key].as_u64().expect("a number");
     let mut left = 0;

@@ -144,7 +144,6 @@ fn signals_that_were_blocked_before_remain_blocked() {
     check(&target("masks"), &["held"]);
 }
 
-/// Returns which of SIGILL and SIGTRAP each thread blocks in the kernel.
 fn kernel_masks(pid: u32) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
     let mask = |path: std::path::PathBuf| {

@@ -13,7 +13,6 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// Runs the target `counted` under these options, which end with `--`.
 fn counted(options: &[&str], arguments: &[&str]) -> Output {
     let mut command = stat(options);
     process::output(command.arg("--").arg(target("counted")).args(arguments))

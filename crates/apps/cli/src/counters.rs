@@ -5,7 +5,6 @@ use tiptoe_event::{Event, counter_groups};
 use crate::failure::Failure;
 use crate::other_command;
 
-/// Parses lists of events and groups. Fails if an event is unknown.
 pub fn events(lists: &[String]) -> Result<Vec<Event<'_>>, Failure> {
     lists
         .iter()

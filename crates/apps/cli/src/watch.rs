@@ -1,4 +1,4 @@
-//! `tiptoe watch`: reports which code accesses a variable, in which thread, with which values.
+//! `tiptoe watch`: which code accesses a variable, in which thread, with which values.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -151,7 +151,7 @@ pub enum WatchByWord {
     Thread,
 }
 
-/// Runs the instrument. Returns the exit status of the command if one was started.
+/// Returns the command's exit status if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     let variables = args.variables.iter().map(|text| {
@@ -190,7 +190,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, ReportExtras::default()))
 }
 
-/// Parses a variable. Must run before the command is started.
+/// Must run before the command is started.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
     other_command::refuse(text, "watch")?;
     let text = text.strip_prefix("mem:").unwrap_or(text);

@@ -1,4 +1,4 @@
-//! Bad input must be refused with exit status 2, one line that says what failed, and one line that says what to do.
+//! Bad input is refused with exit status 2, a line on what failed, and one on what to do.
 
 use std::process::{Command, Output};
 

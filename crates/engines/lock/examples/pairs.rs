@@ -1,5 +1,5 @@
-//! Each way to take and release a lock, bare and wrapped without a hook: xtask compares the
-//! instructions of `NAME_bare` and `NAME_wrapped`.
+//! Each way to take a lock, bare and wrapped without a hook. xtask compares the instructions of `NAME_bare`
+//! and `NAME_wrapped`.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;
@@ -37,7 +37,7 @@ macro_rules! pairs {
     };
 }
 
-/// Must differ, otherwise the compiler merges equal functions.
+/// Must differ, because otherwise the compiler merges equal functions.
 const BARE: u32 = 3;
 const WRAPPED: u32 = 5;
 const SHORT: Duration = Duration::from_millis(1);

@@ -6,7 +6,7 @@
 //!    could not.
 //! 2. The folder must be no link, and only this user may enter it.
 //! 3. A file that is read must be regular, no link, with one name, and only this user's.
-//! 4. A file is written under another name and renamed, so that readers see it whole or the previous one.
+//! 4. A file is written under another name and renamed, so that readers see it whole.
 //!
 //! Folders are held by descriptors. Readers must still check contents.
 

@@ -158,7 +158,6 @@ fn a_folder_that_others_may_use_is_not_used() {
     }
 }
 
-/// The reader must see either text whole.
 #[test]
 fn several_threads_may_write_at_once() {
     let scratch = Scratch::new("several");

@@ -108,7 +108,10 @@ struct Cpu {
 enum SimulatedEvent {
     Goes(usize),
     /// The first checking CPU sees the lock free. Void if `given`, the number of releases, has changed.
-    IsSeen { lock: usize, given: u64 },
+    IsSeen {
+        lock: usize,
+        given: u64,
+    },
     /// A CPU stops checking, if it still does.
     LookedEnough(usize),
     Wakes(usize),

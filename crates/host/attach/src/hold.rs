@@ -91,7 +91,7 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
 }
 
 /// Waits until a seized process has called exec; `false` if it ended first. There is no deadline, because the
-/// file may be on a slow disk; a signal can end tiptoe meanwhile ([`crate::phase`]).
+/// file may be on a slow disk. A signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::next_of_child(pid) {

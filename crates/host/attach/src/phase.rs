@@ -1,8 +1,8 @@
 //! The phase of the run, which decides what a signal does.
 //!
 //! The driver's loops check `stop` every few milliseconds. The code before them reads what targets made, which
-//! may take for ever, so there a signal must end tiptoe itself; the agents then restore their targets. It is a
-//! static, because signals concern the whole process.
+//! may take for ever, so there a signal must end tiptoe itself; the agents then restore their targets. The
+//! phase is a static, because signals concern the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 

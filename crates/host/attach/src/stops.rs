@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A signal stops a traced thread, which gets it only from the tracer. Reading the stop must not consume it,
-//! otherwise it is lost if the tracer then dies. Signals are numbers, because the real-time ones, by which
-//! glibc cancels threads, have no names.
+//! A signal stops a traced thread, which gets the signal only from the tracer. Reading the stop must not
+//! consume it, otherwise the signal is lost if the tracer then dies. Signals are numbers, because the real-time
+//! ones, by which glibc cancels threads, have no names.
 
 use std::mem::MaybeUninit;
 

@@ -26,9 +26,9 @@ const LOCKED: Duration = Duration::from_millis(2);
 /// If the loader's lock was seen free within this time, the borrowed thread may wait for it, because holds are
 /// short. Otherwise a program that often opens libraries could never be entered.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// So many changes of the loader's state within [`SHORT_HOLDS`] also show short holds: a thread that opens
-/// libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a slow
-/// constructor holds it, the state does not change.
+/// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds: a thread that
+/// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
+/// slow constructor holds the lock, the state does not change.
 const CHANGES: u32 = 4;
 /// In slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the program.
 const LEASE: u64 = 5000;
@@ -385,7 +385,7 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         }
         Ok(())
     };
-    // Otherwise the bytes stay; no other thread runs them.
+    // If that fails, the bytes stay; no other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
@@ -403,7 +403,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread, with the robust list in its own control block.
+/// Returns whether libc made this thread: then its own control block has its robust list.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)

@@ -17,8 +17,8 @@ pub(super) struct Cave {
     pub page: u64,
 }
 
-/// Finds a cave on a clean page, because dropping our copy must restore the file's bytes, of a file that
-/// `dlclose` never unmaps.
+/// Finds a cave in a file that `dlclose` never unmaps. Its page must be clean, because dropping our copy must
+/// restore the file's bytes.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],

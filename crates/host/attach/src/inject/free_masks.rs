@@ -15,7 +15,7 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// A thread may be between a hook and the end of its call; then all are stopped again.
+/// How often all threads may be stopped again because one was between a hook and the end of its call.
 const ROUNDS: u32 = 100;
 
 /// A hooked system call: its site, and the address after the call.

@@ -42,7 +42,6 @@ impl<'a> MailboxClient<'a> {
         self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
     }
 
-    /// Waits until the stub's state is at least `wanted`.
     pub(super) fn wait(&self, wanted: u32) -> Result<(), InjectError> {
         let pid = self.process.pid;
         let since = Instant::now();

@@ -1,4 +1,4 @@
-//! Reads the target's mapped files.
+//! Reads the target's mapped files: functions, and the code in which no thread may be borrowed.
 //!
 //! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes.
 //! This file must make no system call, because `fuzz/fuzz_targets/inject_image.rs` includes it.
@@ -17,7 +17,7 @@ const LONGEST_NAME: usize = 64;
 pub(super) struct MappedFile {
     /// An address in the target minus that in the file.
     pub bias: u64,
-    /// Of all mappings of the file.
+    /// The addresses of all mappings of the file.
     pub span: Range<u64>,
     /// The unwind tables' addresses in the file, and their bytes. The file's index must not be used, because
     /// the unwinder computes unchecked with its hostile numbers.

@@ -166,7 +166,6 @@ mod tests {
             let sized = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     while !over.load(Relaxed) {
-                        // Fails once it is sealed.
                         let _ = targets.set_len(0);
                     }
                 });

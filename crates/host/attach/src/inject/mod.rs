@@ -19,8 +19,8 @@
 //! memory could decide where another's thread continues.
 //!
 //! A thread may hold the loader's lock for long (in a constructor, or a callback of `dl_iterate_phdr`), so no
-//! thread is borrowed meanwhile. If the lock is taken between that check and `dlopen`, the borrowed thread
-//! waits.
+//! thread is borrowed while it is held. If the lock is taken between that check and `dlopen`, the borrowed
+//! thread waits.
 //!
 //! One deadlock is not prevented, because no stack shows it: a library's constructor in another thread, which
 //! holds the loader's lock, waits for a lock of the borrowed thread.

@@ -134,8 +134,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder; again if that folder's thread ended meanwhile.
-    /// No pause is needed, because each repetition needs another thread's end.
+    /// Returns what `look` reads in the target's /proc folder. Repeats it if that folder's thread has ended; no
+    /// pause is needed, because each repetition needs another thread's end.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {

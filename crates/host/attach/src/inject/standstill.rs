@@ -74,7 +74,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Starting and ending threads need a CPU.
+    // Threads that start or end need a CPU, so this one yields.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {

@@ -17,7 +17,7 @@ use crate::target_files::content;
 
 const MAX_FRAMES: usize = 512;
 const MAX_SEARCH: u64 = 256 << 10;
-/// `mov $15, %rax; syscall`.
+/// The code to which a signal handler returns: `mov $15, %rax; syscall`.
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

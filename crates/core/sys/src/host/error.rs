@@ -58,9 +58,9 @@ pub enum Error {
     /// The limit on open files is too low.
     #[error("{needed} file descriptors are needed, the limit is {limit}")]
     DescriptorLimit {
-        /// Needed.
+        /// How many are needed.
         needed: u64,
-        /// Allowed.
+        /// How many are allowed.
         limit: u64,
     },
     /// A kernel file in an unknown format.
@@ -145,7 +145,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Regression: root was told to become root.
+    /// Regression: the hint for root was to become root.
     #[test]
     fn a_capability_that_is_held_is_not_hinted_at() {
         let held = CapSet(1 << (Cap::SysPtrace as u32));

@@ -1,7 +1,7 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
 //! The scheduler records when a thread was last charged, on its CPU's clock. These clocks omit interrupts and
-//! the hypervisor, and drift apart, so the time must be compared on that CPU.
+//! the hypervisor, and drift from each other, so the time must be compared on that CPU.
 
 use std::prelude::rust_2024::*;
 

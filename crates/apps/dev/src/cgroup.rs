@@ -1,7 +1,7 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
 //! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU.
-//!   Counted by none; events of the whole system; perf's events of cgroups, with the system's or alone; a
+//!   The cases are: no counting; events of the system; perf's events of cgroups, with the system's or alone; a
 //!   bpftrace script; and tiptoe: by tasks' own counts, on each CPU at switches, or by events that it reads at
 //!   switches.
 //! - `within`: the same in one cgroup.

@@ -11,9 +11,9 @@ pub enum Error {
     /// Threads would share CPUs, which would lower their rates.
     #[error("{threads} threads need {threads} CPUs, and {cpus} can be used")]
     Threads {
-        /// Requested.
+        /// The requested threads.
         threads: u32,
-        /// Usable.
+        /// The CPUs that may be used.
         cpus: u32,
     },
     /// An input of the simulation cannot be measured.
@@ -35,7 +35,7 @@ pub enum Error {
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
     NoSource,
-    /// The answer has not the expected form.
+    /// The benched program's answer has not the expected form.
     #[error("the benched program answered `{0}`")]
     Answer(String),
     /// A function has no probe.
@@ -56,9 +56,9 @@ pub enum Error {
     /// Not every access was counted.
     #[error("it saw {seen} of {made} accesses")]
     Unseen {
-        /// Counted.
+        /// The counted accesses.
         seen: u64,
-        /// Made.
+        /// The accesses that were made.
         made: u64,
     },
     /// The kernel's breakpoints were refused.

@@ -3,7 +3,7 @@
 //! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported
 //!   by a signal; `tiptoe watch` (with value and callers), `perf record` and gdb.
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and a busy thread's
-//!   longest gap meanwhile: with events of the CPUs, of each thread, and with ptrace.
+//!   longest gap in that time: with events of the CPUs, of each thread, and with ptrace.
 //! - `switch`: a turn of two threads on one CPU, while variables are watched that neither writes.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without the allowance.
 //!

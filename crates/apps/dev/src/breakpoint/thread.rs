@@ -2,8 +2,8 @@
 //! take batches of threads.
 //!
 //! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal`
-//! makes the same calls without accounting, so its price is the difference of `tiptoe` and `ideal` in the same
-//! round. The threads of `none` make no calls, and those of `kernel` inherit kernel events.
+//! makes the same calls without accounting, so the price of accounting is the difference of `tiptoe` and
+//! `ideal` in the same round. The threads of `none` make no calls, and those of `kernel` inherit kernel events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

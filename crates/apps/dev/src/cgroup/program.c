@@ -2,7 +2,7 @@
 //   ring DIR TASKS CGROUPS   starts processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
 //   hops COUNT               hands the byte on COUNT times; ns per hop
 //   stop                     ends these processes; 1
-//   serve DIR WORKERS MS     clients ask workers of different kinds in DIR/c0 …; their geometric mean in ns
+//   serve DIR WORKERS MS     clients ask workers of different kinds in DIR/c0 …; the mean response in ns
 //   births DIR KIND COUNT    a task in DIR/c0 makes processes (KIND p) or threads (t); the mean ns to make one
 //   ends                     the mean ns from one's last instruction until its parent has waited for it
 #define _GNU_SOURCE

@@ -27,7 +27,7 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 const PAIRS: u32 = 1_000;
 /// A section takes about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// Up to so many threads contend, or as many as CPUs.
+/// The most contending threads, unless there are more CPUs.
 const FEWEST: u32 = 8;
 const BARE: &str = "parking_lot";
 

@@ -67,9 +67,9 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// The cheapest hooks. The code jumps to a trampoline, which steps over the red zone and calls a stub. This
-// saves the registers that a function may change, and calls one. That before a wait reads the clock. A wait
-// also has a hook after it.
+// The cheapest hooks. The code jumps to a trampoline, which steps over the red zone and calls a stub. The stub
+// saves the registers that a function may change, and calls a function, which reads the clock before a wait. A
+// wait also has a hook after it.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"

@@ -12,7 +12,6 @@ use crate::together::together;
 
 /// The first mapping, the distance between mappings, and their length. [`World::change`] uses the gaps between
 /// them.
-/// memory in the gaps between them.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;

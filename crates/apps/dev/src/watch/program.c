@@ -2,7 +2,7 @@
 //   address               of four words; only the first is written
 //   hits N                CPU ns of a store to the first word, the mean of N
 //   stops N               wall ns of such a store
-//   own ring|chain|sigtrap|none   watches the first word by an own event; 0, or the error number
+//   own ring|chain|sigtrap|none   watches the first word by an event of its own; 0, or the error number
 //   seen                  that event's count
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
 //   switch MS             CPU ns of a turn of two threads on one CPU that sleep in between

@@ -1,4 +1,4 @@
-//! Measures the time until four variables are watched, and a thread's longest gap meanwhile.
+//! Measures the time until four variables are watched, and a thread's longest gap in that time.
 
 use std::time::Duration;
 

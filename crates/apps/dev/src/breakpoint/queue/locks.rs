@@ -8,8 +8,8 @@
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
 //! A lock and its data are in the cache of the CPU that had the lock last. A CPU pays for a transfer when it
-//! takes the lock from another, when it checks it after a change, and when it releases it while others check
-//! it. All transfers cost the same.
+//! takes the lock from another CPU, checks the lock after a change, or releases it while others check it. All
+//! transfers cost the same.
 //!
 //! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same
 //! result anywhere.

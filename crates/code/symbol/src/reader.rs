@@ -1,4 +1,4 @@
-//! A section of a file, of which only a window is in memory, because debug information may exceed tiptoe's memory;
+//! A section of a file. Only a window is in memory, because debug information may exceed tiptoe's memory;
 //! a compressed section is unpacked whole. The file may change between two reads, so each must be checked by
 //! itself.
 

@@ -236,7 +236,7 @@ impl Open {
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
-            // 0 means none in the arena's index.
+            // In the arena's index 0 means none.
             (start >= run.start && !start.is_multiple_of(ARENA_LEN)).then_some(start)
         })
     }

@@ -51,7 +51,8 @@ pub enum Body {
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call, which then runs at its own address unless the hook made it.
+    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the
+    /// hook made it and left the result in %rax.
     Syscall {
         /// Its number.
         nr: u32,

@@ -36,7 +36,7 @@ const MASKS: &[u32] = &[
     441, // sigaction, sigprocmask, sigsuspend, pselect6, ppoll, epoll_pwait(2)
 ];
 
-/// Returns whether code may change which signals its thread blocks, by such a call or an unknown one. A call is
+/// Returns whether code may change which signals its thread blocks, by one of [`MASKS`] or an unknown call. A call is
 /// known if a constant leads straight to it, or its register has only constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let targets = branch_targets(function);

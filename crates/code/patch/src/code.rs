@@ -24,7 +24,7 @@ struct Link {
     to: LinkTarget,
 }
 
-/// The program's state there: `offset` bytes after the site, with `depth` more bytes on the stack.
+/// The program's state at a place in our code: `offset` bytes after the site, with `depth` more bytes on the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,

@@ -31,7 +31,7 @@ pub(crate) fn unless_child(code: &mut Code, out: usize) {
 }
 
 /// As [`call_cold`], for hits grouped by a value, which only the trampoline can load: if the agent gave the thread
-/// counters, it must still count the hit, at `ready`.
+/// counters, the thread must still count the hit, at `ready`.
 pub(crate) fn call_cold_by_value(
     code: &mut Code,
     [ready, out]: [usize; 2],

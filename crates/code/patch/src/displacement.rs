@@ -1,7 +1,7 @@
 //! Chooses displacements that put a trap byte on every instruction head they cover.
 //!
 //! Four bytes of a `jmp rel32` replace bytes at which instructions began. There a byte must fault, whatever
-//! follows. 19 bytes raise SIGILL there. Two others will not do:
+//! follows. 19 bytes raise SIGILL and leave the instruction pointer there. Two others will not do:
 //! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte. Of two adjacent
 //!   ones the handler could not know which ran.
 //! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the
@@ -28,7 +28,7 @@ pub(crate) const BANDS: [u8; 24] = [
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// [`BANDS`] below the site, which trap with one byte.
+/// The number of [`BANDS`] below the site, which trap with one byte.
 pub(crate) const BELOW: usize = 6;
 
 const LINE: u64 = 64;

@@ -1,10 +1,10 @@
 //! Chooses where a function's entry is patched: at its first instruction, or a later one.
 //!
 //! The site moves past an `endbr64`, a five-byte no-operation (a kernel uprobe replaces it), and instructions at
-//! which no jump can be guarded (`guard`). Every caller must execute these exactly once; otherwise hits would be
-//! lost or counted twice. If they overwrite an argument that a filter needs, the site is the first.
+//! which no jump can be guarded (`guard`). Every caller must execute the skipped instructions exactly once; otherwise
+//! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the first one.
 //!
-//! The hit must preserve the flags and the red zone if one of these sets flags, stores through the stack pointer or
+//! The hit must preserve the flags and the red zone if one of them sets flags, stores through the stack pointer or
 //! copies it, except compares directly before the site, which are repeated (`twice`).
 
 use iced_x86::{
@@ -101,7 +101,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
             Some(copy) => {
                 repeats.append(&copy);
             }
-            // It may change what was compared.
+            // The instruction may change what was compared.
             None if leaves_something(&mut factory, &instruction) || repeats.len() > 0 => {
                 kind = Kind::Inside;
             }

@@ -183,7 +183,7 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.jump_back(None, out);
 }
 
-/// As [`leave`], for plain calls. Without counters the call is an earlier session's.
+/// As [`leave`], for calls neither timed nor a gate's. Without counters the call is an earlier session's.
 fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);

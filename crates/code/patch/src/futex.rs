@@ -14,8 +14,8 @@
 //! ```
 //! The red zone is kept. The flags are free at both sites, because code reads only the result.
 //!
-//! If the caller of another function pushes the number (`pushed`), the patch before is on the `push $202`, also
-//! five bytes, and the patch after is where the way back leads, mostly after a plain call.
+//! If a function pushes the number for another that makes the call (`pushed`), the patch before is on the `push
+//! $202`, also five bytes, and the patch after is where the way back leads, mostly after a plain call.
 
 use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};

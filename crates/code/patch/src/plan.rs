@@ -86,7 +86,7 @@ pub struct Patch {
     pub len: u8,
     /// Length of the displaced instructions.
     pub displaced: u8,
-    /// Length of the repeated compares before it.
+    /// Length of the repeated compares before the site.
     pub repeated: u8,
     /// The original bytes; the first `len` are restored.
     pub original: [u8; 8],

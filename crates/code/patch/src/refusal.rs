@@ -27,13 +27,13 @@ pub enum Refusal {
     /// The signal return code.
     #[error("it is the signal return code, which unwinders recognise by its bytes")]
     SignalReturn,
-    /// It must run at its own address.
+    /// The system call must run at its own address.
     #[error("the system call at {address:#x} must run at its own address")]
     SystemCall {
         /// Its address.
         address: u64,
     },
-    /// It cannot be copied.
+    /// The instruction cannot be copied.
     #[error("the {what} at {address:#x} cannot run from another address")]
     Unrelocatable {
         /// Its address.

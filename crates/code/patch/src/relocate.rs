@@ -103,7 +103,7 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Intel and AMD disagree on these branches.
+/// Intel and AMD disagree on branches with an operand size prefix.
 fn narrows(bytes: &[u8]) -> bool {
     bytes
         .iter()

@@ -1,7 +1,7 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
 //! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find a
-//! thunk's, so its calls must not be followed. Found are
+//! thunk's, so calls of it must not be followed. Found are
 //! - level 0, its own: an operand on the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` each.

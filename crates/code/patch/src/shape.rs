@@ -91,7 +91,7 @@ pub struct Shape {
     pub(crate) windows: Vec<Window>,
     /// Copies of compares before the site, repeated because the displaced instructions read the flags.
     pub(crate) repeats: Code,
-    /// After the system call to which the run leads.
+    /// The address after the system call to which the run leads.
     pub(crate) after_syscall: Option<u64>,
     /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,
@@ -100,7 +100,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns the first patched byte, unless a filter needs the entry: [`Patch::site`](crate::Patch::site).
+    /// Returns the first patched address, unless a filter needs the entry: [`Patch::site`](crate::Patch::site).
     pub fn site(&self) -> u64 {
         self.site
     }

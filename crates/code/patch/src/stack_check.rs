@@ -9,7 +9,7 @@ use crate::decode::FunctionCode;
 const MOST: usize = 8;
 /// Most instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
-/// In a goroutine's descriptor.
+/// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;
 
 /// Returns the offset after the stack check, if the function has one.
@@ -21,7 +21,7 @@ pub fn after_stack_check(function: &FunctionCode) -> Option<usize> {
                 let after_check = instruction.next_ip().wrapping_sub(function.address) as usize;
                 return begins_again(function, &instruction).then_some(after_check);
             }
-            // Of a frame so large that the difference may wrap.
+            // The check of a frame so large that the difference may wrap.
             Mnemonic::Jb if begins_again(function, &instruction) => {}
             Mnemonic::Cmp => has_compared |= is_with_limit(&instruction),
             Mnemonic::Lea | Mnemonic::Mov | Mnemonic::Sub if is_scratch(&instruction) => {}

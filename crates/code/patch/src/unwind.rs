@@ -3,9 +3,9 @@
 //!
 //! Each instruction of a trampoline represents an address of the program: before the displaced instructions the
 //! site, in a copy its original, on the way back the next. So a trampoline is a frame on top of the program's, like
-//! a signal's, whose caller is *that instruction*. Pushes and pops are decoded, from the points that the trampoline
-//! declares ([`Code::set_unwind_state`]). After a call that the trampoline follows by itself there is no frame; its
-//! word has the return address.
+//! a signal's, whose caller is *that instruction*. How much the trampoline has pushed is found by decoding, from the
+//! points that it declares ([`Code::set_unwind_state`]). After a call that the trampoline follows by itself there is
+//! no frame; its word has the return address.
 //!
 //! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
 //! by it.

@@ -63,7 +63,7 @@ impl Rule {
         self.0
     }
 
-    /// Returns the rule in a number's low bits.
+    /// Returns the rule in the low bits.
     #[inline]
     pub const fn from_bits(bits: u32) -> Rule {
         Rule(bits & ((1 << Rule::BITS) - 1))

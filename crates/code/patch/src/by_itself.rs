@@ -1,8 +1,9 @@
 //! Follows calls from the first two callers in the trampoline itself.
 //!
 //! ```text
-//! entry:  no counters, or another caller (CALLER is 0: not yet): general
+//! entry:  no counters: general
 //!         no credit: spent
+//!         another caller (CALLER is 0: not yet): general
 //! follow: end of a page of frames, or counters removed: general
 //!         decq credit; incq calls; push a frame
 //! call:   lea  8(%rsp),%rsp          each call has its ret

@@ -47,7 +47,7 @@ impl ReadBudget {
         self.pay(attributes.saturating_add(1))
     }
 
-    /// Pays for entries of this many bytes, any of which may be in a text.
+    /// Pays for entries of this many bytes, which may all be in a text.
     pub(crate) fn pay_bytes(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.pay(bytes / BYTES_PER_READ)
     }

@@ -83,7 +83,7 @@ pub(super) fn find<'d>(
     Ok(found)
 }
 
-/// Returns whether a unit is of this source file; shared units are of all.
+/// Returns whether a unit is of this source file; a unit without a name is of none.
 fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let source = units.source_file(file, unit);

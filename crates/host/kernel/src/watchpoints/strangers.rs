@@ -11,9 +11,9 @@ use super::{Events, ThrottleState, Watchpoints, old_values};
 use crate::Error;
 
 impl Watchpoints {
-    /// Watches the process's threads instead of all CPUs; stores in between are missed. On failure the watch continues
-    /// as before.
-    pub fn move_to_threads(&mut self) -> Result<(), Error> {
+    /// Watches the process's threads instead of all CPUs; stores in between are missed. Returns why the watch stays on
+    /// all CPUs, if it does. On failure nothing is watched.
+    pub fn move_to_threads(&mut self) -> Result<Option<Error>, Error> {
         let served = self.served();
         let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
         old_values::begin_gap(&mut self.bpf, &variables)?;
@@ -28,7 +28,7 @@ impl Watchpoints {
         old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
             self.events.reach_cpus()
         })?;
-        failure.map_or(Ok(()), Err)
+        Ok(failure)
     }
 
     fn at_threads(&mut self) -> Result<Tasks, Error> {

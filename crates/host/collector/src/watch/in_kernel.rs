@@ -212,7 +212,7 @@ impl<F: InKernel> Breakpoints for F {
     }
 
     fn reservations(&mut self, _at: &Targets) -> Result<Vec<Reservations>, Error> {
-        Ok(reservations(self.kernel().set.reservations()?))
+        Ok(reservations(self.kernel().set.reservations()?, 0))
     }
 
     fn report(&mut self, _at: &Targets) -> Result<BreakpointReport, Error> {

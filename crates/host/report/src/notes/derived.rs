@@ -323,10 +323,14 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
                 time(side.waited_ns as f64)
             ),
         };
+        let without = match side.unreserved {
+            0 => String::new(),
+            registers => format!(", {} held without one", counted(registers, "register")),
+        };
         NoteLine::new(
             Plain,
             format!(
-                "debug registers of {whose}: {}; the lock was taken {}, {waited}",
+                "debug registers of {whose}: {}{without}; the lock was taken {}, {waited}",
                 counted(side.reservations, "reservation"),
                 counted(side.holds, "time"),
             ),

@@ -32,6 +32,7 @@ use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 mod births;
 mod bookings;
 mod futex;
+mod heirs;
 mod hit;
 mod model;
 mod old_values;
@@ -47,6 +48,7 @@ mod watch_program;
 mod wide;
 
 pub use futex::{Futex, REGISTERS};
+pub use heirs::Unreserved;
 pub use hit::signal_cost;
 pub use shared::{Booking, SharedSlots};
 pub use tasks::AttachSummary;
@@ -304,11 +306,6 @@ impl Watchpoints {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
             Events::None | Events::Cpus(_) => None,
         }
-    }
-
-    /// Returns tiptoe's reservations of debug registers, for threads and for CPUs.
-    pub fn reservations(&self) -> Result<[Stats; 2], Error> {
-        self.slots.stats()
     }
 
     /// Returns whether accesses by the kernel for the process count.

@@ -96,3 +96,36 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     assert!(!said.contains("differs from its file"), "{said}");
     assert_eq!(report.via("kernel"), 0, "{said}");
 }
+
+/// A page moved by mremap kept its patches, whose jumps are relative, so the program ended by SIGSEGV there. And calls
+/// in code that was mapped once more were missing in a count that was reported as exact.
+fn moved(how: &str, is_at_least: bool) {
+    let run = Probe::new(&["long_one", "tiny"]).run(&target("moved"), &[how, "1000"]);
+    let report = run.good();
+    report.assert_exact(&run.expected());
+    for name in ["long_one", "tiny"] {
+        let event = report.event(name).expect("it was requested");
+        assert_eq!(event["at_least"] == true, is_at_least, "{how}: {event}");
+    }
+    let notes = report.value["typed_notes"].to_string();
+    assert_eq!(notes.contains("code-moved"), is_at_least, "{how}: {notes}");
+    assert!(!notes.contains("other-tracer"), "{how}: {notes}");
+}
+
+#[test]
+fn a_program_that_moves_probed_code_was_killed() {
+    moved("move", true);
+    moved("all", true);
+    moved("keep", true);
+    moved("inline", true);
+}
+
+#[test]
+fn a_forked_child_that_moves_probed_code_was_killed() {
+    moved("child", false);
+}
+
+#[test]
+fn calls_in_a_second_mapping_of_probed_code_were_missing() {
+    moved("again", true);
+}

@@ -34,6 +34,7 @@ use crate::files::{File, ProcFile};
 use crate::hit;
 use crate::mask::{OURS, set_mask};
 use crate::memory::{self, PAGE};
+use crate::patched_code;
 use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::tls;
@@ -309,11 +310,33 @@ fn count(shared: &Shared, slot: u32) {
 /// Makes a call that changes which file's code is where, and records it. Returns `None` if the program must make the
 /// call itself.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
+    let call = decoded(number, frame)?;
+    match patched_code::moved_by(&call) {
+        Some(code) => {
+            let make = || patched_code::make_move(frame, &code);
+            Some(make_recorded(&call, frame, make).unwrap_or_else(make))
+        }
+        None => make_recorded(&call, frame, || program_call::perform(number, frame)),
+    }
+}
+
+fn decoded(number: usize, frame: &Frame) -> Option<Call> {
     let args = [
         frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
     ];
-    let call = Call::of(number, args)?;
-    let space = get().filter(|space| space.feed.concerns(&call))?;
+    Call::of(number, args)
+}
+
+/// Returns whether a forked child is about to move code with its parent's patches.
+pub fn moves_inherited_patches(number: usize, frame: &Frame) -> bool {
+    let is_child = shared::get().is_some_and(|shared| !shared.is_here());
+    let moves = |call: Call| patched_code::moved_by(&call).is_some();
+    is_child && decoded(number, frame).is_some_and(moves)
+}
+
+/// Makes a call and records it, if it concerns the space.
+fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Option<i64> {
+    let space = get().filter(|space| space.feed.concerns(call))?;
     // A thread that unmaps its own stack cannot return to this code.
     let stack = core::ptr::from_ref(frame) as u64;
     if call.frees(stack) || !space.is_on() {
@@ -321,8 +344,11 @@ pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     }
     // No signal handler may run on top of this: it could make such a call, and deadlock on the lock.
     let mask = set_mask(!OURS);
-    let make = || program_call::perform(number, frame);
-    let result = space.feed.perform(&call, || file(frame.r8), make);
+    let result = space.feed.perform(call, || file(frame.r8), make);
+    if let Some(range) = call.mapped(result) {
+        let each = patched_code::note_copy;
+        space.feed.each_copy(&range, each);
+    }
     set_mask(mask);
     if let Some(shared) = shared::get() {
         count(shared, slots::CHANGES);

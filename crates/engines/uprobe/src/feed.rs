@@ -244,6 +244,26 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
+    /// Calls `each` with all other addresses of the part of a file that is mapped at `range`. The caller must block
+    /// signals, as for [`Feed::perform`]. Without the lock, or if the file is new, there are none.
+    pub fn each_copy(&self, range: &Range<u64>, each: impl FnMut(Range<u64>)) {
+        if let Some(writer) = self.space.write(LOOKS)
+            && let Some(file_offset) = writer.file_offset_of(range.start)
+        {
+            let one = Mapping {
+                start: range.start,
+                end: range.end,
+                file_offset,
+            };
+            let others = writer
+                .mappings()
+                .filter_map(|other| other.shared_with(&one));
+            others
+                .filter(|copy| copy.start != range.start)
+                .for_each(each);
+        }
+    }
+
     /// Adds a probe for each address, at the address's place in its file, and removes the probes
     /// there that `replaces` names. An address without a file gets none, and there are none without
     /// room. Returns `false` if another thread is still inside after `looks` checks.

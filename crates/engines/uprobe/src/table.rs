@@ -20,6 +20,8 @@
 //! A reader overtaken by two insertions may read a buffer that is being refilled. So it must re-read the version
 //! after the search, and retry if it changed.
 
+use core::ops::Range;
+
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
@@ -248,6 +250,23 @@ impl<'a> Table<'a> {
         site.is_some_and(|site| address - site.address < site.len.into())
     }
 
+    /// Returns whether a site patches bytes in a range of addresses. Safe in a signal handler.
+    pub fn meets(&self, code: &Range<u64>) -> bool {
+        let last = code
+            .end
+            .checked_sub(1)
+            .and_then(|last| self.last_up_to(last));
+        let site = last.and_then(|index| self.site(index));
+        site.is_some_and(|site| site.address + u64::from(site.len) > code.start)
+    }
+
+    /// Returns all records, those that others replaced, too. Safe in a signal handler.
+    pub fn all(&self) -> impl Iterator<Item = Site> {
+        // Acquire: pairs with the Release in `insert`, which the records and their number precede (edge D).
+        self.version.load(Ordering::Acquire);
+        (0..self.len()).filter_map(|index| self.site(index))
+    }
+
     /// Returns the last site that begins at or before `address`.
     fn last_up_to(&self, address: u64) -> Option<usize> {
         for _ in 0..TRIES {
@@ -327,6 +346,10 @@ mod tests {
             ..Site::default()
         });
         table.insert(2, |at| sites.get(at).copied()).expect("room");
+        let ranges = [0..100, 0..101, 101..105, 109..110, 110..200, 0..0];
+        let met = ranges.map(|code| table.meets(&code));
+        assert_eq!(met, [false, true, false, true, false, false]);
+        assert_eq!(table.all().count(), 2);
         let covered = (98..112).filter(|at| table.covers(*at));
         assert_eq!(covered.collect::<Vec<_>>(), [100, 105, 106, 107, 108, 109]);
     }

@@ -164,6 +164,16 @@ impl Attached {
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
+    /// Returns from which CPU time on the process's is counted.
+    pub fn counted_from(&self) -> Duration {
+        self.cpu_at_start.get()
+    }
+
+    /// Counts the process's CPU time from this one on, an earlier result of [`Attached::counted_from`].
+    pub fn count_from(&self, cpu_time: Duration) {
+        self.cpu_at_start.set(cpu_time);
+    }
+
     /// Returns the CPU time that the process used since [`Attached::mark`]. After the process's end it is the last
     /// value that was read.
     pub fn fetch_cpu_time(&self) -> Duration {

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tiptoe_event::{Counter, Event, Filter, Memory, ProbeSpec, UserLocks, Via, WaitSelection};
+use tiptoe_event::{
+    Counter, Event, Filter, Kind, Memory, ProbeSpec, UserLocks, Via, WaitSelection,
+};
 use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCounts, Session};
 
 use crate::drive::RunOptions;
@@ -190,6 +192,20 @@ impl<'a> Request<'a> {
     /// Returns whether counts, waits or times are reported by scope.
     pub(crate) fn needs_scopes(&self) -> bool {
         self.reports_scopes() || self.split == Some(Split::Scope)
+    }
+
+    /// Returns the part of the target's CPU time that each of those may take that keep to the budget by themselves:
+    /// followed calls, waits for locks of programs, accesses. `None` if there is no limit.
+    pub(crate) fn budget_share(&self) -> Option<f64> {
+        let is_followed = |probe: ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
+        let follows = self.calls.latency || self.calls.record || self.probes().any(is_followed);
+        let spenders = [
+            follows && self.probes().next().is_some(),
+            self.user_locks().is_some(),
+            self.variables().next().is_some(),
+        ];
+        let count = spenders.into_iter().filter(|spends| *spends).count();
+        Some(self.budget.share()? / count.max(1) as f64)
     }
 
     /// Returns whether the target is a command that tiptoe starts.

@@ -141,6 +141,8 @@ notes! {
         Warning OtherTracer { events: Vec<String> };
         /// Probes of another tracer were removed from sites of tiptoe's.
         Warning OtherTracerLeft { pid: u32, times: u64 };
+        /// The program moved the code of these functions, or mapped it once more. Calls of the other code are not counted.
+        Warning CodeMoved { events: Vec<String> };
         /// A trap was hit too often, so tiptoe disabled it.
         Warning TrapSwitchedOff { event: String, hits: u64 };
         /// The function of `--under` was never called.

@@ -1,5 +1,7 @@
 //! Bytes of files, and where they are in memory.
 
+use core::ops::Range;
+
 use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
@@ -57,6 +59,19 @@ impl Mapping {
     #[inline]
     pub fn file_offset_of(&self, address: u64) -> FileOffset {
         self.file_offset.plus(address.wrapping_sub(self.start))
+    }
+
+    /// Returns the addresses in this mapping of what `other` has of the same file, if it has anything of it.
+    pub(crate) fn shared_with(&self, other: &Mapping) -> Option<Range<u64>> {
+        let offsets = |mapping: &Mapping| {
+            let first = mapping.file_offset.offset();
+            first..first + (mapping.end - mapping.start)
+        };
+        let (own, others) = (offsets(self), offsets(other));
+        let shared = own.start.max(others.start)..own.end.min(others.end);
+        let is_shared = self.file_offset.file() == other.file_offset.file() && !shared.is_empty();
+        let address = |offset: u64| self.start + (offset - own.start);
+        is_shared.then(|| address(shared.start)..address(shared.end))
     }
 
     /// Returns whether the mapping is whole pages at valid addresses and offsets.

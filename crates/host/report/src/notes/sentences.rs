@@ -186,6 +186,10 @@ fn of_function(note: &FunctionNote) -> String {
              through a trap, or not at all",
             counted(*times, "time")
         ),
+        FunctionNote::CodeMoved { events } => format!(
+            "the program moved the code of {}, or mapped it once more: its calls at the other addresses are not counted",
+            few(events, FEW)
+        ),
         FunctionNote::TrapSwitchedOff { event, hits } => format!(
             "{event} was switched off after {}: more than 10,000 a second through a trap, about 3 us each (`--budget \
              off` keeps it on)",

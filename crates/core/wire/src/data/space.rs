@@ -14,12 +14,14 @@ pub mod slots {
     pub const SPECULATIVE: u32 = 8;
     /// The number of lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// The number of lookups that found no file, or were uncertain.
+    /// The number of lookups that found no probe.
     pub const MISSED: u32 = 10;
     /// The number of calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
     /// The number of calls that start a process with memory of its own.
     pub const FORKS: u32 = 12;
+    /// The number of lookups whose result was uncertain.
+    pub const UNSURE: u32 = 13;
 }
 
 const READINGS: usize = 32;

@@ -1,5 +1,4 @@
-//! End-to-end tests: real programs, traced by the command. Tests that need exact counts use
-//! `--budget off`.
+//! End-to-end tests: real programs, traced by the command, with `--budget off` where exact counts are needed.
 
 mod attach;
 mod bad_input;

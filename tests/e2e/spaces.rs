@@ -2,8 +2,8 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, target};
 
-/// Returns the executable file mappings of a process by the kernel's list, and their bytes.
-/// Adjacent mappings of one file count as one.
+/// Returns a process's executable file mappings and their bytes, by the kernel's list. Adjacent mappings of a file
+/// are one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -23,8 +23,8 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the agent's
-/// model must equal the kernel's list, and no change may have been missed.
+/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the model
+/// must equal the kernel's list, with no change missed.
 #[test]
 fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
@@ -46,7 +46,7 @@ fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Each round changes mappings of code by nine calls, and every tenth round leaves its mapping.
+    // Nine calls of each round change mappings of code, and every tenth round leaves its mapping.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,
@@ -67,22 +67,21 @@ fn replaced(by: &str) {
     run.good().assert_exact(&run.expected());
 }
 
-/// If the program maps something else at a probe's address, traps there must be the program's own.
+/// Traps at a probe's address where the program maps something else are the program's own.
 #[test]
 fn a_trap_in_a_new_mapping_at_a_probes_address_is_the_programs() {
     replaced("other");
 }
 
-/// Some programs copy their code to larger pages at the same addresses, with our trap bytes in it. Probes must still
+/// Some programs copy their code, with our trap bytes, to larger pages at the same addresses. Probes must still
 /// work.
 #[test]
 fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 
-/// Regression: a second mapping of one page was taken for a second copy of the program. Functions
-/// on other pages, which that mapping lacks, also got kernel uprobes, which the agent reported as
-/// another tracer's.
+/// Regression: a second mapping of one page was taken for a second copy of the program. Functions on other pages
+/// also got kernel uprobes, which the agent reported as another tracer's.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);

@@ -1,5 +1,5 @@
-//! `tiptoe watch` by breakpoints of each thread: every thread must have each breakpoint exactly
-//! once, however threads start and end.
+//! `tiptoe watch` by breakpoints of threads: each thread has each breakpoint exactly once, however threads start
+//! and end.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn placement(report: &Report) -> &Value {
     &report.value["watch"]["form"]
 }
 
-/// Starts a program that waits for a line of stdin. Returns once it prints `ready`.
+/// Starts a program that waits for a line of stdin, and returns once it prints `ready`.
 fn ready(mode: &str, rounds: u64) -> Process {
     let mut command = Command::new(target("watched"));
     let mut program = Process::start(command.args([mode, &rounds.to_string()]));
@@ -40,7 +40,7 @@ fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
     watched.run(&target("watched"), &[mode, &rounds.to_string()])
 }
 
-/// Chains of threads that start and end before the attach and during it.
+/// Chains of threads that start and end before and during the attach.
 fn check_living(options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
     let watched: AttachedTiptoe = watch(options).attach(&[program.pid()]);
@@ -65,7 +65,7 @@ fn threads_that_start_and_end_are_each_seen_exactly_once() {
     for _ in 0..scaled(100) {
         check_living(&["total", "--via", "kernel-task"]);
     }
-    // All registers are taken, so that a second breakpoint of any thread would fail.
+    // All registers are taken, so that a second breakpoint of a thread would fail.
     let four = ["total", "stats.hits", "mode", "stats.state"];
     check_living(&[&four[..], &BY_THREAD, &["--all-slots"]].concat());
 }
@@ -122,7 +122,7 @@ fn thousands_of_threads_with_four_watches_each() {
     assert!(program.finish().1.success());
 }
 
-/// After the detach, no register of the continuing program's threads may be taken.
+/// After the detach, the program's threads hold no register.
 #[test]
 fn all_registers_are_released() {
     let Some(_turn) = turn() else { return };
@@ -152,7 +152,7 @@ fn a_hot_variable_does_not_stop_its_program() {
     check_hot(&BY_THREAD);
 }
 
-/// Two processes use the same addresses, so a breakpoint of a CPU would stop both.
+/// Two processes use the same addresses, so a CPU's breakpoint would stop both.
 #[test]
 fn addresses_that_another_process_has_are_watched_by_threads() {
     let Some(_turn) = turn() else { return };
@@ -181,7 +181,7 @@ fn addresses_that_another_process_has_are_watched_by_threads() {
     );
 }
 
-/// Any thread that holds all of its registers leaves none for breakpoints of CPUs.
+/// A thread that holds all its registers leaves none for breakpoints of CPUs.
 #[test]
 fn threads_are_watched_if_a_cpu_has_no_free_register() {
     let Some(_turn) = turn() else { return };
@@ -238,8 +238,8 @@ fn the_process_that_holds_the_registers_is_named() {
     );
 }
 
-/// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among all
-/// processes with perf events, which no breakpoint were. A killed tiptoe must hold nothing.
+/// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among
+/// all processes with perf events. A killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };
@@ -286,7 +286,7 @@ fn the_watch_of_another_tiptoe_is_named() {
     }
 }
 
-/// Watches one thread's instance of a thread-local variable, until that thread ends.
+/// Watches a thread's instance of a thread-local variable, until it ends.
 #[test]
 fn the_variable_of_one_thread() {
     let Some(_turn) = turn() else { return };
@@ -326,8 +326,8 @@ fn the_variable_of_one_thread() {
     assert!(program.finish().1.success());
 }
 
-/// Other threads reuse the memory of an ended thread. Their stores must not be counted for its variable, and other
-/// watches must continue.
+/// Other threads reuse an ended thread's memory: their stores must not count for its variable, and other watches
+/// continue.
 #[test]
 fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     let Some(_turn) = turn() else { return };
@@ -355,7 +355,7 @@ fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     }
 }
 
-/// More variables than registers must take turns, and pinned variables must always be watched.
+/// More variables than registers take turns, and pinned ones are always watched.
 #[test]
 fn variables_take_turns() {
     let Some(_turn) = turn() else { return };
@@ -387,7 +387,7 @@ fn variables_take_turns() {
     }
 }
 
-/// After a breakpoint was moved, its hits must count for its new variable.
+/// After a breakpoint was moved, its hits count for its new variable.
 #[test]
 fn turns_do_not_mix_variables() {
     let Some(_turn) = turn() else { return };

@@ -1,4 +1,4 @@
-//! Compares the instructions of locks: a lock without a hook must have the same instructions as the bare lock.
+//! A lock without a hook must have the same instructions as the bare lock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use crate::{root, steps};
 
-/// The instructions of functions, by their names.
+/// Functions' instructions, by name.
 pub type Bodies = BTreeMap<String, Vec<String>>;
 
-/// Builds the functions that are compared, with optimisations.
+/// Builds the compared functions, optimised.
 pub fn build() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // The build must keep symbols, which shipped programs lack, because the functions are found by them.
+        // With symbols, which shipped programs lack, because they find the functions.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -95,7 +95,7 @@ fn parse(code: &str) -> Bodies {
     bodies
 }
 
-/// Returns the number of pairs, and the pairs whose instructions differ in number or kind.
+/// Returns the number of pairs, and those whose instructions differ in number or kind.
 pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     let pairs: Vec<_> = bodies
         .iter()
@@ -113,7 +113,7 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Returns the instructions without their operands and without the padding after the last one.
+/// Returns the instructions without operands and trailing padding.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

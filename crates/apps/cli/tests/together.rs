@@ -1,4 +1,4 @@
-//! Several instruments in one request: one agent and one segment serve them all, on one clock.
+//! Several instruments in one request share an agent, a segment and a clock.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,7 +10,6 @@ use tiptoe_session::{Call, Cost, Interval, Note, Session};
 use tiptoe_tests::breakpoint::RegisterLock;
 use tiptoe_tests::{is_root, skipped, target};
 
-/// The threads of the program `contended`.
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 200;
 
@@ -30,7 +29,7 @@ fn close_input() {
     assert_eq!(replaced, libc::STDIN_FILENO);
 }
 
-/// Runs a program whose threads contend for a lock, and observes these events.
+/// Observes events of a program whose threads contend for a lock.
 fn observed(events: &[&str], rounds: u64) -> Session {
     close_input();
     let program = target("contended").into_os_string();

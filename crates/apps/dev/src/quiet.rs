@@ -1,5 +1,5 @@
-//! Reports what else the machine did during a bench: other tracers, because a bench beside another tracer measures
-//! both; other programs; CPU time that the hypervisor took; and tasks that waited for a CPU.
+//! Reports what else the machine did during a bench, because a bench beside other programs or tracers measures
+//! them, too.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may list our BPF programs after they were closed.
+/// How long the kernel may list closed BPF programs.
 const FORGETS: Duration = Duration::from_millis(500);
-/// The percentages of CPU time of other programs, and of the hypervisor, that make a result doubtful.
+/// Percentages of CPU time that make a result doubtful.
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Runs a bench, and adds notes on what else the machine did. Rows without a number become notes.
+/// Runs a bench, and notes what else the machine did. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -38,19 +38,19 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// CPU times since the boot of the machine, over all CPUs, and of this process with its ended children.
+/// CPU times since boot: of all CPUs, and of this process with its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
     busy: Duration,
     stolen: Duration,
-    /// The wall time in which at least one task was ready but had no CPU.
+    /// The wall time in which a task was ready but had no CPU.
     queued: Option<Duration>,
     own: Duration,
 }
 
 impl MachineTimes {
-    /// Reads the times; `None` if the kernel lacks them.
+    /// `None` if the kernel lacks them.
     fn read() -> Option<MachineTimes> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
@@ -79,7 +79,7 @@ impl MachineTimes {
         })
     }
 
-    /// Returns what happened since `begin`, which was read `took` ago.
+    /// `begin` was read `took` ago.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
@@ -98,14 +98,13 @@ impl MachineTimes {
     }
 }
 
-/// What the machine did besides a bench, in percent.
+/// In percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// The share of the CPUs' time that other programs used.
+    /// Of the CPUs' time.
     others: f64,
     stolen: f64,
-    /// The share of time in which at least one task, possibly of the bench, waited for a CPU. `None` if the kernel does
-    /// not report it.
+    /// The share of time in which a task, possibly of the bench, waited for a CPU, if known.
     queued: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
-//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`), and of its copies.
+//! Statistics of the agent's address space (`tiptoe-uprobe`, `feed`).
 //!
-//! Lookups and forks are counted in each thread's slab, because a shared counter would cost more than the
-//! lookup. Readings of the list of mappings are counted in the header, which only the agent's thread writes.
+//! Threads count in their slabs, because a shared counter would cost more than a lookup. Only the agent's thread
+//! writes readings.
 
 use core::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::primitive::Ordering::{AcqRel, Acquire};
 
 /// Counters in each slab.
 pub mod slots {
-    /// The number of lookups that wrote no shared word.
+    /// Lookups without shared writes.
     pub const SPECULATIVE: u32 = 8;
-    /// The number of lookups under the lock.
+    /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// The number of lookups that found no probe.
+    /// Lookups that found no probe.
     pub const MISSED: u32 = 10;
-    /// The number of calls that change executable mappings of files.
+    /// Calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
-    /// The number of calls that start a process with memory of its own.
+    /// Calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
-    /// The number of lookups whose result was uncertain.
+    /// Lookups that were uncertain.
     pub const UNSURE: u32 = 13;
 }
 
@@ -34,16 +34,16 @@ const KEPT_LEN: usize = 37;
 const UNPATCHED: usize = 40;
 const MOST_UNPATCHED: usize = 10;
 
-/// The results of reading the list of mappings; the target's claim.
+/// Results of reading the list of mappings; a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// The number of times that the list was read.
+    /// How often the list was read.
     pub readings: u64,
-    /// The number of differences found although nothing was in doubt: changes that no hook saw.
+    /// Changes that no hook saw.
     pub corrected: u64,
-    /// The number of executable mappings of files; adjacent ones that continue each other count as one.
+    /// Executable mappings of files, merged if they continue each other.
     pub mappings: u64,
-    /// The total size of the mappings in bytes.
+    /// Their bytes.
     pub bytes: u64,
 }
 
@@ -56,13 +56,13 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes the range of the agent's tables, which a fork copies.
+    /// Publishes the agent's tables, which a fork copies.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
     }
 
-    /// Returns the range of the agent's tables, as it claims.
+    /// Returns this range.
     pub fn kept(&self) -> (u64, u64) {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
@@ -99,7 +99,7 @@ impl Data<'_> {
         Some((0..count).map(move |at| word(1 + 2 * at)..word(2 + 2 * at)))
     }
 
-    /// Returns the last results; fields may be of different readings.
+    /// Returns the last results, perhaps of different readings.
     pub fn readings(&self) -> Readings {
         Readings {
             readings: self.words.load(READINGS),

@@ -6,18 +6,17 @@ use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file, as one number: the caller's file number in the upper bits, the offset in the
-/// lower.
+/// A byte of a file: file number above, offset below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 
 impl FileOffset {
     /// The largest file number.
     pub const MAX_FILE: u32 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
-    /// The largest offset, in files of up to 16 TiB.
+    /// The largest offset: 16 TiB.
     pub const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
-    /// Returns a file's byte at an offset, unless a number is too large.
+    /// Returns a byte, unless a number is too large.
     pub const fn new(file: u32, offset: u64) -> Option<FileOffset> {
         if file > FileOffset::MAX_FILE || offset > FileOffset::MAX_OFFSET {
             return None;
@@ -35,8 +34,8 @@ impl FileOffset {
         self.0 & FileOffset::MAX_OFFSET
     }
 
-    /// Returns the place `bytes` later, which the caller must keep inside the file, otherwise the
-    /// offset overflows into the file number.
+    /// Returns the place `bytes` later, which must be in the file; otherwise the offset overflows into the file
+    /// number.
     #[inline]
     pub(crate) fn plus(self, bytes: u64) -> FileOffset {
         FileOffset(self.0.wrapping_add(bytes))
@@ -48,7 +47,7 @@ impl FileOffset {
 pub struct Mapping {
     /// The first address.
     pub start: u64,
-    /// The first address after the mapping.
+    /// The address after the mapping.
     pub end: u64,
     /// The place at `start`.
     pub file_offset: FileOffset,
@@ -74,19 +73,18 @@ impl Mapping {
         is_shared.then(|| address(shared.start)..address(shared.end))
     }
 
-    /// Returns whether the mapping is whole pages at valid addresses and offsets.
     pub(crate) fn can_be_held(&self) -> bool {
         let numbers = self.start | self.end | self.file_offset.offset();
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// Returns whether no offset overflows into the file's number.
+    /// Whether no offset overflows into the file number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
         len <= FileOffset::MAX_OFFSET - self.file_offset.offset()
     }
 
-    /// Returns whether `next` continues this one, in memory and in the file.
+    /// Whether `next` continues this mapping in memory and file.
     pub(super) fn continues_in(&self, next: &Mapping) -> bool {
         (self.end, self.file_offset_of(self.end)) == (next.start, next.file_offset)
     }

@@ -1,5 +1,4 @@
-//! Notes that the report derives from the numbers of a session, such as on what the tables leave out or estimate. The
-//! session itself does not contain them.
+//! Notes that the report derives from a session's numbers, such as what the tables omit or estimate.
 
 use tiptoe_session::Severity::{Plain, Warning};
 use tiptoe_session::{
@@ -12,7 +11,6 @@ use crate::columns::{joined, whole};
 use crate::number::{counted, grouped, short_percent, time};
 use crate::{Options, event_name, locks, printable};
 
-/// Returns the notes on all parts of a session.
 pub(super) fn notes(session: &Session, options: &Options) -> Vec<NoteLine<'static>> {
     let mut notes = Vec::new();
     if options.all_notes {
@@ -60,7 +58,7 @@ fn lookups(target: &Process) -> Option<NoteLine<'static>> {
     (!ways.is_empty()).then(|| NoteLine::new(Plain, text))
 }
 
-/// Adds a note for each option that restricts which calls are counted or timed (`--under`, `--slower`).
+/// Adds a note for each option that restricts which calls are counted or timed.
 fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     if let Some(function) = &session.under {
         let function = printable(function);
@@ -78,10 +76,10 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// The most events without a hit that a note names beside events that were hit. More of them are a glob's.
+/// The most events without a hit that a note names beside hit events. More are from a glob.
 const FEW_IDLE: usize = 3;
 
-/// Returns the note that says why events may have no hit; `None` if all were hit, or another note says why not.
+/// Returns the note on why events have no hit; `None` if all were hit or another note says why.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     let is_idle = |event: &&Event| {
         let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
@@ -89,7 +87,7 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     };
     let idle: Vec<&Event> = session.events.iter().filter(is_idle).collect();
     let is_glob = idle.len() > FEW_IDLE && idle.len() < session.events.len();
-    // Other instruments have tables of their own.
+    // Other instruments have their own tables.
     let is_probe = session.stat.is_none()
         && session.scopes.is_none()
         && session.waits.is_none()
@@ -122,7 +120,6 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     Some(NoteLine::new(Plain, text))
 }
 
-/// Returns whether a note already says why nothing was counted.
 fn explains_no_hit(note: &Note) -> bool {
     matches!(
         note,
@@ -135,12 +132,12 @@ fn explains_no_hit(note: &Note) -> bool {
     )
 }
 
-/// Adds a note for each way in which calls have no return, or no record.
+/// Adds a note for each way in which calls have no return or record.
 fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
     let spent = spent.unwrap_or_default();
-    // Lists all possible reasons, because the session does not count these calls by reason.
+    // All possible reasons, because the session does not count these calls by reason.
     let why = "they were nested too deeply, or called from too many places or from generated code";
     let ways = [
         (
@@ -175,7 +172,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// Returns `3 calls of EVENT were`; `None` if there are no such calls.
+/// Returns `3 calls of EVENT were`; `None` without such calls.
 fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<String> {
     let events = session.events.iter();
     let counts = events.filter_map(|event| Some((event, number(event)?)));
@@ -204,8 +201,7 @@ fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
     NoteLine::new(Warning, format!("{events} not counted: {reason}"))
 }
 
-/// Returns the note on waits that were in progress at the end of the trace. It is no warning, because every trace ends
-/// during some waits.
+/// Returns the note on waits that outlasted the trace. It is no warning, because every trace ends during some.
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
@@ -241,7 +237,7 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that the budget allowed timing only a sample of the waits. `None` if all waits were timed.
+/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -308,7 +304,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(reservations(watch));
 }
 
-/// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
+/// Returns the note on breakpoints of threads; `None` if they were on all CPUs.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
     let threads = counted(attached.threads.into(), "thread");
@@ -334,7 +330,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     ))
 }
 
-/// Returns a note for each side of the lock of debug registers, that of CPUs and that of threads.
+/// Returns a note for each side of the lock of debug registers: CPUs and threads.
 fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {

@@ -22,6 +22,7 @@ pub mod schema;
 pub mod sessions;
 pub mod shared_object;
 pub mod sources;
+pub mod steps;
 pub mod tests;
 pub mod words;
 

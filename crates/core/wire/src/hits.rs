@@ -66,6 +66,7 @@ mod head {
     pub(super) const EPOCH: usize = 12;
     pub(super) const IS_WAKING: usize = 13;
     pub(super) const REFUSED: usize = 14;
+    pub(super) const UNRESERVED: usize = 15;
     pub(super) const WORDS: usize = 16;
 }
 

@@ -117,6 +117,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
                 // SAFETY: the caller keeps `Kind::attempt`'s contract.
                 unsafe {
                     K::attempt(&self.raw) || {
+                        core::hint::cold_path();
                         let address = core::ptr::from_ref(self).addr();
                         let token = port::begin::<C>(address, K::PORT_MODE);
                         self.wait_slow::<K>(depth, site, token, wait)

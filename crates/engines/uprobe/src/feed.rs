@@ -60,8 +60,10 @@ pub enum Answer {
     Speculative(u32),
     /// The probe, by a lookup under the lock.
     Locked(u32),
-    /// There is no probe, or it is not certain now.
+    /// There is no probe.
     Missed,
+    /// It is not certain now: the space is in doubt, or its lock stays taken.
+    Unsure,
 }
 
 /// The result of reading the whole list.
@@ -293,12 +295,13 @@ impl<'a> Feed<'a> {
     /// Looks up a probe; see [`Space::find`]. Safe in a signal handler.
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
         if !self.doubt.is_none() {
-            return Answer::Missed;
+            return Answer::Unsure;
         }
         match self.space.find(address, reach, accept) {
             Lookup::Speculative(probe) => Answer::Speculative(probe),
             Lookup::Locked(Some(probe)) => Answer::Locked(probe),
-            _ => Answer::Missed,
+            Lookup::Locked(None) => Answer::Missed,
+            Lookup::Unsure => Answer::Unsure,
         }
     }
 

@@ -27,6 +27,7 @@ use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 mod births;
 mod bookings;
 mod futex;
+mod heirs;
 mod hit;
 mod model;
 mod old_values;
@@ -42,6 +43,7 @@ mod watch_program;
 mod wide;
 
 pub use futex::{Futex, REGISTERS};
+pub use heirs::Unreserved;
 pub use hit::signal_cost;
 pub use shared::{Booking, SharedSlots};
 pub use tasks::AttachSummary;
@@ -296,12 +298,7 @@ impl Watchpoints {
         }
     }
 
-    /// Returns tiptoe's reservations, for threads and for CPUs.
-    pub fn reservations(&self) -> Result<[Stats; 2], Error> {
-        self.slots.stats()
-    }
-
-    /// Returns whether the kernel's accesses for the process count.
+    /// Returns whether accesses by the kernel for the process count.
     pub fn sees_kernel(&self) -> bool {
         self.sees_kernel
     }

@@ -108,7 +108,7 @@ fn all_stores_of_all_threads_are_counted() {
 #[test]
 fn threads_have_breakpoints_of_their_own() {
     let _turn = turn();
-    let Some((rows, set)) = stored(|wanted| wanted.form = Form::Tasks) else {
+    let Some((rows, mut set)) = stored(|wanted| wanted.form = Form::Tasks) else {
         return;
     };
     let all = THREADS * (STORES + 1);
@@ -117,8 +117,12 @@ fn threads_have_breakpoints_of_their_own() {
     // This thread and the tests'.
     let attached = set.attached().expect("how they got them");
     assert!(attached.threads >= 2, "{attached:?}");
+    let unreserved = set.follow_births().expect("births");
     let [of_threads, _] = set.reservations().expect("reservations");
-    assert_eq!(of_threads.reservations, u64::from(attached.threads));
+    // Later threads, too. Other tests of this process may start more.
+    let accounted = of_threads.reservations + unreserved.registers;
+    let threads = u64::from(attached.threads) + THREADS;
+    assert!(accounted >= threads, "{of_threads:?}, {unreserved:?}");
 }
 
 #[test]

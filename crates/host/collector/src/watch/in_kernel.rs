@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{Access, AttachSummary, Hits, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Access, AttachSummary, Hits, Unreserved, Watchpoint, Window};
 use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
@@ -38,6 +38,8 @@ pub(super) struct ThreadBreakpoints {
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
+    /// The threads that are not accounted for, kept because their events no longer exist when the counts are read.
+    unreserved: Unreserved,
     /// The turns until the next one that learns.
     until_learn: u32,
 }
@@ -117,6 +119,7 @@ impl KernelBreakpoints {
         KernelBreakpoints {
             set,
             learned: LearnedCode::default(),
+            unreserved: Unreserved::default(),
             until_learn: 0,
         }
     }
@@ -159,6 +162,7 @@ impl<F: InKernel> Breakpoints for F {
         now: Duration,
     ) -> Result<Duration, Error> {
         let next = self.rest()?;
+        self.kernel().unreserved = self.kernel().set.follow_births()?;
         self.kernel().learn(target, now)?;
         Ok(next)
     }
@@ -212,23 +216,32 @@ impl<F: InKernel> Breakpoints for F {
     }
 
     fn stop(&mut self, _at: &Targets, _target: &mut Target) {
-        self.kernel().set.stop();
+        let kernel = self.kernel();
+        // On an error the accounting is incomplete; the hits were counted all the same.
+        if let Ok(unreserved) = kernel.set.follow_births() {
+            kernel.unreserved = unreserved;
+        }
+        kernel.set.stop();
     }
 
     fn reservations(&mut self, _at: &Targets) -> Result<Vec<Reservations>, Error> {
-        Ok(reservations(self.kernel().set.reservations()?))
+        let kernel = self.kernel();
+        let stats = kernel.set.reservations()?;
+        Ok(reservations(stats, kernel.unreserved.registers))
     }
 
     fn report(&mut self, _at: &Targets) -> Result<BreakpointReport, Error> {
         let attached = self.attached();
-        let set = &self.kernel().set;
+        let KernelBreakpoints {
+            set, unreserved, ..
+        } = self.kernel();
         Ok(BreakpointReport {
             via: Via::Kernel,
             form: placement(F::BY, attached),
             rows: set.read()?,
             drops: set.drops()?,
             missed: [0; 4],
-            refused: 0,
+            refused: unreserved.threads,
             foreign: set.foreign()?,
             sees_kernel: set.sees_kernel(),
         })

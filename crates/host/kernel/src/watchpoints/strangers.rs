@@ -58,7 +58,7 @@ impl Watchpoints {
         self.serving.iter().map(|(index, _)| *index).collect()
     }
 
-    fn watches(&self) -> Vec<(Watch, Breakpoint)> {
+    pub(super) fn watches(&self) -> Vec<(Watch, Breakpoint)> {
         let serving = self.serving.iter();
         serving
             .map(|(index, at)| (Watch::of(*index, self.kinds[*index]), *at))

@@ -16,6 +16,7 @@ use tiptoe_sys::host::perf::{Breakpoint, PerfEvent};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::births::{Births, Inheritance};
+use super::heirs::Heirs;
 use super::opener::{Opener, cannot_move, cannot_switch_on};
 use super::slots::{Slots, Watch};
 use crate::Error;
@@ -37,6 +38,7 @@ pub(super) struct Tasks {
     openings: Vec<Opening>,
     served: Vec<(Watch, Breakpoint)>,
     attached: AttachSummary,
+    pub(super) heirs: Box<Heirs>,
 }
 
 #[derive(Debug)]
@@ -44,7 +46,7 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// False after the thread's end.
+    /// Whether the thread's debug registers are reserved, because the thread lives. [`Heirs`] knows it after the attach.
     is_accounted: bool,
 }
 
@@ -101,7 +103,14 @@ impl Tasks {
             next: AtomicU32::new(1),
         };
         let (openings, attached) = attach.run()?;
+        let Attach {
+            watches, births, ..
+        } = attach;
+        let births = births.into_inner().map_err(|_| Error::NoRoom)?;
+        let booked = openings.iter().filter(|opening| opening.is_accounted);
+        let booked = booked.map(|opening| opening.tid).collect();
         Ok(Tasks {
+            heirs: Box::new(Heirs::begin(births, booked, slots, &watches)?),
             openings,
             served,
             attached,
@@ -141,10 +150,10 @@ impl Tasks {
         serving: Serving,
     ) -> Result<(), Error> {
         let (from, _) = std::mem::replace(&mut self.served[slot], (watch, at));
+        for tid in self.heirs.booked() {
+            slots.move_for(tid, from, watch)?;
+        }
         for opening in &self.openings {
-            if opening.is_accounted {
-                slots.move_for(opening.tid, from, watch)?;
-            }
             let event = &opening.events[slot];
             let moved = event.move_breakpoint(&at, serving.in_kernel, true);
             moved.map_err(cannot_move)?;

@@ -79,7 +79,7 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
 }
 
-/// Maps inaccessible memory at a random address far from all code.
+/// Maps inaccessible memory far from all code, at a random address unless the range is nearly full.
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     let (start, choice) = match len < LONG {
         true => (FAR, FAR_LEN),

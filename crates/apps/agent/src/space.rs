@@ -19,6 +19,7 @@
 //! A forked child has no space, so bytes decide.
 
 use core::mem::size_of;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tiptoe_sys::raw::{self, call, getpid, nr};
@@ -126,6 +127,13 @@ impl Space {
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
+    /// Tells tiptoe of patched code that is mapped a second time without patches: at `range`, or anywhere.
+    fn note_copies(&self, range: Option<&Range<u64>>) {
+        let is_patched = patched_code::is_patched;
+        self.feed
+            .each_unpatched_copy(range, is_patched, patched_code::note);
+    }
+
     /// Marks the space unsure, because a change may have been missed.
     fn doubt(&self) {
         self.feed.begin_unseen();
@@ -186,10 +194,14 @@ impl Space {
     }
 }
 
-/// Reads the list. (agent's thread)
+/// Reads the list, and compares the mappings of patched files. Called only by the agent's thread.
 pub fn read(data: &Data) -> u64 {
     if let Some(space) = get() {
         space.read(data);
+        // Relaxed: ordered by the loader's lock. What it loads just now has no patches yet.
+        if !space.is_loading.load(Ordering::Relaxed) && data.served() >= data.reported() {
+            space.note_copies(None);
+        }
     }
     0
 }
@@ -347,8 +359,11 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     let mask = set_mask(!OURS);
     let result = space.feed.perform(call, || file(frame.r8), make);
     if let Some(range) = call.mapped(result) {
-        let each = patched_code::note_copy;
-        space.feed.each_copy(&range, each);
+        space.note_copies(Some(&range));
+        // The file's bytes are there now, without patches.
+        if matches!(call, Call::Map { .. }) && patched_code::is_patched(&range) {
+            patched_code::note(range);
+        }
     }
     set_mask(mask);
     if let Some(shared) = shared::get() {

@@ -3,9 +3,8 @@
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Form, Process, command, target};
 
-use crate::watch::{heard, turn};
+use crate::watch::{EVERY, KERNELS, heard, on, turn};
 
-const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
 /// JSON paths of strings that depend on compiler, machine or chance.
 const ANY: [&str; 7] = [
     ".at",
@@ -75,7 +74,7 @@ fn the_json_keeps_its_form() {
         "thread",
         "--stats",
     ];
-    for (via, form) in FORMS.into_iter().zip([
+    for (via, form) in EVERY.iter().copied().zip([
         include_str!("forms/watch-kernel.txt"),
         include_str!("forms/watch-kernel-task.txt"),
         include_str!("forms/watch-agent.txt"),
@@ -88,7 +87,6 @@ fn the_json_keeps_its_form() {
 
 #[test]
 fn the_json_of_turns_and_of_an_allowance_keeps_its_form() {
-    let Some(_turn) = turn() else { return };
     let five = [
         "counts[0]/pinned/",
         "counts[1]",
@@ -98,7 +96,7 @@ fn the_json_of_turns_and_of_an_allowance_keeps_its_form() {
     ];
     let form = include_str!("forms/watch-turns.txt");
     let other = include_str!("forms/watch-allowance.txt");
-    for via in ["kernel", "kernel-task"] {
+    on(KERNELS, |via| {
         let options = [
             "--json", "--rotate", "20ms", "--budget", "off", "--via", via,
         ];
@@ -106,13 +104,13 @@ fn the_json_of_turns_and_of_an_allowance_keeps_its_form() {
         Form::of_json(&text, &ANY).assert_is(form);
         let text = printed(&["stats.hits", "--json", "--via", via], "hot", 300);
         Form::of_json(&text, &ANY).assert_is(other);
-    }
+    });
 }
 
 #[test]
 fn the_text_keeps_its_form() {
     let Some(_turn) = turn() else { return };
-    for (via, form) in FORMS.into_iter().zip([
+    for (via, form) in EVERY.iter().copied().zip([
         include_str!("forms/watch-text-kernel.txt"),
         include_str!("forms/watch-text-kernel-task.txt"),
         include_str!("forms/watch-text-agent.txt"),
@@ -149,8 +147,7 @@ fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
 /// The notes during a run, and in its report.
 #[test]
 fn notes_keep_their_form() {
-    let Some(_turn) = turn() else { return };
-    for via in FORMS {
+    on(EVERY, |via| {
         let mut moved = Process::waiting(&target("watched"), &["moved", "1"]);
         let words = "the watch follows its pointers";
         let [said, notes] = talk(&["head->next", "--via", via], &mut moved, words);
@@ -160,7 +157,8 @@ fn notes_keep_their_form() {
         let [said, notes] = talk(&["late->next", "--via", via], &mut late, "is watched since");
         said.assert_is(include_str!("forms/watch-late-talk.txt"));
         notes.assert_is(include_str!("forms/watch-late-notes.txt"));
-    }
+    });
+    let Some(_turn) = turn() else { return };
     let text = printed(&["stats.hits", "--budget", "off"], "again", 1);
     let notes = text.lines().filter(|line| line.contains("exec"));
     let notes: Vec<&str> = notes.collect();
@@ -171,14 +169,13 @@ fn notes_keep_their_form() {
 /// The command's status is the watch's.
 #[test]
 fn exit_statuses_are_the_commands() {
-    let Some(_turn) = turn() else { return };
-    for via in FORMS {
+    on(EVERY, |via| {
         for (script, status) in [("exit 7", 7), ("kill -TERM $$", 128 + libc::SIGTERM)] {
             let mut tiptoe = command();
             tiptoe.args(["watch", "environ", "--via", via, "--json", "-o", "-"]);
             let run = output(tiptoe.args(["--", "sh", "-c", script]));
             let talk = String::from_utf8_lossy(&run.stderr);
-            assert_eq!(run.status.code(), Some(status), "{via}: {script}: {talk}");
+            assert_eq!(run.status.code(), Some(status), "{script}: {talk}");
         }
-    }
+    });
 }

@@ -290,12 +290,14 @@ fn a_debugger_keeps_its_registers() {
 /// Regression: `main.Counter` was parsed as member `Counter` of `main`.
 #[test]
 fn variables_of_go_are_named_with_their_package() {
-    let Some(_turn) = turn() else { return };
     let program = match go_target("globals", &[]) {
         Ok(program) => program,
         Err(why) => return skipped("a program of Go's", &why),
     };
-    let run = watch(&["main.Counter", "main.Config.Other"]).run(&program, &[]);
-    let report = run.good();
-    assert_eq!([0, 1].map(|variable| hits(report, variable)), [20, 20]);
+    on(KERNELS, |via| {
+        let both = watch(&["main.Counter", "main.Config.Other", "--via", via]);
+        let run = both.run(&program, &[]);
+        let report = run.good();
+        assert_eq!([0, 1].map(|variable| hits(report, variable)), [20, 20]);
+    });
 }

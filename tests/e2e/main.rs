@@ -85,5 +85,6 @@ mod watch_cases;
 mod watch_forms;
 mod watch_large;
 mod watch_moves;
+mod watch_refused;
 mod watch_threads;
 mod without_agent;

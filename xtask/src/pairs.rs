@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::root;
+use crate::{root, steps};
 
 /// Functions' instructions, by name.
 pub type Bodies = BTreeMap<String, Vec<String>>;
@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // With symbols, which shipped programs lack, because they find the functions.
+        // With symbols, which shipped programs lack, because they name the functions.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -36,6 +36,29 @@ pub fn build() -> PathBuf {
         String::from_utf8_lossy(&output.stderr)
     );
     target.join("release/examples/pairs")
+}
+
+/// Returns for each pair how many instructions a free lock executes bare, and with the hook `Waits`.
+pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
+    let output = Command::new("nm").arg(program).output();
+    let output = output.unwrap_or_else(|error| panic!("nm: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let symbols = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (address, _, name) = (words.next()?, words.next()?, words.next()?);
+        let is_ours = name.ends_with("_bare") || name.ends_with("_waits");
+        let address = u64::from_str_radix(address, 16).ok()?;
+        is_ours.then(|| (name.to_owned(), address))
+    });
+    let counts = steps::count(program, &symbols.collect());
+    let pairs = counts.iter().filter_map(|(name, bare)| {
+        let name = name.strip_suffix("_bare")?;
+        Some((
+            name.to_owned(),
+            [*bare, *counts.get(&format!("{name}_waits"))?],
+        ))
+    });
+    pairs.collect()
 }
 
 /// Disassembles a program.

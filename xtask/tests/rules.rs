@@ -15,6 +15,13 @@ use xtask::{
 /// Each serializable type of these crates is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
+/// The most instructions that the hook `Waits` may add to taking and releasing a free lock. A mutex has seven: a prefetch,
+/// four of parking_lot's `try_lock`, which loads and tests the state first, a copy of the address, and a jump. A
+/// reader-writer lock has one, the prefetch.
+const MOST_OF_WAITS: usize = 7;
+/// A bump with a hook releases the lock and takes it again.
+const MOST_OF_A_BUMP: usize = 17;
+
 /// Files that may be longer than [`sources::MAX_LINES`], with their reasons.
 const LONG_FILES: &[&str] = &[];
 
@@ -220,6 +227,24 @@ fn a_lock_without_a_hook_is_the_bare_lock() {
     let (count, different) = pairs::differences(&bodies);
     assert_eq!(count, 12, "ways to take a lock");
     none(different);
+}
+
+/// A free lock with the hook `Waits` must execute few instructions more than the bare lock.
+#[test]
+#[ignore = "nightly: builds with optimisations"]
+fn a_free_lock_with_a_hook_of_waits_is_nearly_the_bare_lock() {
+    let executed = pairs::executed(&pairs::build());
+    assert_eq!(executed.len(), 12, "ways to take a lock");
+    let more = executed.iter().filter(|(name, [bare, waits])| {
+        let most = match name.as_str() {
+            "bump" => MOST_OF_A_BUMP,
+            _ => MOST_OF_WAITS,
+        };
+        *waits > bare + most
+    });
+    let more =
+        more.map(|(name, [bare, waits])| format!("{name}: {bare} bare, {waits} with `Waits`"));
+    none(more.collect());
 }
 
 #[test]

@@ -249,15 +249,16 @@ pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     let (slot, index) = match answer {
         Answer::Speculative(index) => (slots::SPECULATIVE, index),
         Answer::Locked(index) => (slots::LOCKED, index),
-        Answer::Missed => return find_by_address(shared, address),
+        Answer::Missed => return find_by_address(shared, address, slots::MISSED),
+        Answer::Unsure => return find_by_address(shared, address, slots::UNSURE),
     };
     count(shared, slot);
     by_index(index).filter(|found| shared.is_live(found.index))
 }
 
-/// Returns the site of a trap that the space does not confirm.
+/// Returns the site of a trap that the space does not confirm, for the reason that `slot` counts.
 #[cold]
-fn find_by_address(shared: &Shared, address: u64) -> Option<TrapSite> {
+fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite> {
     let found = shared.table.find(address)?;
     if !shared.is_live(found.index) {
         return None;
@@ -265,7 +266,7 @@ fn find_by_address(shared: &Shared, address: u64) -> Option<TrapSite> {
     match get().filter(|space| space.feed.has_probe(found.index as u32)) {
         Some(space) => {
             space.feed.note_miss();
-            count(shared, slots::MISSED);
+            count(shared, slot);
         }
         // The site is in no file, or the space is full.
         None if shared.is_here() => return Some(found),

@@ -263,6 +263,8 @@ pub struct Common {
     pub top: Option<usize>,
 
     /// Print all notes, even many similar ones
+    ///
+    /// Also how the probes of traps were looked up.
     #[arg(short = 'v', long = "verbose")]
     pub all_notes: bool,
 

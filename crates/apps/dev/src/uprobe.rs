@@ -229,7 +229,7 @@ fn traced(
     let [speculative, others] = spaces.fold([0, 0], |[speculative, others], space| {
         [
             speculative + space.speculative,
-            others + space.locked + space.missed,
+            others + space.locked + space.missed + space.unsure,
         ]
     });
     if speculative < others {

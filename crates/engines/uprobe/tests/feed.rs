@@ -159,7 +159,8 @@ fn threads_map_and_unmap_concurrently() {
         );
         assert_eq!((last.mappings, last.bytes), by_the_list());
         assert!(!feed.is_unsure());
-        assert_ne!(feed.find(stays + PAGE, 1, |_| true), Answer::Missed);
+        let found = feed.find(stays + PAGE, 1, |_| true);
+        assert!(matches!(found, Answer::Speculative(_) | Answer::Locked(_)));
         assert_eq!(feed.find(stays, 1, |_| true), Answer::Missed);
         assert_eq!(feed.file_offset_of(rooms[0] + 3 * PAGE), None);
     });

@@ -88,7 +88,7 @@ pub(crate) fn in_words(notes: &[Note], sentences: &[String]) -> Vec<String> {
 }
 
 pub(crate) fn lines(session: &Session, options: &Options) -> Vec<String> {
-    let mut all = derived::notes(session);
+    let mut all = derived::notes(session, options);
     match &session.notes[..] {
         [] => {
             let old = note_sentences(session).into_iter();

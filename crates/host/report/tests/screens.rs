@@ -8,8 +8,9 @@ use made::{LONG, SECOND, at, buckets, check_screen, check_width, event, session}
 use tiptoe_event::Ends;
 use tiptoe_report::{Options, text};
 use tiptoe_session::{
-    Accesses, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks, Programs,
-    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, WaitingThread, Waits, Watch,
+    Accesses, AddressSpace, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks,
+    Programs, Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, WaitingThread, Waits,
+    Watch,
 };
 
 fn histogram(times: &[(u64, u64)]) -> Histogram {
@@ -330,6 +331,26 @@ fn screens_of_80_columns_look_as_kept() {
         };
         check_screen(name, &text(&session, &options));
     }
+}
+
+/// `-v` also says how traps were looked up.
+#[test]
+fn a_screen_with_all_notes_looks_as_kept() {
+    let mut session = probe(false);
+    session.targets[0].address_space = Some(AddressSpace {
+        speculative: 1_234_567,
+        locked: 12,
+        missed: 1,
+        unsure: 3,
+        ..AddressSpace::default()
+    });
+    let options = Options {
+        all_notes: true,
+        ..at(80)
+    };
+    check_screen("probe-v", &text(&session, &options));
+    session.targets[0].address_space = Some(AddressSpace::default());
+    assert!(!text(&session, &options).contains("trap in"));
 }
 
 /// 100 columns have room for columns that 80 omit.

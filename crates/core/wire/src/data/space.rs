@@ -14,12 +14,14 @@ pub mod slots {
     pub const SPECULATIVE: u32 = 8;
     /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// Lookups that found no file or were uncertain.
+    /// Lookups that found no probe.
     pub const MISSED: u32 = 10;
     /// Calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
     /// Calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
+    /// Lookups that were uncertain.
+    pub const UNSURE: u32 = 13;
 }
 
 const READINGS: usize = 32;

@@ -71,14 +71,27 @@ impl<'a> Hits<'a> {
         Meeting::Full
     }
 
-    /// Removes threads for which `is_gone` is true, given thread and registers. (agent's thread)
-    pub fn part(&self, mut is_gone: impl FnMut(u32, u8) -> bool) {
+    /// Removes threads for which `is_gone` is true, given thread and registers. Counts those of `all` that a removed
+    /// thread never reserved. (agent's thread)
+    pub fn part(&self, all: u8, mut is_gone: impl FnMut(u32, u8) -> bool) {
         for word in self.entries() {
             let entry = word.load(Relaxed);
             if entry != 0 && is_gone(entry as u32, registers(entry)) {
                 word.store(0, Relaxed);
+                if let Some(sum) = self.0.at(head::UNRESERVED) {
+                    sum.fetch_add(missing(entry, all), Relaxed);
+                }
             }
         }
+    }
+
+    /// Returns how many of the registers `all` the threads of the table held without a reservation, up to now or to
+    /// their end.
+    pub fn unreserved(&self, all: u8) -> u64 {
+        let entries = self.entries().map(|word| word.load(Relaxed));
+        let living = entries.filter(|entry| *entry != 0);
+        let living: u64 = living.map(|entry| missing(entry, all)).sum();
+        self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
     /// Makes missing reservations: `reserve` gets a thread with its registers, and returns the new ones. A thread
@@ -132,6 +145,11 @@ fn registers(entry: u64) -> u8 {
     (entry >> REGISTERS) as u8
 }
 
+/// Returns how many of these registers an entry lacks.
+fn missing(entry: u64, all: u8) -> u64 {
+    (all & !registers(entry)).count_ones().into()
+}
+
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use super::*;
@@ -161,8 +179,26 @@ mod tests {
         for tid in 1..=THREADS as u32 / 32 {
             assert!(add(&hits, tid, 1) && !add(&hits, tid, 1), "{tid}");
         }
-        hits.part(|tid, registers| tid == 5 && registers == 1);
+        hits.part(1, |tid, registers| tid == 5 && registers == 1);
         assert!(add(&hits, 5, 1) && !add(&hits, 6, 1));
+    }
+
+    #[test]
+    fn each_register_is_reserved_or_counted_as_unreserved() {
+        let words = words();
+        let hits = Hits::new(Words::new(&words)).unwrap();
+        assert!(add(&hits, 5, 0b01) && add(&hits, 6, 0) && add(&hits, 7, 0b11));
+        assert_eq!(hits.unreserved(0b11), 3);
+        hits.part(0b11, |tid, _| tid != 7);
+        assert_eq!(hits.unreserved(0b11), 3, "those of ended threads are kept");
+        assert!(add(&hits, 5, 0) && add(&hits, 8, 0));
+        hits.make_up(
+            0b11,
+            |tid, registers| {
+                if tid == 5 { 0b11 } else { registers }
+            },
+        );
+        assert_eq!(hits.unreserved(0b11), 5, "thread 8 lacks two");
     }
 
     /// Regression: a reservation that failed was forgotten.

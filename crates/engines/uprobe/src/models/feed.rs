@@ -50,7 +50,8 @@ fn unmap(feed: &Feed, kernel: &KernelWord) {
 }
 
 fn is_found(feed: &Feed) -> bool {
-    feed.find(START, 1, |_| true) != Answer::Missed
+    let answer = feed.find(START, 1, |_| true);
+    matches!(answer, Answer::Speculative(_) | Answer::Locked(_))
 }
 
 fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {

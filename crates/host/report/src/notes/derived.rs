@@ -2,17 +2,20 @@
 
 use tiptoe_session::Severity::{Plain, Warning};
 use tiptoe_session::{
-    Dropped, Event, EventNote, FunctionNote, Locks, Note, Now, Placement, ProcessNote,
+    Dropped, Event, EventNote, FunctionNote, Locks, Note, Now, Placement, Process, ProcessNote,
     Reservations, Session, Waits, Watch,
 };
 
 use super::NoteLine;
-use crate::columns::joined;
+use crate::columns::{joined, whole};
 use crate::number::{counted, grouped, short_percent, time};
-use crate::{event_name, locks, printable};
+use crate::{Options, event_name, locks, printable};
 
-pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
+pub(super) fn notes(session: &Session, options: &Options) -> Vec<NoteLine<'static>> {
     let mut notes = Vec::new();
+    if options.all_notes {
+        notes.extend(session.targets.iter().filter_map(lookups));
+    }
     of_restrictions(session, &mut notes);
     notes.extend(never_hit(session));
     of_calls(session, &mut notes);
@@ -29,6 +32,30 @@ pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
         of_moment(now, &mut notes);
     }
     notes
+}
+
+/// Returns a note on how the traps of a process were looked up; `None` if there were none.
+fn lookups(target: &Process) -> Option<NoteLine<'static>> {
+    let space = target.address_space?;
+    let ways = [
+        (space.speculative, "without a lock"),
+        (space.locked, "under the lock"),
+        (
+            space.missed,
+            "by the bytes there, because no probe was known there",
+        ),
+        (
+            space.unsure,
+            "by the bytes there, because the mappings were changing",
+        ),
+    ];
+    let ways = ways.into_iter().filter(|(count, _)| *count > 0);
+    let ways: Vec<String> = ways
+        .map(|(count, way)| format!("{} {way}", counted(count, "time")))
+        .collect();
+    let of = whole(&format!("{} (pid {})", target.comm, target.pid));
+    let text = format!("the probe of a trap in {of} was found {}", ways.join(", "));
+    (!ways.is_empty()).then(|| NoteLine::new(Plain, text))
 }
 
 /// Adds a note for each option that restricts which calls are counted or timed.
@@ -319,10 +346,14 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
                 time(side.waited_ns as f64)
             ),
         };
+        let without = match side.unreserved {
+            0 => String::new(),
+            registers => format!(", {} held without one", counted(registers, "register")),
+        };
         NoteLine::new(
             Plain,
             format!(
-                "debug registers of {whose}: {}; the lock was taken {}, {waited}",
+                "debug registers of {whose}: {}{without}; the lock was taken {}, {waited}",
                 counted(side.reservations, "reservation"),
                 counted(side.holds, "time"),
             ),

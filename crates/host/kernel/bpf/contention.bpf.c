@@ -93,7 +93,10 @@ int contention_begin(u64 *args)
 	u32 flags = args[1];
 	struct cpu *cpu;
 
-	/* The kernel runs this for each contended lock of the machine, and few of them are an mmap_lock. */
+	/*
+	 * The kernel has no filter for a raw tracepoint, and runs this for each contended lock of the machine. Few of them are
+	 * an mmap_lock.
+	 */
 	if (only_mmap && flags != READER && flags != WRITER)
 		return 0;
 	if (!is_wanted())

@@ -30,8 +30,8 @@ use crate::terminal;
 const STACK: usize = 64 << 10;
 /// The thread's pause between checks.
 const TICK: Duration = Duration::from_millis(20);
-/// How long preparing may continue after a signal, so that an attach that is nearly done can complete. With a
-/// tick, tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
+/// How long preparing may continue after a signal, so that an attach that is nearly done can complete. The check
+/// may be one [`TICK`] late, so tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
 /// How long the driver's loop may take to see the flag: it may be reading a newly loaded library.
 const COUNTING: Duration = Duration::from_secs(2);

@@ -190,7 +190,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, ReportExtras::default()))
 }
 
-/// Must run before the command is started.
+/// Parses a variable. Must run before the command is started, because it may fail.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
     other_command::refuse(text, "watch")?;
     let text = text.strip_prefix("mem:").unwrap_or(text);

@@ -7,7 +7,7 @@ pub(crate) struct Site {
     pub name: &'static str,
     /// The distinct functions that a round calls.
     pub functions: usize,
-    /// The offsets in a cache line at which the functions and their loops are placed.
+    /// The number of offsets in a cache line at which the functions and their loops are placed.
     pub places: usize,
     body: &'static str,
     /// 1 leaves no padding for a jump.

@@ -141,7 +141,7 @@ impl Tracing {
     }
 
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
-        // The kernel watches from outside the process.
+        // No agent: the kernel watches from outside the process.
         let request = Request {
             budget,
             ..request(pid, Via::Auto, &[])

@@ -15,6 +15,10 @@ const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
 const TICK: Duration = Duration::from_millis(10);
 
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(10 * ticks)
+}
+
 /// Runs a bench, and notes what else the machine did. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
@@ -62,8 +66,8 @@ impl MachineTimes {
     /// Parses the first line of /proc/stat, and /proc/pressure/cpu, which may be empty.
     fn parse(stat: &str, pressure: &str, own: Duration) -> Option<MachineTimes> {
         let ticks = stat.lines().next()?.strip_prefix("cpu ")?;
-        let ticks = ticks.split_whitespace().map(|ticks| ticks.parse::<u32>());
-        let ticks = ticks.collect::<Result<Vec<u32>, _>>().ok()?;
+        let ticks = ticks.split_whitespace().map(|ticks| ticks.parse::<u64>());
+        let ticks = ticks.collect::<Result<Vec<u64>, _>>().ok()?;
         let &[user, nice, system, idle, iowait, irq, softirq, stolen, ..] = &ticks[..] else {
             return None;
         };
@@ -71,9 +75,9 @@ impl MachineTimes {
         let some = pressure.lines().find(|line| line.starts_with("some "));
         let queued = some.and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
         Some(MachineTimes {
-            all: TICK * (busy + idle + iowait + stolen),
-            busy: TICK * busy,
-            stolen: TICK * stolen,
+            all: of_ticks(busy + idle + iowait + stolen),
+            busy: of_ticks(busy),
+            stolen: of_ticks(stolen),
             queued: queued.map(Duration::from_micros),
             own,
         })
@@ -172,6 +176,13 @@ mod tests {
             quiet.note(),
             "other programs used 0.0 % of the CPUs' time, 0.0 % was stolen"
         );
+    }
+
+    /// Regression: ticks of all CPUs were read as 32-bit numbers, so 64 CPUs that had run for eight days gave no note.
+    #[test]
+    fn a_large_machine_that_has_run_for_long_has_notes() {
+        let stat = "cpu  5000000000 0 100 700 0 0 0 100 0 0\n";
+        assert_eq!(times(stat, "", 0).busy, of_ticks(5_000_000_100));
     }
 
     #[test]

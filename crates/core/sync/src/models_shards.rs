@@ -9,7 +9,8 @@ use crate::shards::{Shards, Wait};
 
 /// Parks only if the word is unchanged. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// All words share one queue, so a model that waits for several must wake all.
+    /// Whether a wake wakes one thread, or else all. All words share one queue, so a model whose threads park at
+    /// different words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,

@@ -12,8 +12,8 @@ impl SeqCount {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a read; `None` if a writer is inside. To wait for it may deadlock, because the reader may have
-    /// interrupted it.
+    /// Begins a read; `None` if a writer is inside. A reader that waits for the writer may deadlock, because it may
+    /// be a signal handler that interrupted the writer.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
         // Acquire: pairs with `write_end` (edge E).

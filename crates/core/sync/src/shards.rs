@@ -2,11 +2,12 @@
 //!
 //! 1. A thread that needs one shard takes its mutex, and no other.
 //! 2. A thread that needs all takes them in ascending order, otherwise two could deadlock.
-//! 3. So data that only holders of all change cannot change under a holder of one.
+//! 3. So data that is changed only under all shards does not change while a thread holds one of them.
 //!
 //! A separate reader lock would cost each reader two more exchanges.
 //!
-//! `HELD` means that a thread holds the shard and none is parked, `AWAITED` that others may be parked.
+//! `HELD` means that a thread holds the shard and need not wake another: no thread is parked, or one that was woken
+//! will set `AWAITED`. `AWAITED` means that a thread holds the shard, and must wake one that may be parked.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -105,7 +106,7 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 }
 
-/// No other thread holds this shard, or all.
+/// While this guard lives, no other thread holds the shard, so none holds all shards.
 #[derive(Debug)]
 pub struct ShardGuard<'a, W: Wait> {
     word: &'a AtomicU64,
@@ -121,7 +122,7 @@ impl<W: Wait> Drop for ShardGuard<'_, W> {
     }
 }
 
-/// No other thread holds any.
+/// While this guard lives, no other thread holds any shard.
 #[derive(Debug)]
 pub struct AllShardsGuard<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,

@@ -170,8 +170,8 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for up to about `ns` nanoseconds (under a second). ppoll is used, because the thread may be borrowed
-/// inside its own nanosleep, whose restart block another one would overwrite.
+/// Sleeps for up to about `ns` nanoseconds (under a second). Uses ppoll, because the thread may be borrowed inside
+/// its own nanosleep: a second nanosleep would overwrite the restart block of the first.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.
@@ -220,13 +220,13 @@ pub mod futex {
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// The same for the low half of `word`.
+    /// Waits while the low half of `word` is `expected`, at most `timeout_ns` (under a second).
     pub fn wait_low(word: &AtomicU64, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
         // x86-64 is little-endian: the low half comes first.
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// Wakes at most `count` waiters of the low half.
+    /// Wakes at most `count` waiters of the low half of `word`.
     pub fn wake_low(word: &AtomicU64, count: u32) {
         wake_at(word.as_ptr() as usize, count);
     }

@@ -64,9 +64,9 @@ pub mod unwind_info {
     pub const COUNT: u64 = 12;
     /// Number of entries if calls are followed.
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
-    /// Then, offset of the probe's first word.
+    /// If calls are followed: offset of the slot of the probe's first word.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
-    /// Then, offset of the return addresses' address.
+    /// If calls are followed: offset of the address of the trampoline's return addresses.
     pub const CALLERS: u64 = SLOT + 4;
     /// Offset in such a part to where its calls return.
     pub const RETURN: u64 = 4;

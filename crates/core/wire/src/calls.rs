@@ -96,7 +96,7 @@ pub const MAX_SLOT: u32 = 1 << 26;
 pub const TIMED: i32 = 1 << 26;
 /// Nothing was counted: the thread has no counters yet.
 pub const UNCOUNTED: i32 = 1 << 27;
-/// A return that is not from the uppermost frame.
+/// For the slow entry: a call returns, but its frame is not the uppermost. Without this flag a call begins.
 pub const RETURNING: i32 = 1 << 28;
 /// A call of `--under`'s function.
 pub const GATE: i32 = 1 << 29;

@@ -191,7 +191,7 @@ impl<'a> Data<'a> {
         .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
-    /// Counts a site armed again. (agent's thread)
+    /// Counts a site that was armed again. Called only by the agent's thread.
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }

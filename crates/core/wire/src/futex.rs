@@ -57,7 +57,7 @@ pub mod hold {
     pub const FREES: i32 = 6 << 26;
 }
 
-/// In a notice: the call is in a mutex function. Not in [`hold`].
+/// In a notice: the call is in a mutex function. No constant of [`hold`] has this value.
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
@@ -146,7 +146,7 @@ pub mod path {
     pub const DISTANCE_BITS: u32 = 16;
     /// The return addresses between first and last.
     pub const OTHERS: u32 = 4;
-    /// The most of these.
+    /// The most return addresses in [`OTHERS`].
     pub const MOST: u32 = 3;
 }
 
@@ -186,7 +186,7 @@ pub mod entry {
     pub const MOST_READERS: u32 = 15;
     /// Call sites that ended waits: site, waits, nanoseconds.
     pub const WAKERS: u32 = 16;
-    /// The most of these.
+    /// The most call sites in [`WAKERS`].
     pub const WAKER_COUNT: u32 = 10;
     /// Words of a waker.
     pub const WAKER_WORDS: u32 = 3;
@@ -202,7 +202,7 @@ pub mod entry {
     pub const NAME_WORDS: u32 = 12;
     /// Holders during waits: a [`super::holder`], waits, nanoseconds.
     pub const HOLDERS: u32 = 430;
-    /// The most of these.
+    /// The most holders in [`HOLDERS`].
     pub const HOLDER_COUNT: u32 = 26;
     /// Words of a holder.
     pub const HOLDER_WORDS: u32 = 3;
@@ -237,7 +237,7 @@ pub mod board {
     pub const ADDRESS: u32 = 1;
     /// The user's call site.
     pub const SITE: u32 = 2;
-    /// Checksum of the others; otherwise torn cells would be read.
+    /// Checksum of the other words; otherwise torn cells would be read.
     pub const SUM: u32 = 3;
 }
 
@@ -256,7 +256,7 @@ pub mod history {
     pub const WHO: u32 = 1;
     /// The call site that released the lock.
     pub const SITE: u32 = 2;
-    /// Checksum of the others, the hand-over's number, the lock.
+    /// Checksum of the other words, the hand-over's number, and the lock's address.
     pub const SUM: u32 = 3;
     /// Bits of a thread in [`WHO`].
     pub const HOLDER: u32 = 24;
@@ -289,7 +289,7 @@ pub mod frames {
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
     /// libc's functions that wait for a lock with a recorded holder: first address, then end with an [`owner`], or 0.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
-    /// The most of these.
+    /// The most functions in [`OWNERS`].
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
     /// Words of a function.
     pub const OWNER_WORDS: u32 = 2;

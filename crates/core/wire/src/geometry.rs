@@ -100,7 +100,8 @@ impl Geometry {
     /// The first counter, after the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 
-    /// Returns a segment with `slots` counters per slab, and as many slabs as fit (512 to 16,384).
+    /// Returns the geometry of a segment with `slots` counters per slab. It has as many slabs as the limit on their
+    /// bytes allows, but at least 512 and at most 16,384.
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),

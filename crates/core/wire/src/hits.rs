@@ -118,7 +118,7 @@ pub struct Hit {
     pub epoch: Epoch,
 }
 
-/// Requests without an answer, because the agent's thread is late if all CPUs are busy.
+/// Requests for whose answer no thread waits, because the agent's thread is late if all CPUs are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
     /// Enable the events: a new window began.
@@ -127,8 +127,9 @@ pub enum AsyncRequest {
     Look = 2,
 }
 
-/// The shared words. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`, `gaps`, `strays`, `ask`,
-/// `lost` and `waited_for`; the agent, mostly in signal handlers, all others.
+/// The shared words. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`, `gaps`, `strays`, `lost`,
+/// `refused` and `waited_for`; both sides call `ask` and `is_resting`; the agent, mostly in signal handlers, calls all
+/// others.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
@@ -211,7 +212,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the number of these.
+    /// Returns the number of SIGTRAPs without a cause.
     pub fn strays(&self) -> u64 {
         self.0.load(head::STRAYS)
     }
@@ -221,7 +222,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::IS_RESTING) != 0
     }
 
-    /// Sets whether they are. Returns whether that changed.
+    /// Sets whether the events are disabled until the next window. Returns whether that changed.
     pub fn set_resting(&self, rest: bool) -> bool {
         // AcqRel: pairs with the Acquire in `epoch` (edge K). If the flag is seen cleared, `IS_WAKING` must be seen
         // set.

@@ -61,7 +61,7 @@ pub enum Request {
     Thunks = 13,
     /// The unwinders' functions that return a frame's address.
     Unwinders = 14,
-    /// The code to which followed calls may return, instead of earlier: starts and ends, ascending, at most
+    /// Replace the list of code to which followed calls may return: starts and ends, ascending, at most
     /// [`crate::calls::MAX_EXTENTS`] pairs.
     Described = 22,
     /// Put code in separate mappings: starts and ends.
@@ -292,7 +292,7 @@ impl<'a> Plan<'a> {
         self.0.store(STILL, still.into());
     }
 
-    /// Allows trap bytes; must only be true if no thread can block their signals unseen.
+    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals unseen.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
@@ -322,12 +322,13 @@ impl<'a> Plan<'a> {
         self.0.load(LOCKED_LOOKUPS) != 0
     }
 
-    /// Silences the agent's thread: it does not even leave.
+    /// Makes the agent's thread sleep for ever when it next looks for requests. It restores nothing, because a
+    /// seccomp filter may kill the program at any other system call of that thread.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }
 
-    /// Returns whether it is silenced.
+    /// Returns whether the agent's thread must sleep for ever.
     pub fn is_silent(&self) -> bool {
         self.0.load(SILENT) != 0
     }

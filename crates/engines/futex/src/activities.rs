@@ -168,7 +168,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// Returns the beginnings. (tiptoe)
+    /// Returns the waits' beginnings. Called only by tiptoe.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -180,8 +180,8 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as in progress at `since`, unless its beginning changed. Beginnings are unique, so later waits
-    /// are never marked. (tiptoe)
+    /// Marks a wait as in progress at `since`, unless its beginning changed. Beginnings are unique, so a later wait
+    /// is never marked instead. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()

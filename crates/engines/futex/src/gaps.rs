@@ -1,14 +1,16 @@
 //! Sampling: which waits are timed when the budget does not pay for all.
 //!
-//! A *skipped* wait is counted but reads no clock, most of a timed wait's cost. The gaps between timed waits are
-//! random, with the mean that tiptoe sets, so that each wait is equally likely to be timed, in any pattern. A timed
-//! wait's weight is one plus the waits skipped before it, so weighted sums are unbiased, also when the gap changes.
+//! A *skipped* wait is counted but reads no clock, because reading clocks is most of a timed wait's cost. The gaps
+//! between timed waits are random, with the mean that tiptoe sets, so that each wait is equally likely to be timed,
+//! whatever the pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted
+//! sums are unbiased, also when the gap changes.
 //!
-//! A long wait of large weight would distort the sum, so a wait that tiptoe sees twice has weight 1; if skipped,
-//! tiptoe records a beginning ([`crate::activities::Activities::mark_seen`]).
+//! A long wait with a large weight would distort the sum, so a wait that tiptoe sees twice has weight 1. If such a
+//! wait was skipped, tiptoe records a beginning for it ([`crate::activities::Activities::mark_seen`]).
 //!
-//! tiptoe writes `GAP`, the thread all other words, both a wait's `SINCE`. If a signal handler takes the thread's
-//! next timed wait for its own, both or neither are timed, which is harmless. These words order nothing.
+//! tiptoe writes `GAP`; both tiptoe and the thread write a wait's `SINCE`; the thread writes all other words. A signal
+//! handler that waits while its thread decides may be timed instead of the thread's wait, or both are timed; both
+//! cases are harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -50,7 +52,7 @@ impl<'a> Gaps<'a> {
         Gaps(own)
     }
 
-    /// Sets the mean gap. (tiptoe)
+    /// Sets the mean gap. Called only by tiptoe.
     pub fn widen(&self, mean: u64) {
         self.0.store(GAP as usize, mean.min(MOST));
     }

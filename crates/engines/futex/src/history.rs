@@ -1,20 +1,20 @@
-//! Hand-overs of locks: which thread has a lock since when, recorded by threads that slept for it.
+//! Hand-overs of locks: from when on which thread holds a lock, recorded by threads that slept for the lock.
 //!
-//! A lock that is released while threads sleep wakes one of them. That thread finds out who has the lock now: itself
-//! or a faster thread. So threads that woke up during a wait have recorded all its hand-overs, and only these write
-//! here; a sleep costs far more.
+//! A release of a lock for which threads sleep wakes one of them. The woken thread finds out which thread holds the
+//! lock now: itself or a faster one. So all hand-overs during a wait were recorded by threads that woke up during it.
+//! Only woken threads write here, and the sleep before costs far more than the record.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place by one addition, and stores its words one by one,
-//! with a checksum. Readers skip places with another checksum, because a thread writes or has overwritten them. So
-//! the words need no ordering.
+//! with a checksum. Readers skip a place whose checksum differs, because a thread is writing it or has overwritten
+//! it. So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
-//! match, but for a chance of one in 2^64.
+//! match, except with a chance of one in 2^64.
 //!
-//! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families with a count each. A wait
-//! [marks](History::mark) the counts when it begins. If it finds as many hand-overs as its family counted since, none
-//! was overwritten. Otherwise some may be, also while they are read, if the ring took more places since the mark than
-//! it has.
+//! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A wait
+//! [marks](History::mark) the counts when it begins. If it finds as many hand-overs as its family counted since the
+//! mark, none was overwritten. Otherwise some may have been overwritten, even while they were read, if more places
+//! were taken since the mark than the ring has.
 //!
 //! A preempted thread may count its hand-over before a wait's mark, and take its place afterwards. That hand-over is
 //! older than the wait, so it is skipped.

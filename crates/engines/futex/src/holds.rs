@@ -1,9 +1,9 @@
 //! How long a thread holds the one lock that the user named.
 //!
 //! Hooks see calls of libc's functions that take and release the lock, not their returns. A hold begins with the
-//! call, or the end of the last wait inside, and ends with the call that releases. Whether a call that may fail
-//! ([`LockOperation::Tries`]) took the lock is known only then. A condition wait releases the lock, perhaps through
-//! an unlock function, and then holds it again.
+//! call, or with the end of the last wait inside it, and ends with the call that releases the lock. Only this call
+//! shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait releases the lock,
+//! perhaps through an unlock function, and then holds it again.
 //!
 //! No hook sees a call spin. But an exclusive hold cannot begin before any other thread's last release, whose time
 //! all threads share. A spin lock's function may reenter for each try; the last try took the lock.

@@ -71,7 +71,8 @@ fn model_a_reported_wait_counts_once() {
     a_reported_wait_counts_once(1000);
 }
 
-/// Not the start of the library's own frame, because futex calls from it have that position, too.
+/// A reported wait's position must be above the futex waits inside it. The start of the library's own frame is not,
+/// because futex calls from that frame have the same position.
 #[test]
 #[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {

@@ -111,7 +111,7 @@ impl<'a> Frames<'a> {
         Frames(words)
     }
 
-    /// Adds a library with rows; false without rows or room. (tiptoe)
+    /// Adds a library with rows; false without rows or room. Called only by tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -143,8 +143,8 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records for which kind of lock (`frames::owner`) libc functions wait, if possible. Must precede adding libc,
-    /// because cached paths contain the kind. (tiptoe)
+    /// Records for which kind of lock (`frames::owner`) libc functions wait, if there is room. tiptoe must call this
+    /// before it adds libc, because cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -173,7 +173,7 @@ impl<'a> Frames<'a> {
         via
     }
 
-    /// `None` if the address is the user's.
+    /// Returns how to leave the function at a return address; `None` if the address is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - CACHE_BITS)) as usize;

@@ -41,7 +41,7 @@ mod ticks {
     static TICK: AtomicU64 = AtomicU64::new(0);
     /// `TICK` if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// Reading both clocks takes up to 50 ns, 0.1% of this.
+    /// The least time for which both clocks are compared. To read them takes up to 50 ns, which is 0.1% of it.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]

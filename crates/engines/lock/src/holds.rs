@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
-    /// Counts once, however the guards drop.
+    /// The two reads of a thread count as one upgradable hold, in whichever order the guards are dropped.
     #[test]
     fn recursive_reads_belong_to_the_upgradable_hold() {
         let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));

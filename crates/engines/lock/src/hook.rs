@@ -301,7 +301,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both; for ends and releases the second first.
+/// Calls both hooks: the first one first at begins and acquisitions, the second one first at ends and releases.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

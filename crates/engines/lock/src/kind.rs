@@ -9,12 +9,14 @@ pub(crate) trait Kind<R> {
     const MODE: Mode;
     const PORT_MODE: u64;
 
+    /// Takes the lock if that needs no wait. Returns whether it did.
     ///
     /// # Safety
     ///
     /// For an upgrade the caller must hold the lock upgradable.
     unsafe fn attempt(raw: &R) -> bool;
 
+    /// Takes the lock; waits until it is free.
     ///
     /// # Safety
     ///

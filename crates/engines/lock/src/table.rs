@@ -84,7 +84,8 @@ pub(crate) struct Entry {
     /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no
     /// room in a file.
     key: UnsafeCell<MaybeUninit<Key>>,
-    /// The ticks of a wait, plus one, for the thread's next wait to add; 0 if none.
+    /// The ticks, plus one, of a wait that is not in the counts yet; 0 if there is none. The thread's next wait adds
+    /// it.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,

@@ -169,7 +169,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Begins a session. (agent's thread)
+    /// Begins a session. Called only by the agent's thread.
     pub fn begin(&self) {
         self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`
     }
@@ -201,7 +201,8 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Ends the session: trampolines find no slab, except those that have read theirs. (agent's thread)
+    /// Ends the session: trampolines find no slab, except those that have already read their slab's address. Called
+    /// only by the agent's thread.
     pub fn end(&self) {
         let session = self.session.load(Ordering::Relaxed); // our own write
         if session & 1 == 1 {

@@ -247,7 +247,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Calls `each` with all other addresses of the part of a file that is mapped at `range`. The caller must block
-    /// signals, as for [`Feed::perform`]. Without the lock, or if the file is new, there are none.
+    /// signals, as for [`Feed::perform`]. Does nothing if the lock cannot be taken, or if the file is new.
     pub fn each_copy(&self, range: &Range<u64>, each: impl FnMut(Range<u64>)) {
         if let Some(writer) = self.space.write(LOOKS)
             && let Some(file_offset) = writer.file_offset_of(range.start)

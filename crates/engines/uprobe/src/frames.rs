@@ -130,8 +130,8 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// Records the return of the call at `position`: passes the frames above that are left to `left`; returns the new
-    /// end.
+    /// Records the return of the call at `position`: calls `left` with each frame above that the thread has left;
+    /// returns the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
         let mut new_end = position;
@@ -149,8 +149,8 @@ impl<'a> Frames<'a> {
         new_end
     }
 
-    /// Records that the stack pointer moves up to `to`: passes the frames that are left to `left`; returns the new
-    /// end.
+    /// Records that the stack pointer moves up to `to`: calls `left` with each frame that the thread thereby leaves;
+    /// returns the new end.
     pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
         let mut end = end.min(self.capacity());
         let mut top = true;
@@ -172,8 +172,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// Records a call that begins at `slot`: passes the uppermost frames that are left to `left`; returns the new
-    /// end. A frame at `slot` is a tail call's caller if `is_caller`, else left.
+    /// Records a call that begins at `slot`: calls `left` with each of the uppermost frames that the thread has left;
+    /// returns the new end. A frame at `slot` is a tail call's caller if `is_caller` is true; otherwise the thread has
+    /// left it.
     pub fn sweep(
         &self,
         end: usize,
@@ -210,7 +211,7 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Takes the returning call's frame and position, and passes the frames above that are left to `left`.
+    /// Takes the returning call's frame and position, and calls `left` with each frame above that the thread has left.
     pub fn pop(
         &self,
         end: usize,

@@ -267,7 +267,7 @@ impl<'a> Table<'a> {
             // Acquire: pairs with the Release in `insert` and `recall` (edge D).
             let version = self.version.load(Ordering::Acquire);
             let index = self.search(version, address);
-            // Acquire: the search before the second load of the version. Pairs with the fence in `merge`.
+            // Acquire: orders the search before the second load of the version. Pairs with the fence in `merge`.
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
                 return index;

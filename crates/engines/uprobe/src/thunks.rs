@@ -115,8 +115,8 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Returns the thunk for `probe` and `thunk.to`, perhaps a new one; `None` without room or for no user address.
-    /// `is_ours`: `thunk.to` is in another thunk.
+    /// Returns the thunk for `probe` and `thunk.to`, perhaps a new one; `None` if there is no room, or if `thunk.to` is
+    /// no user address. `is_ours`: `thunk.to` is in another thunk.
     pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {

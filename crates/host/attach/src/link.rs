@@ -124,7 +124,7 @@ impl Link {
 
     /// Records the agent's process and program.
     pub fn is_in(&self, process: Process, program: RunningProgram) {
-        // Otherwise only missing answers show that it has ended.
+        // Without a pulse, only missing answers show that the process has ended.
         if self.pulse.get().is_none()
             && let Ok(pulse) = Pulse::of(process, program)
         {

@@ -282,7 +282,7 @@ pub trait Observer {
     }
     /// Receives what the run has counted so far.
     fn progress(&mut self, _progress: &Progress) {}
-    /// Receives what a run of [`stat`](crate::stat()) has counted so far.
+    /// Receives what a run of `stat` has counted so far.
     fn counts_so_far(&mut self, _counts: &[Count]) {}
     /// Receives a note for the user to see now.
     fn note(&mut self, note: &Note);

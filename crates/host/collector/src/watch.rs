@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
         self.note_window(window);
         if window.by_strangers {
             self.foreign_hits
-                .handle_window(self.request.via, &mut self.form, turn.observer);
+                .handle_window(self.request.via, &mut self.form, turn.observer)?;
         }
         let switching = turn.clock.elapsed() - now;
         self.window_end = now + WINDOW.max(switching * SWITCHING);

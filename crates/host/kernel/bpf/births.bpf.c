@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads of a process have the events that tiptoe opens for one thread after the other, while threads
- * are created and exit: a thread inherits its parent's events.
+ * Finds which threads have the events that tiptoe opens thread by thread, while threads start
+ * and exit: a thread inherits its parent's events.
  *
- * The kernel decides what a thread inherits somewhere within the clone(2) that makes it. A clone that began after
- * the opening gave its thread all events; one that ended before it gave none. One that overlaps the opening may
- * have done either (a race), so it spoils the opening: tiptoe closes those events, which also closes the inherited
- * ones.
+ * The kernel decides what is inherited somewhere within clone(2). A clone that began after the
+ * opening gave all events, one that ended before it none. One that overlaps it may have done
+ * either (a race), so it spoils the opening: tiptoe closes its events, inherited ones too.
  *
- * An opening is a number; a thread with events has them from exactly one opening. Times are those of CLOCK_MONOTONIC.
+ * An opening is a number; a thread's events are from exactly one. Times are CLOCK_MONOTONIC's.
  *
  * A thread that is not in `threads` existed before the programs were attached, or is about to be reported.
  *
@@ -25,7 +24,7 @@ enum {
 	CLONE_THREAD = 0x10000,
 };
 
-/* Marks an opening that is not done, in place of its time. */
+/* Marks an opening in progress, in place of its time. */
 #define UNDER_WAY (~0ull)
 
 /* Marks the birth of a thread with events in `changes`; other changes are ends. */
@@ -36,10 +35,10 @@ enum {
 /* Settings, written before the program is loaded. */
 const volatile u32 process = 0;
 
-/* The number of threads born without events. */
+/* Threads born without events. */
 volatile u32 without;
 
-/* The opening of each thread's events; 0 if it was born without. */
+/* The opening of each thread's events; 0 if born without. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -113,7 +112,7 @@ INLINE int inherits_all(const u64 *since, const u64 *began)
 /* The size of one of a thread's ids. It has one in each PID namespace, the innermost last. */
 #define UPID 16
 
-/* Returns a thread's id in tiptoe's PID namespace, which is its process's innermost one. */
+/* Returns a thread's id in tiptoe's PID namespace: its process's innermost. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;

@@ -167,7 +167,7 @@ mod tests {
             has_least: false,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
-        // All these calls were followed, which the budget limits.
+        // All calls of this event were followed, and followed calls are limited by the budget.
         session.events[2].ends = Some(Ends::default());
         assert_eq!(above_budget(&session, 0.01), None);
     }

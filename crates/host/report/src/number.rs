@@ -50,7 +50,7 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{percent:.0$}", decimals.max(2) as usize)
 }
 
-/// Formats a share in percent, with the sign; `-` if the whole is 0.
+/// Formats a share in percent, with the percent sign; `-` if the whole is 0.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();

@@ -25,7 +25,8 @@ pub(super) fn write(
     }
 }
 
-/// Writes fields (CSV without a separator), and the comments after them or to stderr.
+/// Writes the counts as fields between `separator`s, or as CSV if it is `None`. Writes the comments after the
+/// counts, or to stderr.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,

@@ -36,7 +36,7 @@ pub(super) enum CountingCase {
         with_system: bool,
     },
     Bpftrace,
-    /// This number of events is read at switches; with 0, tasks' own counts.
+    /// This number of events is read at switches; with 0, only the counts that the kernel keeps for each task.
     Tiptoe {
         events: usize,
     },

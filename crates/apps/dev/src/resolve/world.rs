@@ -22,7 +22,7 @@ pub(super) const PROBES: u64 = 16;
 const OFFSET: u64 = 0x1000;
 const PROBE_DISTANCE: u64 = 0x3d0;
 
-/// Between two checks of the end flag.
+/// Lookups between two checks of the end flag.
 const BATCH: u64 = 256;
 /// Batches before the measurement, which fill the caches.
 const WARM: u64 = 16;

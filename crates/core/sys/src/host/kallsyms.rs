@@ -26,7 +26,7 @@ pub struct SymbolOffset<'a> {
 }
 
 impl KernelSymbols {
-    /// Reads all symbols, in 100 ms; none if addresses are hidden.
+    /// Reads all symbols, which takes 100 ms. Finds none if addresses are hidden.
     pub fn read() -> Result<Self> {
         let path = Path::new(KALLSYMS);
         let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;

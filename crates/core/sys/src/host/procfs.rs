@@ -82,7 +82,8 @@ impl Process {
         Ok(ids.flatten().collect())
     }
 
-    /// Returns its arguments, without empty ones at the end, which a title written over them leaves.
+    /// Returns the process's arguments. Drops empty ones at the end, because a process that writes a title over its
+    /// arguments leaves zeros there.
     pub fn command_line(self) -> Result<Vec<OsString>> {
         Ok(words(&self.read("cmdline")?))
     }

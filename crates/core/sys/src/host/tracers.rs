@@ -1,6 +1,6 @@
-//! Finds other tracers, because a measurement beside another tracer measures both. Searched are other
-//! processes' descriptors, BPF objects without a visible process (pinned ones), and tracefs. The kernel does
-//! not report what a foreign perf event counts.
+//! Finds other tracers, because a measurement beside another tracer measures both. It searches other processes'
+//! descriptors, BPF objects without a visible process (pinned ones), and tracefs. The kernel does not report
+//! what another tracer's perf event counts.
 
 use std::prelude::rust_2024::*;
 
@@ -45,7 +45,7 @@ pub fn foreign_tracers() -> Vec<ForeignTracer> {
     scan().tracers
 }
 
-/// Returns these, and what could not be searched.
+/// Returns all tracers that this user can see, and what could not be searched.
 pub fn scan() -> Scan {
     let mut scan = Scan::default();
     let mut seen = HashSet::new();

@@ -83,7 +83,7 @@ fn a_thread_that_was_faster_is_charged() {
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
-    // Thread 9 has the lock when a woken thread reads the holder, and when that thread gives up.
+    // Thread 9 holds the lock when `one`, which was woken, reads the holder, and when `two` times out.
     one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
     one.begins(&call(WAIT, 5), MUTEX, || 210, |_| 9);
     two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
@@ -115,7 +115,7 @@ fn a_late_hand_over_hid_the_earlier_ones() {
     to(3, 200);
     to(4, 300);
     [60, 70, 80, 90].iter().for_each(|at| to(8, *at));
-    // Recorded after the one at 500.
+    // The hand-over at 400 is recorded after the one at 500.
     to(6, 500);
     to(5, 400);
     thread.ends(0x7000, 0, || 600, |ticks| ticks, |_| 0);

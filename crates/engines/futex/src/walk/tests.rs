@@ -131,7 +131,7 @@ fn libraries_beyond_the_limit_are_refused() {
     );
 }
 
-/// More places than are cached: each has its rule.
+/// Every address has its own rule, although there are more addresses than the cache holds.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn results_that_are_not_cached_are_searched_for() {

@@ -38,8 +38,8 @@ pub(super) enum Role {
 }
 
 impl MappedFile {
-    /// Reads a file with mappings in `span`; a text mapping at `start` shows it from `offset`. `None` if no
-    /// program can be mapped so.
+    /// Reads a file whose mappings are in `span`. `start` is the address of a text mapping, which begins at `offset`
+    /// in the file. Returns `None` if the file has no executable segment there.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         start: u64,

@@ -85,7 +85,7 @@ pub struct Inject<'a> {
     pub agent: &'a [u8],
     /// The offset of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Returns whether an agent is already loaded; then no second one is.
+    /// Returns whether an agent is already loaded. If so, no second agent is loaded.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,

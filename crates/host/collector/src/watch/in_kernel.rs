@@ -10,7 +10,7 @@ use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
 use super::begin::Target;
-use super::breakpoints::{BreakpointReport, Breakpoints, placement};
+use super::breakpoints::{BreakpointReport, Breakpoints, Moved, placement};
 use super::form::reservations;
 use super::initial_rules;
 use super::learned_code::LearnedCode;
@@ -62,8 +62,8 @@ pub(super) trait InKernel {
     }
 
     /// Does the work of [`Breakpoints::move_to_threads`]; `None` if the form cannot move.
-    fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
-        Ok(None)
+    fn to_threads(&mut self) -> Result<Moved, Error> {
+        Ok(Ok(None))
     }
 }
 
@@ -74,10 +74,14 @@ impl InKernel for CpuBreakpoints {
         self.0.as_mut().expect("replaced by those of threads")
     }
 
-    fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
-        self.kernel().set.move_to_threads()?;
+    fn to_threads(&mut self) -> Result<Moved, Error> {
+        if let Some(why) = self.kernel().set.move_to_threads()? {
+            return Ok(Err(Error::from(why).into()));
+        }
         let moved = self.0.take().map(ThreadBreakpoints::of);
-        Ok(moved.map(|moved| Box::new(moved) as Box<dyn Breakpoints>))
+        Ok(Ok(
+            moved.map(|moved| Box::new(moved) as Box<dyn Breakpoints>)
+        ))
     }
 }
 
@@ -186,7 +190,7 @@ impl<F: InKernel> Breakpoints for F {
         Ok(self.kernel().set.forget(address)?)
     }
 
-    fn move_to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
+    fn move_to_threads(&mut self) -> Result<Moved, Error> {
         self.to_threads()
     }
 

@@ -1,7 +1,7 @@
-//! Follows which threads inherited events that are opened thread by thread; the Rust side of `bpf/births.bpf.c`.
+//! Follows which threads inherited events; the Rust side of `bpf/births.bpf.c`.
 //!
-//! A thread has all events of one *opening*, made for it or for an ancestor. An opening that
-//! overlapped a clone(2) is spoilt, because the new thread may have inherited all, some or none.
+//! A thread has all events of one *opening*, its own or an ancestor's. If a clone(2) overlaps an opening, it is spoilt,
+//! because the new thread may have inherited only some.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -62,7 +62,7 @@ pub(super) struct LostChanges {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// The thread existed before, or is being born.
+    /// It existed before, or is being born.
     Unknown,
     NoEvents,
     Events(u32),
@@ -194,7 +194,7 @@ impl Births {
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        // The entry may be missing: the thread has ended, or nothing was recorded.
+        // Missing if the thread has ended, or nothing was recorded.
         let _ = map.remove(&key);
         Ok(())
     }

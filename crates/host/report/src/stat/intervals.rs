@@ -21,7 +21,7 @@ pub struct IntervalTable {
 }
 
 impl IntervalTable {
-    /// Returns an interval's lines; the first time, after the heading.
+    /// Returns an interval's lines. The first time, the heading is before them.
     pub fn lines(&mut self, counts: &Counts, options: &Options) -> String {
         let mut text = match std::mem::replace(&mut self.has_heading, true) {
             true => String::new(),

@@ -73,8 +73,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// Splits an event into name, without aliases, and modifiers. Only counts with equal modifiers may be compared,
-/// because a modifier such as `:u` restricts what is counted.
+/// Splits an event into its name, an alias replaced, and its modifiers. Only counts with equal modifiers may be
+/// compared, because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
     let alias = ALIASES.iter().find(|(other, _)| *other == name);

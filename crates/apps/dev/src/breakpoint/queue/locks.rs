@@ -3,8 +3,8 @@
 //! | a CPU | action |
 //! |---|---|
 //! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a number of times, and takes it once it is free; mostly the last holder is faster |
-//! | has checked in vain | marks it awaited, sleeps until it is woken, and tries again |
+//! | finds it held | checks it a few times, and takes it once it is free; mostly the last holder takes it first |
+//! | has checked in vain | marks it awaited, sleeps until another CPU wakes it, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
 //! A lock and its data are in the cache of the CPU that had the lock last. A CPU pays for a transfer when it

@@ -30,8 +30,8 @@ impl RunningProgram {
         RunningProgram(fields.map(|field| address(field).unwrap_or(0)))
     }
 
-    /// Returns whether all addresses are known: not of a process that has ended, just starts, or may not be
-    /// traced.
+    /// Returns whether all addresses are known. They are not if the process has ended, is just starting, or may not
+    /// be traced.
     pub fn is_known(&self) -> bool {
         self.0.iter().all(|address| *address != 0)
     }

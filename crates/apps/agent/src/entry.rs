@@ -120,7 +120,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if inherited {
         serve::restore_attached(shared);
     }
-    space::begin();
+    space::begin(shared);
     watches::begin();
     thread::start(shared).inspect_err(|_| session::give_up(shared))?;
     Ok(shared)

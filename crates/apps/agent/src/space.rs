@@ -69,6 +69,8 @@ struct Space {
     is_loading: AtomicBool,
     /// Whether /proc/self/maps cannot be read.
     is_blind: AtomicBool,
+    /// Whether the probes of traps are looked up only under the lock.
+    is_locked: AtomicBool,
     /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,
     readings: AtomicU64,
@@ -84,11 +86,13 @@ fn get() -> Option<&'static Space> {
 }
 
 /// Begins a session. A forked child gets a space of its own. Without memory there is none, and bytes decide.
-pub fn begin() {
+pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
     }
     if let Some(space) = get() {
+        let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
+        space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
         // Changes since the last session were not seen.
         space.doubt();
     }
@@ -106,6 +110,7 @@ fn make() -> Option<()> {
         pid: AtomicU32::new(getpid()),
         is_loading: AtomicBool::new(false),
         is_blind: AtomicBool::new(false),
+        is_locked: AtomicBool::new(false),
         due: AtomicU64::new(0),
         readings: AtomicU64::new(0),
         corrected: AtomicU64::new(0),
@@ -253,9 +258,13 @@ pub fn add_sites(
 pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     let by_index = |index: u32| shared.table.trap_site(index as usize, address);
     let answer = match get() {
-        Some(space) => space
-            .feed
-            .find(address, REACH, |index| by_index(index).is_some()),
+        Some(space) => {
+            let is_its = |index| by_index(index).is_some();
+            match space.is_locked.load(Ordering::Relaxed) {
+                false => space.feed.find(address, REACH, is_its),
+                true => space.feed.find_locked(address, REACH, is_its),
+            }
+        }
         None => Answer::Missed,
     };
     let (slot, index) = match answer {

@@ -298,10 +298,20 @@ impl<'a> Feed<'a> {
 
     /// Looks up a probe; see [`Space::find`]. Safe in a signal handler.
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
+        self.answer(|space| space.find(address, reach, accept))
+    }
+
+    /// Looks up a probe under the lock alone, a baseline to measure speculation.
+    pub fn find_locked(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
+        self.answer(|space| space.find_locked(address, reach, accept))
+    }
+
+    #[inline]
+    fn answer(&self, look: impl FnOnce(&Space<'a>) -> Lookup<u32>) -> Answer {
         if !self.doubt.is_none() {
             return Answer::Unsure;
         }
-        match self.space.find(address, reach, accept) {
+        match look(&self.space) {
             Lookup::Speculative(probe) => Answer::Speculative(probe),
             Lookup::Locked(Some(probe)) => Answer::Locked(probe),
             Lookup::Locked(None) => Answer::Missed,

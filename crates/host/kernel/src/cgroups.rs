@@ -2,7 +2,7 @@
 //!
 //! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): the kernel keeps each task's run time, faults, switches and migrations.
 //!   If [`ExtraCounts`] needs no more, no program runs at switches; the growth of these fields is charged at readings,
-//!   when a task changes its cgroup, and after its end.
+//!   when a task changes its cgroup, and after its end. If too many tasks begin and end, counts are at switches.
 //! - **At switches** (`bpf/cgroups.bpf.c`), for events that must be read and counts per CPU: a BPF program at the
 //!   switch charges what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are
 //!   never rescheduled.
@@ -37,6 +37,7 @@ use crate::{CounterRefusal, CounterSet, Error};
 mod cgroups_layout;
 mod flush;
 mod follow;
+mod lives;
 mod load;
 mod names;
 
@@ -46,6 +47,7 @@ pub use names::{Node, Tree};
 use cgroups_layout::{CgroupChange, FIRST, IDLE, OTHERS};
 use flush::{Flush, over_tasks};
 use follow::Follower;
+use lives::LivesMeter;
 use load::{
     ATTACHED, BORN, CREATED, ENDED, ENDING, MIGRATED, REMOVED, SEEDED, SWITCHED, Shape, all_cpus,
     give_slots, load, put_events,
@@ -138,13 +140,17 @@ impl Cgroups {
         }
         // Another PID namespace does not show all tasks.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
-        if by_tasks
-            && let Ok(cgroups) = Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root)
-        {
-            return Ok(cgroups);
+        let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
+        let meter = LivesMeter::start();
+        let loaded =
+            by_tasks.then(|| Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root));
+        match loaded {
+            // Loading takes tens of milliseconds, enough to see how often tasks begin and end.
+            Some(Ok(cgroups)) if meter.are_many() => Ok(at_switches().unwrap_or(cgroups)),
+            Some(Ok(cgroups)) => Ok(cgroups),
+            // A kernel whose tasks lack a field.
+            Some(Err(_)) | None => at_switches(),
         }
-        // Also for kernels whose tasks lack a field.
-        Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root)
     }
 
     fn load_as(

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Err(error) => return usage::report(&error),
     };
     let result = run(cli);
-    status::end();
+    terminal::line::end();
     result.unwrap_or_else(|failure| {
         interrupt::stay_if_ending();
         failure.report()

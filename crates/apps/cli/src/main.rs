@@ -23,6 +23,7 @@ mod processes;
 mod ready;
 mod stat;
 mod status;
+mod target_names;
 mod terminal;
 mod usage;
 mod values;

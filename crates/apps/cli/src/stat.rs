@@ -10,8 +10,7 @@ use tiptoe_collector::{CounterOptions, Request, RequestTarget};
 
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
-use crate::ready;
-use crate::{probe, processes, values};
+use crate::{probe, processes, target_names, values};
 
 mod report;
 mod run;
@@ -237,7 +236,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         true => RequestTarget::System,
         false => RequestTarget::Command(args.command.clone()),
     };
-    let named = ready::whom(&target);
+    let named = target_names::one(&target);
     let is_beside = !args.command.is_empty() && target != shape;
     let (mut run, request) = StatRun::begin(&args, form, &shape, named, "hit")?;
     let request = Request {

@@ -17,7 +17,7 @@ use tiptoe_sys::host::attach_progress;
 
 use crate::args::Common;
 use crate::output::Output;
-use crate::ready;
+use crate::target_names;
 use crate::terminal::{self, line};
 
 /// Shorter runs show no line.
@@ -60,7 +60,7 @@ pub struct RunDescription {
 impl RunDescription {
     pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
         RunDescription {
-            whom: ready::whom(target),
+            whom: target_names::one(target),
             noun,
             delay: common.delay,
             duration: common.duration,

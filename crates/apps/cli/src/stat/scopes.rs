@@ -10,7 +10,7 @@ use super::{StatArgs, StatRun};
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
 use crate::probe;
-use crate::ready;
+use crate::target_names;
 
 const DEFAULT: &str = "context-switches,page-faults";
 
@@ -27,7 +27,8 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         false => args.events.clone(),
     };
     let counted = counters::events(&events)?;
-    let (mut run, request) = StatRun::begin(&args, form, &target, ready::whom(&target), "scope")?;
+    let (mut run, request) =
+        StatRun::begin(&args, form, &target, target_names::one(&target), "scope")?;
     let request = Request {
         events: counted.into_iter().chain([Event::Scopes]).collect(),
         via: Via::Agent,

@@ -32,6 +32,8 @@ mod watch;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
 
@@ -66,6 +68,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(*args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bug(args) => bug::run(&args.folder),
-        Command::Generate(args) => generate::run(&args.folder),
+        Command::Generate(args) => generate::run(&args.folder, &Cli::command()),
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::Via;
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::processes;
 

@@ -6,6 +6,7 @@
 
 mod args;
 mod bug;
+mod common;
 mod counters;
 mod doctor;
 mod failure;

@@ -8,7 +8,7 @@ use tiptoe_event::{Event, ProbeSpec, SpecFault, Via};
 use tiptoe_report::Options;
 use tiptoe_session::Session;
 
-use crate::args::{Common, ProbeArgs};
+use crate::common::Common;
 use crate::failure::{FAILED, Failure, TargetOf};
 use crate::interrupt;
 use crate::latency;
@@ -20,6 +20,10 @@ use crate::processes;
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::terminal;
+
+pub mod args;
+
+use args::ProbeArgs;
 
 /// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
 pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use tiptoe_report::{RunState, RunStatus, counts_so_far, status_line};
 use tiptoe_session::{Cost, Count};
 use tiptoe_sys::host::attach_progress;
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::output::Output;
 use crate::target_names;
 use crate::terminal::{self, line};

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use tiptoe_collector::{AccessOptions, Error, Request, Split};
 use tiptoe_event::{Event, Memory};
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
 use crate::other_command;
 use crate::probe::{self, InstrumentRun, ReportExtras};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use tiptoe_collector::{Request, RequestTarget, Split};
 use tiptoe_event::{Event, Via, WaitSelection};
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
 use crate::lock::{LockArgs, LockByWord};
 use crate::probe::{self, InstrumentRun, ReportExtras};

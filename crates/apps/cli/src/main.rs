@@ -12,7 +12,6 @@ mod doctor;
 mod failure;
 mod generate;
 mod interrupt;
-mod latency;
 mod lock;
 mod notice;
 mod observer;

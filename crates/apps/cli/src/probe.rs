@@ -11,7 +11,6 @@ use tiptoe_session::Session;
 use crate::common::Common;
 use crate::failure::{FAILED, Failure, TargetOf};
 use crate::interrupt;
-use crate::latency;
 use crate::notice::Notice;
 use crate::observer::Terminal;
 use crate::other_command;
@@ -22,6 +21,7 @@ use crate::status::{self, RunDescription};
 use crate::terminal;
 
 pub mod args;
+mod checks;
 
 use args::ProbeArgs;
 
@@ -110,16 +110,16 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         parse(text)
     });
     let probes = probes.collect::<Result<Vec<_>, _>>()?;
-    let under = latency::check(&args, &probes)?;
+    let under = checks::check(&args, &probes)?;
     let common = &args.common;
     refuse_of_threads(common.via)?;
     refuse_force(args.force, common.via)?;
     let target = target(common, TargetOf::Functions)?;
-    let has_values = args.record || latency::has_arguments(args.by);
+    let has_values = args.record || checks::has_arguments(args.by);
     let (mut run, request) = InstrumentRun::begin(&target, common, "hit", has_values)?;
     let request = Request {
         events: probes.into_iter().map(Event::Probe).collect(),
-        split: args.by.map(latency::by),
+        split: args.by.map(checks::by),
         calls: CallOptions {
             filter: args.filter,
             under,

@@ -5,8 +5,8 @@
 use tiptoe_collector::Split;
 use tiptoe_event::{Function, Kind, ProbeSpec, Spec, SpecFault, Via};
 
+use super::args::{ByWord, LatencyArgs, ProbeArgs};
 use crate::failure::Failure;
-use crate::probe::args::{ByWord, LatencyArgs, ProbeArgs};
 
 /// Fails if an option contradicts another or an event. Returns the function of `--under`.
 pub fn check<'a>(

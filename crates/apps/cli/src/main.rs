@@ -11,6 +11,7 @@ mod counters;
 mod doctor;
 mod failure;
 mod generate;
+mod instrument;
 mod interrupt;
 mod lock;
 mod notice;

@@ -10,7 +10,7 @@ use tiptoe_collector::{CounterOptions, Request, RequestTarget};
 
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
-use crate::{probe, processes, target_names, values};
+use crate::{instrument, processes, target_names, values};
 
 mod report;
 mod run;
@@ -273,7 +273,7 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
         (true, _, _) => Ok(RequestTarget::System),
         (false, [], true) => Ok(RequestTarget::Command(args.command.clone())),
         (false, [], false) => Err(Failure::NoTarget(TargetOf::Counters)),
-        (false, pids, _) => Ok(RequestTarget::Pids(probe::without_repeats(pids))),
+        (false, pids, _) => Ok(RequestTarget::Pids(instrument::without_repeats(pids))),
     }
 }
 

@@ -9,7 +9,7 @@ use tiptoe_event::{Event, Via};
 use super::{StatArgs, StatRun};
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
-use crate::probe;
+use crate::instrument;
 use crate::target_names;
 
 const DEFAULT: &str = "context-switches,page-faults";
@@ -20,7 +20,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let target = match (args.pids.is_empty(), args.command.is_empty()) {
         (true, true) => return Err(Failure::NoTarget(TargetOf::Scopes)),
         (true, false) => RequestTarget::Command(args.command.clone()),
-        (false, _) => RequestTarget::Pids(probe::without_repeats(&args.pids)),
+        (false, _) => RequestTarget::Pids(instrument::without_repeats(&args.pids)),
     };
     let events = match args.events.is_empty() {
         true => vec![DEFAULT.to_owned()],

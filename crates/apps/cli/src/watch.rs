@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use tiptoe_collector::{AccessOptions, Error, Request, Split};
 use tiptoe_event::{Event, Memory, kind_prefix};
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
+use crate::instrument::{self, InstrumentRun, ReportExtras};
 use crate::other_command;
-use crate::probe::{self, InstrumentRun, ReportExtras};
 use crate::processes;
 use crate::values;
 
@@ -167,7 +167,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
             return Err(Failure::WatchOption(option));
         }
     }
-    let target = probe::target(&common, TargetOf::Variables)?;
+    let target = instrument::target(&common, TargetOf::Variables)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "hit", true)?;
     let request = Request {
         events: variables,

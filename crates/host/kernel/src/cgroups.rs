@@ -41,7 +41,7 @@ mod lives;
 mod load;
 mod names;
 
-pub use cgroups_layout::{CountFaults, CpuCounts, SwitchTimes, Times};
+pub use cgroups_layout::{CountFaults, CpuCounts, SwitchTimes, TaskLine, Times};
 pub use names::{Node, Tree};
 
 use cgroups_layout::{CgroupChange, FIRST, IDLE, OTHERS};
@@ -256,8 +256,8 @@ impl Cgroups {
     fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
         let none = CpuCounts {
+            line: TaskLine::default(),
             events: vec![Default::default(); self.shape.events as usize],
-            ..CpuCounts::default()
         };
         match now.iter().all(|charged| *charged == none) {
             true => self.before.remove(&slot),
@@ -285,7 +285,7 @@ impl Cgroups {
     /// Compares the tasks' switches with the system's, which were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
-        let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
+        let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
         let (Some([first, begun]), Some(before), Some(now)) =
             (self.begun, before, system_switches())
         else {
@@ -368,7 +368,7 @@ impl Cgroups {
             let states = states.map_err(failed)?;
             for cpu in 0..self.shape.cpus {
                 let state = states.get(&cpu, 0).map_err(failed)?;
-                cgroups_layout::add_cpu(&state, &mut checks, &mut times.switches);
+                cgroups_layout::add_cpu(state, &mut checks, &mut times.switches);
             }
         }
         [checks.hidden, checks.surplus] = self.off;
@@ -414,16 +414,11 @@ impl Cgroups {
         let cpus = 0..self.shape.cpus as usize;
         cpus.map(|cpu| {
             let line = cpu * slots + slot as usize;
-            CpuCounts::read(
-                |at| self.lines.word(line * cgroups_layout::LINE + at),
-                |at| {
-                    let first = line * events * cgroups_layout::COUNTED;
-                    self.counted
-                        .as_ref()
-                        .map_or(0, |counted| counted.word(first + at))
-                },
-                events,
-            )
+            let counted = self.counted.iter().flat_map(|counted| {
+                let first = line * events;
+                (first..first + events).map(|at| counted.words(at * cgroups_layout::COUNTED))
+            });
+            CpuCounts::read(self.lines.words(line * cgroups_layout::LINE), counted)
         })
         .collect()
     }

@@ -21,6 +21,7 @@ use aya::maps::stack_trace::StackTraceMap;
 use aya::maps::{HashMap, MapData};
 use aya::sys::{Stats, enable_stats};
 use tiptoe_event::WaitSelection;
+use zerocopy::transmute;
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
@@ -123,7 +124,8 @@ impl Waits {
     /// Returns the number of waits.
     pub fn count(&self) -> Result<u64, Error> {
         let rows = self.rows()?;
-        let counts = rows.iter().map(|row| row.map(|(_, row)| row[0]));
+        let count = |row| layout::waited(row).count;
+        let counts = rows.iter().map(|row| row.map(|(_, row)| count(row)));
         counts
             .sum::<Result<u64, _>>()
             .map_err(|error| bpf_refusal("read the waits", &error))
@@ -147,11 +149,12 @@ impl Waits {
         let mut rows = Vec::new();
         for row in self.rows()?.iter() {
             let (key, row) = row.map_err(failed)?;
-            let (key, stack) = layout::key(key);
+            let key: RowKey = transmute!(key);
+            let stack = u32::try_from(key.stack).ok();
             rows.push(WaitSums {
                 key,
                 stack: stack.map(&mut frames).unwrap_or_default(),
-                waited: layout::waited(&row),
+                waited: layout::waited(row),
             });
         }
         Ok(rows)
@@ -159,8 +162,8 @@ impl Waits {
 
     /// Returns what was not counted.
     pub fn drops(&self) -> Result<WaitDrops, Error> {
-        let (counts, missed) = programs::drops(&self.bpf)?;
-        Ok(layout::drops(counts, missed))
+        let drops: [u64; size_of::<WaitDrops>() / 8] = programs::drops(&self.bpf)?;
+        Ok(transmute!(drops))
     }
 
     /// Returns how many sleeping threads wait.

@@ -1,5 +1,4 @@
-//! `cargo run -p xtask -- WHAT`: tasks of the scripts and the Makefile that need more than a line
-//! of shell.
+//! `cargo run -p xtask -- WHAT`: what the scripts and the Makefile cannot do in a line of shell.
 
 use xtask::dependencies::Dependencies;
 use xtask::{bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};
@@ -59,7 +58,6 @@ fn main() {
     std::process::exit(status);
 }
 
-/// Draws what stdin describes.
 fn draw(picture: fn(&str) -> String) -> i32 {
     let lines = std::io::read_to_string(std::io::stdin()).expect("text");
     print!("{}", picture(&lines));

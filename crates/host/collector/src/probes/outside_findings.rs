@@ -36,6 +36,8 @@ impl OutsideFindings {
             let note = FunctionNote::OtherTracer { events };
             session.notes.push(note.into());
         }
+        let moved = at.traced.iter().filter_map(Tracee::code_was_moved);
+        session.notes.extend(moved.map(Into::into));
         let children = self.children as u64;
         if let Some(first) = at.traced.first().filter(|_| children > 0) {
             let comm = first.target.comm.clone();

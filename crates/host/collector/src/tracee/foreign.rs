@@ -34,9 +34,11 @@ impl Tracee {
         };
         let meters = self.agent.meters.borrow();
         let closed = self.closed();
+        let moved = self.slots_unpatched_elsewhere();
         let pairs = self.counters.iter().zip(&self.agent.sites);
         let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
         let pairs = pairs.filter(|(_, site)| !closed.contains(&site.slot));
+        let pairs = pairs.filter(|(_, site)| !moved.contains(&site.slot));
         let other = pairs.filter(|(_, site)| differs(site, &site.patched));
         let (events, sites): (Vec<&str>, Vec<&Site>) =
             other.map(|(counter, site)| (&*counter.event, site)).unzip();

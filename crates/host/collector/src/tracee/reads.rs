@@ -49,13 +49,14 @@ impl Tracee {
         self.read_all_records(clock);
         let enabled = self.since.elapsed().as_nanos() as u64;
         let meters = self.agent.meters.borrow();
+        let unpatched = self.slots_unpatched_elsewhere();
         let reading = |counter: &Counter| match counter.source {
             Source::Agent { slot, follow, .. } => {
                 let ran = meters.ran_ns(slot);
                 Reading {
                     // The trap was switched off because of its rate, so the time until then says
                     // nothing about the rate afterwards.
-                    at_least: ran.is_some(),
+                    at_least: ran.is_some() || unpatched.contains(&slot),
                     time_enabled_ns: enabled,
                     time_running_ns: ran.unwrap_or(enabled),
                     ..self

@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::link::Link;
 use tiptoe_event::Cost;
-use tiptoe_session::AddressSpace;
+use tiptoe_session::{AddressSpace, FunctionNote};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Site, slots};
 
@@ -72,6 +73,31 @@ fn all_forks(target: &Attached) -> u64 {
 }
 
 impl Tracee {
+    /// Returns the slots of functions whose code the program moved, or mapped once more: the agent does not count them
+    /// there.
+    pub(super) fn slots_unpatched_elsewhere(&self) -> BTreeSet<u32> {
+        let Some(link) = &self.target.link else {
+            return BTreeSet::new();
+        };
+        let data = link.data();
+        let ranges: Option<Vec<Range<u64>>> = data.unpatched().map(Iterator::collect);
+        let is_unpatched = |site: &&Site| match &ranges {
+            Some(ranges) => ranges.iter().any(|range| range.contains(&site.address)),
+            None => true, // more than the agent could record
+        };
+        let sites = self.agent.sites.iter().filter(is_unpatched);
+        sites.map(|site| site.slot).collect()
+    }
+
+    /// Returns a note on the functions of [`Tracee::slots_unpatched_elsewhere`], if there are any.
+    pub fn code_was_moved(&self) -> Option<FunctionNote> {
+        let slots = self.slots_unpatched_elsewhere();
+        let pairs = self.agent.sites.iter().zip(&self.counters);
+        let moved = pairs.filter(|(site, _)| slots.contains(&site.slot));
+        let events: Vec<String> = moved.map(|(_, counter)| counter.event.clone()).collect();
+        (!events.is_empty()).then_some(FunctionNote::CodeMoved { events })
+    }
+
     /// Looks at the memory of tiptoe that a fork would copy.
     pub fn look_at_copied(&self) {
         self.forks.look(&self.target, &self.agent.later.agent_sites);
@@ -86,7 +112,7 @@ impl Tracee {
             let _ = link.read_maps();
         }
         let readings = link.data().readings();
-        let counted = slots::SPECULATIVE..slots::CHANGES + 1;
+        let counted = slots::SPECULATIVE..slots::UNSURE + 1;
         let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
         let sum = |slot: u32| {
             let index = (slot - slots::SPECULATIVE) as usize;
@@ -96,6 +122,7 @@ impl Tracee {
             speculative: sum(slots::SPECULATIVE),
             locked: sum(slots::LOCKED),
             missed: sum(slots::MISSED),
+            unsure: sum(slots::UNSURE),
             changes: sum(slots::CHANGES),
             readings: readings.readings,
             corrected: readings.corrected,

@@ -118,14 +118,15 @@ fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     all.into_iter().filter(|other| shares(other)).count()
 }
 
-/// Returns the counts of the debug registers' accounting.
-pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
-    let reservations = ["thread", "cpu"]
+/// Returns the counts of the debug registers' accounting, of which threads held `unreserved` without a reservation.
+pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
+    let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()
         .zip(sides)
-        .map(|(side, stats)| Reservations {
+        .map(|((side, unreserved), stats)| Reservations {
             side: side.to_owned(),
             reservations: stats.reservations,
+            unreserved,
             holds: stats.holds,
             waited: stats.waited,
             waited_ns: stats.waited_ns,

@@ -26,15 +26,15 @@ use tiptoe_session::{
     AddressSpace, Cost, CountPart, Locks, Note, Process, ProcessNote, Refusal, Session,
 };
 
-use crate::drive::{
-    self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Several, Span, TICK, Targets, Turn,
-    session_target,
-};
+use crate::clock::RunClock;
+use crate::clock::TICK;
+use crate::drive::{self, Instrument, IntervalCounts, Next, RunEnd, Several, Span, Targets, Turn};
 use crate::error::{Error, Reason};
 use crate::module::Cache;
 use crate::request::{Budget, Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
 use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
+use crate::words::session_target;
 
 mod ends;
 mod event_section;

@@ -9,12 +9,13 @@ use tiptoe_session::{KernelNote, Note, ProcessNote};
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
 
-use crate::drive::{RunClock, session_target};
+use crate::clock::RunClock;
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::planner::{self, Follow};
 use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
+use crate::words::session_target;
 use budget::CallBudget;
 use contended_locks::LockWatch;
 use end_reason::ReportedEnds;

@@ -5,11 +5,10 @@ use std::time::Duration;
 use tiptoe_attach::doorbell::Bell;
 use tiptoe_attach::ready::CountedProcess;
 use tiptoe_attach::{AttachError, Attached};
-use tiptoe_session::Process;
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
-use super::RunClock;
+use crate::clock::RunClock;
 use crate::tracee::Tracee;
 
 /// A command among the processes is held until the run releases it.
@@ -132,9 +131,4 @@ impl Targets {
             }
         }
     }
-}
-
-/// Returns a target in a session's form.
-pub(crate) fn session_target(target: &Attached) -> Process {
-    target.counted().into()
 }

@@ -7,12 +7,14 @@ use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
 use tiptoe_session::{Basis, Cost, LockNote, Locks, Note, ProcessNote, Programs, Session};
 
 use super::Probes;
-use crate::drive::{RunClock, Targets, session_target};
+use crate::clock::RunClock;
+use crate::drive::Targets;
 use crate::error::Error;
 use crate::module::Module;
 use crate::request::Split;
 use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
+use crate::words::session_target;
 
 impl Probes<'_> {
     /// Reads what naming locks and code needs, because a process may have ended when they are

@@ -7,7 +7,8 @@ use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, 
 
 use super::prices::prices_wanted;
 use super::{Probes, lock_section};
-use crate::drive::{RunClock, Targets};
+use crate::clock::RunClock;
+use crate::drive::Targets;
 use crate::error::Error;
 use crate::request::Progress;
 use crate::ulocks::WaitTotals;

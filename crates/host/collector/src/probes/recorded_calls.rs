@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tiptoe_price::own;
 
-use crate::drive::{RunClock, Targets};
+use crate::clock::RunClock;
+use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::{RecordedCall, Tracee};
 

@@ -34,7 +34,11 @@ pub(super) const GREETING: Duration = Duration::from_secs(5);
 
 impl Tracee {
     /// Maps arenas and callers' arenas; returns the bases of those that could not be mapped.
-    pub(super) fn map_arenas(&self, link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
+    pub(super) fn map_arenas(
+        &self,
+        link: &Link,
+        plan: &planner::PatchPlan,
+    ) -> Result<Vec<u64>, Error> {
         // The gaps between arenas would use up a limited address space.
         let outcomes = match address_space(self.target.process) {
             Some(_) => vec![false; plan.ranges.len()],

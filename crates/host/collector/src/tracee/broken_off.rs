@@ -5,8 +5,8 @@ use tiptoe_session::ProcessNote;
 use tiptoe_sys::host::attach_progress;
 
 use super::Tracee;
-use crate::drive::session_target;
 use crate::error::Error;
+use crate::words::session_target;
 
 /// Fails if the user has broken the attach off.
 pub(super) fn check() -> Result<(), Error> {

@@ -11,13 +11,13 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
-use super::futexes::InKernel;
+use super::futexes::KernelFutexes;
 use super::guards::install;
 use super::loaded_libraries::library;
 use super::seen_waits::SeenWaits;
 use super::{Plan, Tracee};
+use crate::clock::RunClock;
 use crate::counts::{self, SlabOwner};
-use crate::drive::RunClock;
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
@@ -30,7 +30,7 @@ const BACK: [u64; 2] = [2, 5];
 
 #[derive(Default)]
 pub struct LockWatch {
-    pub(super) in_kernel: Option<InKernel>,
+    pub(super) in_kernel: Option<KernelFutexes>,
     sites: Vec<Site>,
     /// The biases of modules that the agent already skips, or has no room for.
     runtime: HashSet<u64>,

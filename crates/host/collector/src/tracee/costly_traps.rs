@@ -22,7 +22,7 @@ impl Tracee {
         &self,
         plan: &Plan,
         probes: &mut Vec<Probe>,
-        planned: &mut planner::Plan,
+        planned: &mut planner::PatchPlan,
         lost: &[u64],
     ) -> Vec<Candidate> {
         let is_allowed = plan.request.via == Via::Auto

@@ -7,7 +7,7 @@ use tiptoe_session::{EndCause, ProcessNote};
 use tiptoe_wire::{LeaveReason, State};
 
 use super::Tracee;
-use crate::drive::session_target;
+use crate::words::session_target;
 
 /// The ends that were reported.
 #[derive(Default)]

@@ -14,18 +14,19 @@ use tiptoe_sys::host::procfs::Process;
 
 use super::contended_locks::LockWatch;
 use super::{Plan, Tracee};
-use crate::drive::{RunClock, session_target};
+use crate::clock::RunClock;
 use crate::error::{DropReason, Error, Reason};
 use crate::module::{Cache, Module, Object};
 use crate::planner::{is_libc, wrappers};
 use crate::ulocks::WaitRecords;
 use crate::words;
+use crate::words::session_target;
 
 /// The longest time until a command's loader has mapped its libraries.
 const LOADING: Duration = Duration::from_millis(500);
 
 /// The futex calls that the kernel counts.
-pub(super) struct InKernel {
+pub(super) struct KernelFutexes {
     futexes: Futexes,
     /// Whether the agent counts the sites that it patched.
     beside_agent: bool,
@@ -40,7 +41,7 @@ struct File {
     biases: HashSet<u64>,
 }
 
-impl InKernel {
+impl KernelFutexes {
     /// Gives the kernel the functions of these modules, which it must skip to find a user's call
     /// site.
     fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
@@ -85,7 +86,7 @@ impl LockWatch {
         self.starting.is_some()
     }
 
-    /// Calls [`InKernel::step_over`], if the kernel counts.
+    /// Calls [`KernelFutexes::step_over`], if the kernel counts.
     pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
         match &mut self.in_kernel {
             Some(watched) => watched.step_over(modules).map_err(Error::from),
@@ -106,7 +107,7 @@ impl LockWatch {
         process: Process,
         by_thread: bool,
     ) -> Result<(), Error> {
-        let Some(InKernel { futexes, .. }) = &self.in_kernel else {
+        let Some(KernelFutexes { futexes, .. }) = &self.in_kernel else {
             return Ok(());
         };
         let drops = futexes.drops()?;
@@ -184,7 +185,7 @@ impl Tracee {
                 .thread
                 .or_else(|| agent_thread_of_another(self.target.process)),
         });
-        let mut watched = InKernel {
+        let mut watched = KernelFutexes {
             futexes: futexes?,
             beside_agent: patched.is_some(),
             files: Vec::new(),

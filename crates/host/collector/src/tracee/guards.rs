@@ -10,7 +10,7 @@ use tiptoe_attach::link::Link;
 
 use super::arm::{addresses_of, patch, write_trampolines};
 use crate::error::{Error, Reason};
-use crate::planner::{HookLocation, Plan, PlannedSite};
+use crate::planner::{HookLocation, PatchPlan, PlannedSite};
 
 /// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(super) fn install(
 pub(super) fn put_on(
     link: &Link,
     masks: &Masks,
-    plan: &Plan,
+    plan: &PatchPlan,
     lost: &[u64],
 ) -> Result<Vec<u64>, Error> {
     if let Some(name) = &plan.unhooked {

@@ -14,11 +14,11 @@ use tiptoe_wire::State;
 
 use super::throttle::{Throttle, Uprobes};
 use super::{Counter, KernelUprobe, Plan, Source, Tracee};
-use crate::drive::session_target;
 use crate::error::{AgentOption, Error, Reason};
 use crate::module::{FileKey, Module};
 use crate::planner::{Follow, PlannedSite};
 use crate::resolve::Probe;
+use crate::words::session_target;
 
 /// A probe for the kernel.
 pub(super) struct Candidate {

@@ -8,8 +8,8 @@ use tiptoe_wire::calls::words;
 use tiptoe_wire::timed_values::{SETS, set};
 
 use super::{Counter, Source, Tracee, calls};
+use crate::clock::RunClock;
 use crate::counts::{self, Counts, SlotKinds};
-use crate::drive::RunClock;
 use crate::error::Error;
 use crate::measured::Measured;
 use crate::planner::Follow;

@@ -13,8 +13,8 @@ use tiptoe_wire::ring::{Entry, Reader};
 
 use super::in_process::InProcess;
 use super::{Counter, Plan, Source, Tracee};
+use crate::clock::RunClock;
 use crate::counts;
-use crate::drive::RunClock;
 use crate::module::Object;
 use crate::planner::Follow;
 
@@ -39,7 +39,7 @@ impl Default for NamedThread {
 
 /// The state of reading one ring.
 #[derive(Default)]
-struct Ring {
+struct ThreadRing {
     reader: Reader,
     who: NamedThread,
 }
@@ -83,16 +83,16 @@ impl RecordedCall {
 pub(super) struct Rings {
     start: Moment,
     /// For each slot, the probe's event and the number of its calls that were read.
-    probes: Vec<Option<Probe>>,
+    probes: Vec<Option<RecordedProbe>>,
     /// The number of the process's counters when `probes` was last updated.
     counter_count: usize,
-    rings: BTreeMap<u32, Ring>,
+    rings: BTreeMap<u32, ThreadRing>,
     /// Whether the observer wants each call.
     reports_calls: bool,
     calls: Vec<RecordedCall>,
 }
 
-struct Probe {
+struct RecordedProbe {
     event: Rc<str>,
     parameters: Option<u8>,
     seen: u64,
@@ -125,7 +125,7 @@ impl Rings {
                 let slot = slot as usize;
                 let len = self.probes.len().max(slot + 1);
                 self.probes.resize_with(len, || None);
-                self.probes[slot].get_or_insert_with(|| Probe {
+                self.probes[slot].get_or_insert_with(|| RecordedProbe {
                     event: counter.event.as_str().into(),
                     parameters: counter.parameters,
                     seen: 0,
@@ -146,7 +146,7 @@ impl Rings {
             .entered()
             .filter_map(|slab| Some((slab, data.ring(slab)?)))
         {
-            let Ring { reader, who } = self.rings.entry(slab).or_default();
+            let ThreadRing { reader, who } = self.rings.entry(slab).or_default();
             reader.read(&ring, patience, |entry| {
                 let call = match entry {
                     Entry::Thread { tid, comm } => {

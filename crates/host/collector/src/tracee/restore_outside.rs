@@ -46,19 +46,17 @@ fn restore(memory: &File, site: &Site) -> io::Result<()> {
     restore_at(
         memory,
         site.address,
-        (&site.patched[..len], &site.original[..len]),
+        &site.patched[..len],
+        &site.original[..len],
     )?;
     if site.island == 0 {
         return Ok(());
     }
-    let island = (
-        &site.island_patched[..ISLAND],
-        &site.island_original[..ISLAND],
-    );
-    restore_at(memory, site.island, island)
+    let (patched, original) = (&site.island_patched, &site.island_original);
+    restore_at(memory, site.island, &patched[..ISLAND], &original[..ISLAND])
 }
 
-fn restore_at(memory: &File, at: u64, (patched, original): (&[u8], &[u8])) -> io::Result<()> {
+fn restore_at(memory: &File, at: u64, patched: &[u8], original: &[u8]) -> io::Result<()> {
     let mut now = [0; 8];
     let now = &mut now[..patched.len()];
     memory.read_exact_at(now, at)?;

@@ -15,11 +15,11 @@ use tiptoe_wire::scopes::{SINCE, WIDTH};
 
 use super::{Plan, Tracee};
 use crate::counts::{self, SlabOwner};
-use crate::drive::session_target;
 use crate::error::Error;
 use crate::module::Module;
 use crate::request::Request;
-use crate::scopes::{Sums, Tree};
+use crate::scopes::{ScopeTimes, Tree};
+use crate::words::session_target;
 
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
@@ -187,8 +187,8 @@ impl Tracee {
     }
 
     /// Returns the sums of the program's scopes until `now`, in ticks.
-    pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
-        let mut sums = Sums::default();
+    pub fn scope_sums(&self, now: u64) -> Result<ScopeTimes, Error> {
+        let mut sums = ScopeTimes::default();
         let Some(link) = self.scopes_link() else {
             return Ok(sums);
         };

@@ -55,7 +55,11 @@ impl ForkCounts {
             inside.next().is_some()
         };
         let link = target.link.as_ref();
-        let look = |link: &Link| CopiedMemory::of(target.process, link.data().kept(), is_patched);
+        let look = |link: &Link| {
+            let (start, len) = link.data().kept();
+            let tables = start..start.saturating_add(len);
+            CopiedMemory::of(target.process, tables, is_patched)
+        };
         let copied = link.and_then(look);
         if copied.is_some() {
             self.copied.replace(copied);

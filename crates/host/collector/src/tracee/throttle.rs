@@ -18,7 +18,7 @@ use tiptoe_kernel::UprobeSet;
 use tiptoe_session::KernelNote;
 
 use super::{Counter, Source, Tracee};
-use crate::drive::TICK;
+use crate::clock::TICK;
 
 /// The budget is at least that of a process that uses this part of a CPU.
 const LEAST_USED: f64 = 0.1;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, AttachSummary, Drops, Hits, WatchHits, Watchpoint, Window,
+    Access, AttachSummary, Drops, Hits, Stats, WatchHits, Watchpoint, Window,
 };
 use tiptoe_session::{EndCause, Placement, Reservations};
 
@@ -118,4 +118,19 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
             took_ns: attached.took.as_nanos() as u64,
         }),
     }
+}
+
+/// Returns the counts of the debug registers' accounting.
+pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
+    let reservations = ["thread", "cpu"]
+        .into_iter()
+        .zip(sides)
+        .map(|(side, stats)| Reservations {
+            side: side.to_owned(),
+            reservations: stats.reservations,
+            holds: stats.holds,
+            waited: stats.waited,
+            waited_ns: stats.waited_ns,
+        });
+    reservations.collect()
 }

@@ -17,14 +17,16 @@ use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
 use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader, Hits as RecordedHits};
 
-use super::access_sums::Sums;
+use super::access_sums::AccessSums;
 use super::begin::{Target, one};
+use super::breakpoints::reservations;
 use super::breakpoints::{BreakpointReport, Breakpoints, placement};
-use super::form::reservations;
 use super::holders;
 use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
-use crate::drive::{RunClock, TICK, Targets};
+use crate::clock::RunClock;
+use crate::clock::TICK;
+use crate::drive::Targets;
 use crate::error::Error;
 use crate::module::Cache;
 use crate::request::{Request, RequestTarget};
@@ -42,7 +44,7 @@ pub(super) struct InProcessWatch {
     /// The variable at an address, also at one from which its watch has moved.
     variable_by_address: HashMap<u64, usize>,
     serving: Vec<usize>,
-    sums: Sums,
+    sums: AccessSums,
     reader: HitReader,
     /// Hits whose records were never complete.
     holes: u64,
@@ -107,7 +109,7 @@ impl InProcessWatch {
         let mut inside = InProcessWatch {
             variable_by_address: serving.iter().map(address).collect(),
             serving: serving.to_vec(),
-            sums: Sums::new(wanted.clone(), points),
+            sums: AccessSums::new(wanted.clone(), points),
             points: points.to_vec(),
             reader: HitReader::default(),
             holes: 0,
@@ -180,7 +182,7 @@ impl InProcessWatch {
             count += 1;
             // Every reported address was watched at some time.
             if let Some(index) = known.get(&read.hit().address) {
-                sums.add(read, (*index, &points[*index]), target);
+                sums.add(read, *index, &points[*index], target);
             }
         });
         if count > 0

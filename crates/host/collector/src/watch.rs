@@ -118,7 +118,7 @@ pub(crate) fn beside<'a>(
 ) -> Result<Box<dyn Instrument + 'a>, Error> {
     begin::one(&at.pids())?;
     let tracee = at.traced.first().ok_or(Error::NoHits)?;
-    let target = Target::of(&tracee.target, Cache::default())?;
+    let target = Target::of(&tracee.process.target, Cache::default())?;
     let run = arm_inside(request, requested, target, at, AgentUse::Shared)?;
     Ok(Box::new(run))
 }

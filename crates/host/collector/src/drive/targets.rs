@@ -54,12 +54,15 @@ impl Targets {
 
     /// Returns the counted processes; for the whole system there are none.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Attached> {
-        let traced = self.traced.iter().map(|tracee| &tracee.target);
+        let traced = self.traced.iter().map(|tracee| &tracee.process.target);
         self.alone.iter().chain(traced)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
-        let traced = self.traced.iter_mut().map(|tracee| &mut tracee.target);
+        let traced = self
+            .traced
+            .iter_mut()
+            .map(|tracee| &mut tracee.process.target);
         let counted = self.alone.iter_mut().chain(traced);
         counted.chain(&mut self.meanwhile)
     }

@@ -66,14 +66,14 @@ pub struct Events {
 
 impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
-        for (gate, reading) in tracee.gates.iter().zip(&reads.gates) {
+        for (gate, reading) in tracee.agent.patches.gates.iter().zip(&reads.gates) {
             let total = self.gates.entry(gate.event.clone());
             let (reading, times) = (*reading, None);
             let total = total.or_insert_with(|| Total::of(gate));
             total.all.add(&Measured { reading, times });
         }
         let mut bearers: BTreeMap<&str, u64> = BTreeMap::new();
-        for (index, counter) in tracee.counters.iter().enumerate() {
+        for (index, counter) in tracee.counters().enumerate() {
             let total = self.by_name.entry(counter.event.clone());
             let total = total.or_insert_with(|| {
                 self.order.push(counter.event.clone());

@@ -79,7 +79,7 @@ impl Probes<'_> {
     pub(super) fn waits_so_far(&mut self, cpu_ns: u64, at: &Targets) -> Result<Progress, Error> {
         let mut all = WaitTotals::default();
         for tracee in &at.traced {
-            all.add(tracee.waits_so_far()?);
+            all.add(tracee.locks.waits_so_far(&tracee.process)?);
         }
         let hooks = || self.prices.waits().copied();
         let cost = lock_section::cost(at, all, 0, cpu_ns, hooks);

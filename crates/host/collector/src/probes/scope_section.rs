@@ -11,6 +11,7 @@ use crate::drive::{Span, Targets, Turn};
 use crate::error::Error;
 use crate::request::Request;
 use crate::scopes::OUTSIDE;
+use crate::tracee::{scope_names, scope_times};
 
 /// The sums of a scope's name.
 #[derive(Default)]
@@ -146,12 +147,12 @@ fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     };
     let names = &mut all.names;
     for tracee in &at.traced {
-        let sums = tracee.scope_sums(now)?;
+        let sums = scope_times(&tracee.process, now)?;
         all.visits += sums.visits();
         if !request.reports_scopes() {
             continue;
         }
-        let tree = tracee.scope_names()?;
+        let tree = scope_names(&tracee.process)?;
         for (number, scope) in sums.iter() {
             let sum = names.entry(tree.name(number.into())).or_default();
             sum.entries = sum.entries.saturating_add(scope.entries);

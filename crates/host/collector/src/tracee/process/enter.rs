@@ -12,8 +12,7 @@ use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{Layout, Plan as PlanSegment, Site};
 
-use super::arm::GREETING;
-use super::{Plan, Tracee};
+use super::{GREETING, Plan, TracedProcess};
 use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner;
@@ -49,9 +48,9 @@ pub fn short_of_room(process: Process) -> Option<Reason> {
     })
 }
 
-impl Tracee {
+impl TracedProcess {
     /// Returns why the agent must not enter; `None` if it may.
-    pub(super) fn rules_against_agent(
+    pub fn rules_against_agent(
         &self,
         plan: &Plan,
         maps: &[Mapping],
@@ -91,7 +90,7 @@ impl Tracee {
 
     /// Returns the sites that an earlier session's agent recorded in the program's memory. That
     /// memory is hostile, so this fails if the sites cannot be the agent's.
-    pub(super) fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
+    pub fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());
         };
@@ -99,7 +98,7 @@ impl Tracee {
         Ok(known_sites(self.target.process, base, &agent)?)
     }
 
-    pub(super) fn bring_in(
+    pub fn bring_in(
         &self,
         plan: &Plan,
         resolved: &Resolution,

@@ -9,14 +9,14 @@ use std::os::unix::fs::FileExt as _;
 use tiptoe_attach::link::Link;
 use tiptoe_wire::{Site, SiteFlags};
 
-use super::Tracee;
+use super::TracedProcess;
 
 /// The length of an island's jump, to which a short jump leads.
 const ISLAND: usize = 5;
 
-impl Tracee {
-    /// Restores the program's code. Does nothing if its threads cannot be stopped.
-    pub(super) fn put_back(&self, link: &Link) {
+impl TracedProcess {
+    /// Restores the program's code at the agent's `sites`. Does nothing if its threads cannot be stopped.
+    pub(super) fn put_back(&self, link: &Link, sites: &[Site]) {
         link.silence();
         let path = format!("/proc/{}/mem", self.target.process.pid());
         let Ok(memory) = File::options().read(true).write(true).open(&path) else {
@@ -27,7 +27,6 @@ impl Tracee {
         if self.runs_another_program() {
             return;
         }
-        let sites = &self.agent.later.agent_sites;
         let restore = || {
             let sites = sites.iter();
             let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));

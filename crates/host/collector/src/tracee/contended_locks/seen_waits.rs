@@ -13,7 +13,7 @@ use tiptoe_wire::futex::{WIDTH, activity, head};
 use crate::ulocks::{ThreadIds, ns_between};
 
 #[derive(Default)]
-pub(super) struct SeenWaits {
+pub struct SeenWaits {
     /// The threads that had ended at the last look, by the ids in their slabs.
     ended: BTreeSet<u32>,
     /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
@@ -24,7 +24,7 @@ pub(super) struct SeenWaits {
 
 impl SeenWaits {
     /// Looks at all threads that have words; `threads` are the living ones, by their ids in /proc.
-    pub(super) fn look(&mut self, link: &Link, threads: &[u32], ids: &ThreadIds) {
+    pub fn look(&mut self, link: &Link, threads: &[u32], ids: &ThreadIds) {
         let lives = |own| ids.outer(own).is_some_and(|tid| threads.contains(&tid));
         let data = link.data();
         let now = clock::ticks();
@@ -52,16 +52,16 @@ impl SeenWaits {
     }
 
     /// Returns the time of the last look, in ticks; 0 before the first.
-    pub(super) fn last_look(&self) -> u64 {
+    pub fn last_look(&self) -> u64 {
         self.at
     }
 
-    pub(super) fn has_ended(&self, tid: u32) -> bool {
+    pub fn has_ended(&self, tid: u32) -> bool {
         self.ended.contains(&tid)
     }
 
     /// Returns how long a thread was seen in one of the waits in its words, in ns.
-    pub(super) fn seen_ns(&self, tid: u32, index: u32, words: &[u64]) -> u64 {
+    pub fn seen_ns(&self, tid: u32, index: u32, words: &[u64]) -> u64 {
         let at = head::ACTIVITIES + index * activity::WORDS + activity::SINCE;
         let beginning = words.get(at as usize).copied().unwrap_or(0);
         let since = match Beginning::of(beginning) {

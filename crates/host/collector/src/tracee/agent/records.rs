@@ -7,16 +7,14 @@ use std::rc::Rc;
 use tiptoe_event::{Reading, Records};
 use tiptoe_price::clock::Moment;
 use tiptoe_session::Call;
-use tiptoe_symbol::Function;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
-use super::in_process::InProcess;
-use super::{Counter, Plan, Source, Tracee};
 use crate::clock::RunClock;
 use crate::counts;
-use crate::module::Object;
 use crate::planner::Follow;
+use crate::tracee::counter::{Counter, Source};
+use crate::tracee::process::TracedProcess;
 
 /// The number of looks at an incomplete record before it is given up, after about a second. Its
 /// thread is still writing it, or has jumped out of the write for good.
@@ -80,7 +78,8 @@ impl RecordedCall {
     }
 }
 
-pub(super) struct Rings {
+/// The records of one process.
+pub struct Rings {
     start: Moment,
     /// For each slot, the probe's event and the number of its calls that were read.
     probes: Vec<Option<RecordedProbe>>,
@@ -99,7 +98,8 @@ struct RecordedProbe {
 }
 
 impl Rings {
-    fn new(reports_calls: bool) -> Rings {
+    /// Returns the state before the first record. Must be called before it is written.
+    pub fn new(reports_calls: bool) -> Rings {
         Rings {
             start: Moment::now(),
             probes: Vec::new(),
@@ -173,42 +173,37 @@ impl Rings {
             });
         }
     }
-}
 
-/// A recorded function whose parameters were not looked up yet.
-pub(super) struct UnreadFunction {
-    /// The index of its counter.
-    pub(super) counter: usize,
-    pub(super) object: Rc<Object>,
-    pub(super) function: Function,
-}
-
-impl Tracee {
-    /// Looks up how many parameters the functions have whose probes were installed since the last call. That may take a
-    /// second for a library's debug file, so a thread that loads the library must not wait for it.
-    pub(super) fn read_parameters(&mut self) {
-        for unread in self.agent.unread.drain(..) {
-            if let Some(counter) = self.counters.get_mut(unread.counter) {
-                counter.parameters = unread.object.parameter_registers(&unread.function);
-            }
+    /// Reads the available records, whose times are by this clock.
+    pub fn read_available(
+        &mut self,
+        process: &TracedProcess,
+        clock: RunClock,
+        counters: &[Counter],
+    ) {
+        if let Some(link) = &process.target.link {
+            self.learn(counters);
+            self.read(&link.data(), clock, PATIENCE);
         }
     }
-}
 
-impl InProcess {
-    /// Prepares to read records. Must be called before the first record is written.
-    pub(super) fn open_rings(&mut self, plan: &Plan) {
-        *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
+    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
+    /// record is given up at once, because it will never be complete.
+    pub fn read_all(&mut self, process: &TracedProcess, clock: RunClock, counters: &[Counter]) {
+        if let Some(link) = &process.target.link {
+            let has_ended = process.target.has_ended();
+            self.learn(counters);
+            self.read(&link.data(), clock, if has_ended { 0 } else { PATIENCE });
+        }
     }
 
     /// Returns a probe's reading with the number of records that were read. A record that was
     /// written but not read counts as lost.
-    pub(super) fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
+    pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;
         };
-        let rings = self.rings.borrow();
-        let seen = rings.as_ref().map_or(0, |rings| rings.seen(slot));
+        let seen = self.seen(slot);
         let unseen = records.recorded.saturating_sub(seen);
         let records = Records {
             recorded: seen,
@@ -221,34 +216,9 @@ impl InProcess {
             ..reading
         }
     }
-}
-
-impl Tracee {
-    /// Reads the available records, whose times are by this clock.
-    pub fn read_records(&self, clock: RunClock) {
-        self.read_rings(clock, PATIENCE);
-    }
-
-    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
-    /// record is given up at once, because it will never be complete.
-    pub(super) fn read_all_records(&self, clock: RunClock) {
-        let patience = if self.target.has_ended() { 0 } else { PATIENCE };
-        self.read_rings(clock, patience);
-    }
-
-    fn read_rings(&self, clock: RunClock, patience: u32) {
-        let (Some(rings), Some(link)) = (&mut *self.agent.rings.borrow_mut(), &self.target.link)
-        else {
-            return;
-        };
-        rings.learn(&self.counters);
-        rings.read(&link.data(), clock, patience);
-    }
 
     /// Returns the calls that were read since the last call of this.
-    pub fn take_calls(&self) -> Vec<RecordedCall> {
-        let mut rings = self.agent.rings.borrow_mut();
-        let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
-        calls.unwrap_or_default()
+    pub fn take_calls(&mut self) -> Vec<RecordedCall> {
+        std::mem::take(&mut self.calls)
     }
 }

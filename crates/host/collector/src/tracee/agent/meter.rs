@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use tiptoe_session::{FunctionNote, Note};
 use tiptoe_wire::{Site, State};
 
-use super::{Counter, Source, Tracee};
+use super::Patches;
 use crate::counts;
+use crate::tracee::counter::{Counter, Source};
+use crate::tracee::process::TracedProcess;
 
 /// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a
 /// core.
@@ -18,7 +20,7 @@ const MOST_A_SECOND: f64 = 10_000.0;
 pub const WINDOW: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
-pub(super) struct Meters {
+pub struct Meters {
     /// The last look: its time, and each trap's count, by slot.
     last: Option<(Instant, BTreeMap<u32, u64>)>,
     /// How long each switched-off slot had counted, in ns.
@@ -50,14 +52,12 @@ impl Meters {
         self.last = Some((now, counts));
         hot
     }
-}
 
-impl Tracee {
     /// Switches off traps that are hit too often. Returns a note for each.
-    pub fn switch_off_hot_traps(&self) -> Vec<Note> {
-        let traps = self.live_traps();
-        let hot = match self.trap_counts(&traps) {
-            Some(counts) => self.agent.meters.borrow_mut().look(Instant::now(), counts),
+    pub fn switch_off_hot(&mut self, process: &TracedProcess, patches: &Patches) -> Vec<Note> {
+        let traps = self.live_traps(process, patches);
+        let hot = match trap_counts(process, &traps) {
+            Some(counts) => self.look(Instant::now(), counts),
             None => return Vec::new(),
         };
         let hot: Vec<(&Counter, &Site)> = traps
@@ -66,21 +66,21 @@ impl Tracee {
             .collect();
         let addresses: Vec<u64> = hot.iter().map(|(_, site)| site.address).collect();
         // On failure a trap stays on until the next look.
-        let done = match &self.target.link {
+        let done = match &process.target.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
         };
         let off: Vec<_> = hot.into_iter().zip(done).collect();
         let off = off.into_iter().filter(|(_, outcome)| *outcome == 0);
         let off: Vec<(&Counter, &Site)> = off.map(|(trap, _)| trap).collect();
-        self.note_off(&off)
+        self.note_off(process, &off)
     }
 
-    fn note_off(&self, off: &[(&Counter, &Site)]) -> Vec<Note> {
-        let ran = self.since.elapsed().as_nanos() as u64;
-        let counts = self.trap_counts(off).unwrap_or_default();
+    fn note_off(&mut self, process: &TracedProcess, off: &[(&Counter, &Site)]) -> Vec<Note> {
+        let ran = process.since.elapsed().as_nanos() as u64;
+        let counts = trap_counts(process, off).unwrap_or_default();
         let note = |(counter, site): &(&Counter, &Site)| {
-            self.agent.meters.borrow_mut().off.insert(site.slot, ran);
+            self.off.insert(site.slot, ran);
             let hits = counts.get(&site.slot).copied().unwrap_or(0);
             let event = counter.event.clone();
             FunctionNote::TrapSwitchedOff { event, hits }.into()
@@ -89,36 +89,35 @@ impl Tracee {
     }
 
     /// Returns the traps that are on; none if the agent does not answer any more.
-    fn live_traps(&self) -> Vec<(&Counter, &Site)> {
-        let there = self.target.link.as_ref().is_some_and(|link| {
-            self.presence.left.get().is_none()
+    fn live_traps<'p>(
+        &self,
+        process: &TracedProcess,
+        patches: &'p Patches,
+    ) -> Vec<(&'p Counter, &'p Site)> {
+        let there = process.target.link.as_ref().is_some_and(|link| {
+            process.presence.left.get().is_none()
                 && link.data().state() != State::Dormant
                 && !link.has_lost_target()
         });
-        let meters = self.agent.meters.borrow();
-        let pairs = self
-            .counters
-            .iter()
-            .zip(&self.agent.sites)
-            .filter(|_| there);
         let is_trap =
             |counter: &Counter| matches!(counter.source, Source::Agent { trap: true, .. });
+        let pairs = patches.pairs().filter(|_| there);
         pairs
-            .filter(|(counter, site)| is_trap(counter) && meters.ran_ns(site.slot).is_none())
+            .filter(|(counter, site)| is_trap(counter) && self.ran_ns(site.slot).is_none())
             .collect()
     }
+}
 
-    fn trap_counts(&self, traps: &[(&Counter, &Site)]) -> Option<BTreeMap<u32, u64>> {
-        let link = self.target.link.as_ref()?;
-        let slots = || traps.iter().flat_map(|(_, site)| site.entries());
-        let range: Range<u32> = slots().min()?..slots().max()? + 1;
-        let start = range.start;
-        let sums = counts::sums(link.data_file(), link.geometry(), range).ok()?;
-        let count = |slot: u32| sums.get((slot - start) as usize).copied().unwrap_or(0);
-        let all = |site: &Site| site.entries().map(count).fold(0, u64::wrapping_add);
-        let counts = traps.iter().map(|(_, site)| (site.slot, all(site)));
-        Some(counts.collect())
-    }
+fn trap_counts(process: &TracedProcess, traps: &[(&Counter, &Site)]) -> Option<BTreeMap<u32, u64>> {
+    let link = process.target.link.as_ref()?;
+    let slots = || traps.iter().flat_map(|(_, site)| site.entries());
+    let range: Range<u32> = slots().min()?..slots().max()? + 1;
+    let start = range.start;
+    let sums = counts::sums(link.data_file(), link.geometry(), range).ok()?;
+    let count = |slot: u32| sums.get((slot - start) as usize).copied().unwrap_or(0);
+    let all = |site: &Site| site.entries().map(count).fold(0, u64::wrapping_add);
+    let counts = traps.iter().map(|(_, site)| (site.slot, all(site)));
+    Some(counts.collect())
 }
 
 #[cfg(test)]

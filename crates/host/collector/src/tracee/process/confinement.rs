@@ -20,7 +20,7 @@ const AT_ONCE: usize = 2;
 /// The shortest time between two looks, because the loop that reads hits calls more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
-pub(super) struct Confinement {
+pub struct Confinement {
     /// The most seccomp restrictions that any thread had when it was attached.
     seccomp: u32,
     /// The agent's thread by its own number and by tiptoe's, with its rights, which never grow.
@@ -32,7 +32,7 @@ pub(super) struct Confinement {
 
 impl Confinement {
     /// Records the confinement of a process that the agent has not entered yet.
-    pub(super) fn of(process: Process) -> Confinement {
+    pub fn of(process: Process) -> Confinement {
         let threads = process.threads().unwrap_or_default().into_iter();
         let seccomp = threads.filter_map(|tid| seccomp(process, tid)).max();
         Confinement {
@@ -45,7 +45,7 @@ impl Confinement {
 
     /// Returns how the process has confined itself, if it has. `thread` is the agent's thread by
     /// its own number.
-    pub(super) fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
+    pub fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
             return None;
         }
@@ -66,7 +66,7 @@ impl Confinement {
     }
 
     /// Returns whether the agent's thread is under a later filter, too.
-    pub(super) fn covers_agent(&self, process: Process) -> bool {
+    pub fn covers_agent(&self, process: Process) -> bool {
         let agent = self.agent.get().map(|(_, tid, _)| tid);
         agent.and_then(|tid| seccomp(process, tid)) > Some(self.seccomp)
     }

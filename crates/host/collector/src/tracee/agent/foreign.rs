@@ -6,24 +6,28 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_attach::link::Link;
 use tiptoe_session::{FunctionNote, Note};
+use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Site, State};
 
-use super::Tracee;
+use super::InProcess;
 use crate::module::{FileKey, key_of};
+use crate::tracee::process::TracedProcess;
 
-impl Tracee {
+impl InProcess {
     /// Returns the events that another tracer probes as well. If its trap covers our patch, hits
     /// are counted through that trap or not at all. If its probe was removed and erased our patch,
     /// the patch is restored. A trap inside our jump corrupts the jump's target, so a jump whose
     /// first byte is still ours is removed.
-    pub fn foreign(&self) -> Vec<&str> {
-        self.undisturbed(|| self.look_for_foreign())
+    pub fn foreign(&self, process: &TracedProcess) -> Vec<&str> {
+        let later = &self.patches.later;
+        later
+            .undisturbed(process, || self.look_for_foreign(process))
             .unwrap_or_default()
     }
 
-    fn look_for_foreign(&self) -> Vec<&str> {
-        let memory = File::open(format!("/proc/{}/mem", self.target.process.pid()));
-        let Some(memory) = memory.ok().filter(|_| !self.agent_leaves()) else {
+    fn look_for_foreign(&self, process: &TracedProcess) -> Vec<&str> {
+        let memory = File::open(format!("/proc/{}/mem", process.target.process.pid()));
+        let Some(memory) = memory.ok().filter(|_| !agent_leaves(process)) else {
             return Vec::new();
         };
         let differs = |site: &Site, bytes: &[u8; 8]| {
@@ -32,9 +36,9 @@ impl Tracee {
             let read = memory.read_exact_at(&mut now[..len], site.address);
             read.is_ok() && now[..len] != bytes[..len]
         };
-        let meters = self.agent.meters.borrow();
-        let closed = self.closed();
-        let pairs = self.counters.iter().zip(&self.agent.sites);
+        let meters = self.meters.borrow();
+        let closed = self.closed(process);
+        let pairs = self.patches.pairs();
         let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
         let pairs = pairs.filter(|(_, site)| !closed.contains(&site.slot));
         let other = pairs.filter(|(_, site)| differs(site, &site.patched));
@@ -44,7 +48,7 @@ impl Tracee {
             let first = Site { len: 1, ..*site };
             site.len > 1 && !differs(&first, &site.patched)
         };
-        if self.agent_leaves() {
+        if agent_leaves(process) {
             // The agent restored the code in between, not another tracer.
             return Vec::new();
         }
@@ -52,7 +56,7 @@ impl Tracee {
         let lost = others.iter().filter(|site| !differs(site, &site.original));
         let lost: Vec<u64> = lost.map(|site| site.address).collect();
         let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
-        if let Some(link) = &self.target.link
+        if let Some(link) = &process.target.link
             && !(lost.is_empty() && astray.is_empty())
         {
             // On failure the event is still reported.
@@ -62,17 +66,10 @@ impl Tracee {
         events
     }
 
-    /// Returns whether the agent has left or begins to.
-    fn agent_leaves(&self) -> bool {
-        let leaves =
-            |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
-        self.presence.left.get().is_some() || self.target.link.as_ref().is_some_and(leaves)
-    }
-
     /// Returns the slots of functions whose libraries are closed now.
-    fn closed(&self) -> BTreeSet<u32> {
-        let maps = match self.watched() {
-            Some(_) => self.target.process.maps().unwrap_or_default(),
+    fn closed(&self, process: &TracedProcess) -> BTreeSet<u32> {
+        let maps = match self.patches.later.watched(process) {
+            Some(_) => process.target.process.maps().unwrap_or_default(),
             None => return BTreeSet::new(),
         };
         let there = |site: &Site, file: &FileKey| {
@@ -81,19 +78,22 @@ impl Tracee {
             mapping
                 .is_some_and(|mapping| mapping.contains(site.address) && key_of(mapping) == *file)
         };
-        let placed = self.agent.sites.iter().zip(&self.agent.files);
+        let placed = self.patches.sites.iter().zip(&self.patches.files);
         let gone = placed.filter(|(site, file)| !there(site, file));
         gone.map(|(site, _)| site.slot).collect()
     }
+}
 
-    /// Returns a note if hits found that another tracer's probe had been removed from our sites,
-    /// even if [`Tracee::foreign`] never saw that probe.
-    pub fn came_and_went(&self) -> Option<Note> {
-        let Some(link) = &self.target.link else {
-            return self.went_on();
-        };
-        let times = link.data().rearmed();
-        let pid = self.target.process.pid();
-        (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())
-    }
+/// Returns whether the agent has left or begins to.
+fn agent_leaves(process: &TracedProcess) -> bool {
+    let leaves =
+        |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
+    process.presence.left.get().is_some() || process.target.link.as_ref().is_some_and(leaves)
+}
+
+/// Returns a note if hits found that another tracer's probe had been removed from our sites,
+/// even if [`InProcess::foreign`] never saw that probe.
+pub fn came_and_went(link: &Link, process: Process) -> Option<Note> {
+    let (pid, times) = (process.pid(), link.data().rearmed());
+    (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())
 }

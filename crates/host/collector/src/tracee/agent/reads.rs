@@ -7,7 +7,7 @@ use tiptoe_session::{OTHER_VALUES, argument_key};
 use tiptoe_wire::calls::words;
 use tiptoe_wire::timed_values::{SETS, set};
 
-use super::{Counter, Source, Tracee, calls};
+use super::{InProcess, calls};
 use crate::clock::RunClock;
 use crate::counts::{self, Counts, SlotKinds};
 use crate::error::Error;
@@ -15,6 +15,9 @@ use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::Split;
 use crate::scopes::{NO_ROOM, Tree};
+use crate::tracee::counter::{Counter, Source};
+use crate::tracee::process::TracedProcess;
+use crate::tracee::scope_ports::scope_names;
 use crate::values::{TimedValues, Values};
 
 pub struct Reads {
@@ -26,11 +29,30 @@ pub struct Reads {
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
-impl Tracee {
+impl Reads {
+    /// Adds counters that are not split.
+    pub fn add_unsplit(&mut self, readings: Vec<Reading>) {
+        let parts = readings.iter().map(|_| BTreeMap::new());
+        self.parts.extend(parts);
+        self.all
+            .extend(readings.into_iter().map(|reading| Measured {
+                reading,
+                times: None,
+            }));
+    }
+}
+
+impl InProcess {
     /// Reads all counters first and then the records, so that no counted record is missed. The clock
     /// is the run's.
-    pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
-        let counts = match &self.target.link {
+    pub fn read(
+        &self,
+        process: &TracedProcess,
+        by: Option<Split>,
+        clock: RunClock,
+    ) -> Result<Reads, Error> {
+        let patches = &self.patches;
+        let counts = match &process.target.link {
             Some(link) => {
                 let kinds = self.slot_kinds();
                 counts::read(link.data_file(), link.geometry(), by, &kinds).map_err(failed)?
@@ -39,34 +61,33 @@ impl Tracee {
         };
         let keys = match by {
             Some(Split::Argument(arg)) => Some(Keys::Argument(arg)),
-            Some(Split::Scope) => Some(Keys::Scopes(self.scope_names()?)),
+            Some(Split::Scope) => Some(Keys::Scopes(scope_names(process)?)),
             _ => None,
         };
-        let kernel = match &self.uprobes {
-            Some(uprobes) => uprobes.set.read()?,
-            None => Vec::new(),
-        };
-        self.read_all_records(clock);
-        let enabled = self.since.elapsed().as_nanos() as u64;
-        let meters = self.agent.meters.borrow();
+        let mut rings = self.rings.borrow_mut();
+        if let Some(rings) = &mut *rings {
+            rings.read_all(process, clock, &patches.counters);
+        }
+        let enabled = process.since.elapsed().as_nanos() as u64;
+        let meters = self.meters.borrow();
         let reading = |counter: &Counter| match counter.source {
             Source::Agent { slot, follow, .. } => {
                 let ran = meters.ran_ns(slot);
+                let reading = calls::reading(&counts.totals, slot, follow);
+                let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
                 Reading {
                     // The trap was switched off because of its rate, so the time until then says
                     // nothing about the rate afterwards.
                     at_least: ran.is_some(),
                     time_enabled_ns: enabled,
                     time_running_ns: ran.unwrap_or(enabled),
-                    ..self
-                        .agent
-                        .as_seen(slot, calls::reading(&counts.totals, slot, follow))
+                    ..seen.unwrap_or(reading)
                 }
             }
-            Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
+            Source::Kernel(_) => Reading::default(),
         };
-        let over = self.follows_calls()
-            && (self.target.has_ended() || self.presence.has_execed(&self.target));
+        let over = patches.follows_calls()
+            && (process.target.has_ended() || process.presence.has_execed(&process.target));
         let ended = |reading| match over {
             true => calls::at_the_end(reading),
             false => reading,
@@ -95,15 +116,19 @@ impl Tracee {
                 .collect()
         };
         Ok(Reads {
-            all: self.counters.iter().map(all).collect(),
-            gates: self.gates.iter().map(|gate| ended(reading(gate))).collect(),
-            parts: self.counters.iter().map(parts).collect(),
+            all: patches.counters.iter().map(all).collect(),
+            gates: patches
+                .gates
+                .iter()
+                .map(|gate| ended(reading(gate)))
+                .collect(),
+            parts: patches.counters.iter().map(parts).collect(),
         })
     }
 
     /// Forgets the longest time of each timed function. That of a call that returns just now may be forgotten, too.
-    pub fn forget_longest_calls(&self) -> Result<(), Error> {
-        let Some(link) = &self.target.link else {
+    pub fn forget_longest_calls(&self, process: &TracedProcess) -> Result<(), Error> {
+        let Some(link) = &process.target.link else {
             return Ok(());
         };
         let kinds = self.slot_kinds();
@@ -117,7 +142,7 @@ impl Tracee {
 
     fn slot_kinds(&self) -> SlotKinds {
         let mut kinds = SlotKinds::default();
-        for counter in &self.counters {
+        for counter in &self.patches.counters {
             match counter.source {
                 Source::Agent {
                     slot,

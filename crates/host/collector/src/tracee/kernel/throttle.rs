@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_attach::Attached;
 use tiptoe_kernel::UprobeSet;
-use tiptoe_session::KernelNote;
 
-use super::{Counter, Source, Tracee};
 use crate::clock::TICK;
 
 /// The budget is at least that of a process that uses this part of a CPU.
@@ -36,11 +34,11 @@ const FRESH: Duration = Duration::from_millis(20);
 const OWN_SHARE: u32 = 8;
 
 /// The kernel's probes of one process.
-pub(super) struct Uprobes {
-    pub(super) set: UprobeSet,
-    pub(super) throttle: Option<Throttle>,
+pub struct Uprobes {
+    pub set: UprobeSet,
+    pub throttle: Option<Throttle>,
     /// Whether any was ever closed to keep the budget.
-    pub(super) is_throttled: bool,
+    pub is_throttled: bool,
 }
 
 /// The budget and spending of the kernel's probes of one process.
@@ -48,7 +46,7 @@ pub struct Throttle {
     /// The files of the probes, which must stay open, because probes are opened again by their
     /// descriptors.
     _files: Vec<File>,
-    next: Instant,
+    pub next: Instant,
     /// When a probe was last opened.
     opened: Instant,
     account: Account,
@@ -93,7 +91,7 @@ impl Throttle {
     }
 
     /// Leaves a part of the budget to other spenders in the same process.
-    pub(super) fn leave(&mut self, part: f64) {
+    pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }
 
@@ -173,7 +171,7 @@ impl Account {
 impl Uprobes {
     /// Closes the probes that exceed the budget, and opens one for which enough was saved. At the
     /// first closing, returns the index of the dearest one.
-    fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
+    pub fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
         if target.has_ended() {
             return None;
         }
@@ -200,37 +198,6 @@ impl Uprobes {
             }
         }
         close.first().copied().filter(|_| is_first)
-    }
-}
-
-impl Tracee {
-    /// Keeps the cost of the kernel's probes within the budget. Returns a note if one is closed for
-    /// the first time.
-    pub fn throttle(&mut self, now: Instant) -> Option<KernelNote> {
-        let place = self.uprobes.as_mut()?.keep_budget(&self.target, now)?;
-        let is_it = |counter: &&Counter| match counter.source {
-            Source::Kernel(at) => at.index == place,
-            Source::Agent { .. } => false,
-        };
-        let counter = self.counters.iter().find(is_it);
-        let event = counter.map(|counter| counter.event.clone());
-        Some(KernelNote::InWindows {
-            event: event.unwrap_or_default(),
-        })
-    }
-
-    /// Returns when [`Tracee::throttle`] must be called next; `None` if never.
-    pub fn next_throttle(&self) -> Option<Instant> {
-        let throttle = self.uprobes.as_ref()?.throttle.as_ref()?;
-        Some(throttle.next)
-    }
-
-    /// Closes all of the kernel's probes, and keeps their counts.
-    pub fn close_probes(&mut self) {
-        if let Some(uprobes) = &mut self.uprobes {
-            uprobes.set.close_all();
-            uprobes.throttle = None;
-        }
     }
 }
 

@@ -1,58 +1,16 @@
 //! Installs the guards: hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in
 //! place before the first trap byte, because a trap kills a process whose thread blocks its signal.
-//!
-//! A program may block the signals by system calls that no hook sees. Then no trap byte may ever be
-//! written: only sites that need none are patched. If one write does not suffice, all threads are
-//! stopped.
 
-use tiptoe_attach::inject::{HookedCall, MaskFailure, Masks};
+use tiptoe_attach::inject::{HookedCall, Masks};
 use tiptoe_attach::link::Link;
 
-use super::arm::{addresses_of, patch, write_trampolines};
-use crate::error::{Error, Reason};
+use super::site_writes::{addresses_of, cannot_stop, install, patch, write_trampolines};
+use crate::error::Error;
 use crate::planner::{HookLocation, PatchPlan, PlannedSite};
-
-/// A process in which no trap byte may be written.
-#[derive(Clone, Debug)]
-pub(super) struct TrapFreeProcess {
-    pub(super) masks: Masks,
-    pub(super) why: Reason,
-}
-
-/// Writes trampolines and arms sites. Returns for each site why it is not armed.
-pub(super) fn install(
-    link: &Link,
-    planned: &[&PlannedSite],
-    lost: &[u64],
-    quiet: Option<&TrapFreeProcess>,
-) -> Result<Vec<Option<Reason>>, Error> {
-    let order = write_trampolines(link, planned, lost)?;
-    let Some(TrapFreeProcess { masks, why }) = quiet else {
-        return patch(link, planned, &order);
-    };
-    let (quiet, loud): (Vec<usize>, Vec<usize>) = order
-        .into_iter()
-        .partition(|at| planned[*at].site.is_quiet());
-    let (words, others): (Vec<usize>, Vec<usize>) = quiet
-        .into_iter()
-        .partition(|at| planned[*at].site.fits_word());
-    let mut reasons = patch(link, planned, &words)?;
-    if !others.is_empty() {
-        let still = masks.hold(|| link.while_still(|| patch(link, planned, &others)));
-        let more = still.map_err(cannot_stop)??;
-        others
-            .iter()
-            .for_each(|at| reasons[*at].clone_from(&more[*at]));
-    }
-    for at in loud {
-        reasons[at] = Some(Reason::NeedsTrapByte(Box::new(why.clone())));
-    }
-    Ok(reasons)
-}
 
 /// Arms the guards, and unblocks the signals in all threads. Returns the guards' addresses. Fails
 /// if threads cannot be stopped; then no trap byte may be written.
-pub(super) fn put_on(
+pub fn put_on(
     link: &Link,
     masks: &Masks,
     plan: &PatchPlan,
@@ -98,12 +56,5 @@ pub(super) fn put_on(
             Err(Error::ReplacesBlock(code))
         }
         None => Ok(armed),
-    }
-}
-
-fn cannot_stop(why: MaskFailure) -> Error {
-    match why {
-        MaskFailure::NotStopped => Error::NotStopped,
-        MaskFailure::ForeignBlock => Error::ForeignBlock,
     }
 }

@@ -8,29 +8,29 @@ use std::os::unix::fs::FileExt;
 use tiptoe_patch::is_head_patched;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use super::Tracee;
-use super::kernel::Candidate;
+use super::KernelOpening;
 use crate::error::{Error, Reason};
 use crate::module::key_of;
 use crate::resolve::Probe;
+use crate::tracee::candidate::Candidate;
 
 /// The length of a hook's jump.
 const HOOK: u64 = 5;
 
-impl Tracee {
+impl KernelOpening<'_> {
     /// Returns the probes that are neither on a byte of the agent's patches, nor inside any other
     /// patch after its first byte. The others are refused.
     pub(super) fn beside_patches(
         &mut self,
         probes: Vec<Candidate>,
     ) -> Result<Vec<Candidate>, Error> {
-        let text = Text::of(self.target.process);
+        let text = Text::of(self.process.target.process);
         let on_hook = |probe: &Probe| {
-            let mut hooks = self.agent.hooks.iter();
+            let mut hooks = self.patches.hooks.iter();
             hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
         };
         let against = |probe: &Probe| {
-            let own = self.displaced_by(probe);
+            let own = self.patches.displaced_by(probe);
             let hook = || on_hook(probe).then_some(Reason::Hooked);
             let other = || text.is_patched_at(probe).then_some(Reason::InsidePatch);
             own.or_else(hook).or_else(other)
@@ -43,15 +43,6 @@ impl Tracee {
             }
         }
         self.without(good, bad)
-    }
-
-    /// Returns the refusal of a probe whose instruction another probe of this run displaces.
-    pub(super) fn displaced_by(&self, probe: &Probe) -> Option<Reason> {
-        let address = probe.address();
-        let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
-        let mut placed = self.agent.sites.iter().zip(&self.counters);
-        let (_, other) = placed.find(|(site, _)| covers(site.address, site.len))?;
-        Some(Reason::Covered(other.event.clone()))
     }
 }
 

@@ -8,7 +8,7 @@ use tiptoe_wire::calls::MAX_EXTENTS;
 use crate::module::Module;
 
 /// Returns the ranges of described code in a process, sorted and disjoint.
-pub(super) fn of(modules: &[Module]) -> Vec<Range<u64>> {
+pub fn of(modules: &[Module]) -> Vec<Range<u64>> {
     let of_one = |module: &Module| {
         let bias = module.bias;
         let code = module.object.image.described().iter();

@@ -17,7 +17,7 @@ use tiptoe_price::clock;
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
-use super::Plan;
+use crate::tracee::plan::Plan;
 
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;
@@ -87,12 +87,12 @@ impl Thinning {
     }
 
     /// Leaves a part of the budget to other spenders in the same process.
-    pub(super) fn leave(&mut self, part: f64) {
+    pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
 
     /// Reads the threads' waits and wakes, and sets how many waits are timed.
-    pub(super) fn look(&self, used: Duration, link: &Link) {
+    pub fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
         let mut known = self.known.borrow_mut();
         let passed = at.saturating_duration_since(known.at);

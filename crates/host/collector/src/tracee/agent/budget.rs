@@ -12,15 +12,9 @@ use std::time::Duration;
 use tiptoe_price::clock;
 use tiptoe_wire::Data;
 
-use super::{Counter, Plan, Source, Tracee};
 use crate::planner::Follow;
+use crate::tracee::plan::{INITIAL_CREDIT, Plan};
 
-/// The part of a budget that is left to other spenders.
-const HALF: f64 = 0.5;
-/// The credit of a thread if there is no budget.
-pub const UNLIMITED: u64 = u64::MAX >> 1;
-/// A new thread's credit.
-pub const INITIAL: u64 = 1000;
 /// The most unspent budget to keep, in CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
@@ -65,15 +59,20 @@ impl CallBudget {
         })
     }
 
+    /// Leaves a part of the budget to other spenders in the same process.
+    pub fn leave(&mut self, part: f64) {
+        self.share *= 1.0 - part;
+    }
+
     /// Adds what was earned, subtracts what threads spent, and refills those threads from the rest.
-    fn refill(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
+    pub fn refill(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
         let mut accounts = self.accounts.borrow_mut();
         let earned = used.saturating_sub(accounts.cpu_time).as_nanos() as f64 * self.share;
         accounts.cpu_time = used.max(accounts.cpu_time);
         let mut spenders = Vec::new();
         for slab in slabs {
             let left = data.credit(slab);
-            let had = *accounts.credits.entry(slab).or_insert(INITIAL);
+            let had = *accounts.credits.entry(slab).or_insert(INITIAL_CREDIT);
             if left != had || left == 0 {
                 accounts.saved_ns -= had.saturating_sub(left) as f64 * self.call_ns;
                 spenders.push(slab);
@@ -88,58 +87,4 @@ impl CallBudget {
             accounts.credits.insert(slab, each);
         }
     }
-}
-
-impl Tracee {
-    /// Refills the credit of threads that spent some, and sets how many waits are timed.
-    pub fn refill_budgets(&self) {
-        let Some(link) = &self.target.link else {
-            return;
-        };
-        if let Some(thinning) = &self.agent.thinning {
-            thinning.look(self.target.fetch_total_cpu_time(), link);
-        }
-        if let Some(call_budget) = &self.agent.call_budget {
-            let (used, data) = (self.target.fetch_total_cpu_time(), link.data());
-            call_budget.refill(used, &data, data.entered());
-        }
-    }
-
-    /// Splits the budget evenly if both the agent and the kernel spend it.
-    pub(super) fn share_budget(&mut self) {
-        let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
-        let (calls, waits) = (&mut self.agent.call_budget, &mut self.agent.thinning);
-        if let Some(throttle) = throttle
-            && (calls.is_some() || waits.is_some())
-        {
-            throttle.leave(HALF);
-            calls.iter_mut().for_each(|calls| calls.share *= HALF);
-            waits.iter_mut().for_each(|waits| waits.leave(HALF));
-        }
-    }
-
-    /// Returns whether a budget limits anything here: calls, waits, or the kernel's probes.
-    pub fn has_budget(&self) -> bool {
-        let is_throttled = self.uprobes.as_ref().is_some_and(|all| all.is_throttled);
-        if self.agent.thinning.is_some() && self.target.link.is_some() || is_throttled {
-            return true;
-        }
-        let is_recorded =
-            |counter: &Counter| agent_follows(counter, |follow| follow == Follow::Record);
-        let mut counters = self.counters.iter();
-        self.agent.call_budget.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
-    }
-
-    /// Returns whether any calls are followed to their return.
-    pub(super) fn follows_calls(&self) -> bool {
-        self.counters.iter().chain(&self.gates).any(is_followed)
-    }
-}
-
-fn is_followed(counter: &Counter) -> bool {
-    agent_follows(counter, Follow::is_followed)
-}
-
-fn agent_follows(counter: &Counter, matches: impl Fn(Follow) -> bool) -> bool {
-    matches!(counter.source, Source::Agent { follow, .. } if matches(follow))
 }

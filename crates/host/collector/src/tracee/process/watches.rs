@@ -8,7 +8,7 @@ use tiptoe_sys::host::perf::CountedOn;
 use tiptoe_wire::hits::{AsyncRequest, Hits};
 use tiptoe_wire::{Request, WatchTarget};
 
-use super::Tracee;
+use super::TracedProcess;
 use crate::error::Error;
 
 /// The result of opening breakpoints for threads.
@@ -20,13 +20,12 @@ pub struct ArmedThreads {
     pub late: u32,
 }
 
-impl Tracee {
+impl TracedProcess {
     fn watching(&self) -> Result<&Link, Error> {
-        self.target
-            .link
-            .as_ref()
-            .filter(|_| self.presence.left.get().is_none())
-            .ok_or(Error::AgentLeft)
+        match self.presence.left.get() {
+            None => self.link(),
+            Some(_) => Err(Error::AgentLeft),
+        }
     }
 
     pub fn hits(&self) -> Option<Hits<'_>> {

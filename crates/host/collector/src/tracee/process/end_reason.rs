@@ -4,9 +4,9 @@
 use std::cell::Cell;
 
 use tiptoe_session::{EndCause, ProcessNote};
-use tiptoe_wire::{LeaveReason, State};
+use tiptoe_wire::{LeaveReason, Site, State};
 
-use super::Tracee;
+use super::TracedProcess;
 use crate::words::session_target;
 
 /// The ends that were reported.
@@ -16,9 +16,9 @@ pub(super) struct ReportedEnds {
     trace: Cell<Option<EndCause>>,
 }
 
-impl Tracee {
+impl TracedProcess {
     /// Returns whether the kernel reports another program than when the process was attached.
-    pub(super) fn runs_another_program(&self) -> bool {
+    pub fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
         now.is_ok_and(|now| now.differs(&self.presence.program))
     }
@@ -33,12 +33,13 @@ impl Tracee {
         })
     }
 
-    /// Returns why the trace ended before the program, if it did.
-    pub fn ended_by(&self) -> Option<EndCause> {
-        if self.presence.has_execed(&self.target) || self.locks.has_left_kernel() {
+    /// Returns why the trace ended before the program, if it did. The code at the agent's `sites` is restored if the
+    /// agent cannot do so.
+    pub fn ended_by(&self, sites: &[Site]) -> Option<EndCause> {
+        if self.presence.has_execed(&self.target) {
             return Some(EndCause::Exec);
         }
-        Some(match self.left_for()? {
+        Some(match self.left_for(sites)? {
             LeaveReason::Seccomp => EndCause::Seccomp,
             LeaveReason::Confined => EndCause::Confined,
             LeaveReason::Dispatch => EndCause::Dispatch,
@@ -48,7 +49,7 @@ impl Tracee {
 
     /// Returns why the agent has left, if it has. The agent leaves by itself if it sees the call
     /// that confines the program; otherwise tiptoe makes it leave here.
-    fn left_for(&self) -> Option<LeaveReason> {
+    fn left_for(&self, sites: &[Site]) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
         let presence = &self.presence;
         if link.data().state() == State::Dormant {
@@ -61,7 +62,7 @@ impl Tracee {
                 .look(self.target.process, link.data().thread())
         {
             match presence.confinement.covers_agent(self.target.process) {
-                true => self.put_back(link),
+                true => self.put_back(link, sites),
                 // An agent that does not answer has ended already.
                 false => drop(self.detach()),
             }

@@ -1,4 +1,4 @@
-//! The agent's counts of forks and of the address space.
+//! The agent's counts of forks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -6,11 +6,9 @@ use std::collections::BTreeSet;
 use tiptoe_attach::Attached;
 use tiptoe_attach::link::Link;
 use tiptoe_event::Cost;
-use tiptoe_session::AddressSpace;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Site, slots};
 
-use super::Tracee;
 use crate::counts;
 use crate::forks::CopiedMemory;
 
@@ -43,7 +41,7 @@ impl ForkCounts {
 
     /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
     /// of two, because that memory changes little later. The process must still live.
-    fn look(&self, target: &Attached, agent_sites: &[Site]) {
+    pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);
         if !looks.is_power_of_two() {
@@ -73,38 +71,4 @@ fn all_forks(target: &Attached) -> u64 {
     let sums = link.map(|link| counts::sums(link.data_file(), link.geometry(), counted));
     let sums = sums.and_then(Result::ok);
     sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
-}
-
-impl Tracee {
-    /// Looks at the memory of tiptoe that a fork would copy.
-    pub fn look_at_copied(&self) {
-        self.forks.look(&self.target, &self.agent.later.agent_sites);
-    }
-
-    /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
-    /// it is the target's claim, and must only be displayed.
-    pub fn address_space(&self) -> Option<AddressSpace> {
-        let link = self.target.link.as_ref()?;
-        if self.presence.serves(&self.target) {
-            // If the agent does not answer, its last reading stays.
-            let _ = link.read_maps();
-        }
-        let readings = link.data().readings();
-        let counted = slots::SPECULATIVE..slots::CHANGES + 1;
-        let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
-        let sum = |slot: u32| {
-            let index = (slot - slots::SPECULATIVE) as usize;
-            sums.get(index).copied().unwrap_or(0)
-        };
-        Some(AddressSpace {
-            speculative: sum(slots::SPECULATIVE),
-            locked: sum(slots::LOCKED),
-            missed: sum(slots::MISSED),
-            changes: sum(slots::CHANGES),
-            readings: readings.readings,
-            corrected: readings.corrected,
-            mappings: readings.mappings,
-            bytes: readings.bytes,
-        })
-    }
 }

@@ -210,9 +210,8 @@ pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
 
 /// Looks at the memory of tiptoe that forks would copy.
 fn look_at_copied(at: &Targets) {
-    for tracee in &at.traced {
-        tracee.agent.look_at_copied(&tracee.process);
-    }
+    let traced = at.traced.iter();
+    traced.for_each(|one| one.agent.look_at_copied(&one.process));
 }
 
 impl<'a> Probes<'a> {
@@ -288,9 +287,8 @@ impl<'a> Probes<'a> {
 
     /// Reads the last counts. Returns for how long was counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
-        for tracee in &at.traced {
-            tracee.agent.bury_dead_threads(&tracee.process);
-        }
+        let traced = at.traced.iter();
+        traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
         let events = self.events(at, clock)?;
         at.fetch_cpu_times();
         let mut elapsed = clock.elapsed();
@@ -391,9 +389,8 @@ impl Instrument for Probes<'_> {
                 return Ok(Next::Ended);
             }
         }
-        for tracee in &at.traced {
-            tracee.agent.refill_budgets(&tracee.process);
-        }
+        let traced = at.traced.iter();
+        traced.for_each(|one| one.agent.refill_budgets(&one.process));
         self.throttle(at, observer);
         if self.request.calls.record && now >= self.looks.records {
             let took = recorded_calls::serve(at, turn.clock, (!turn.is_delay).then_some(observer));

@@ -16,13 +16,15 @@ use crate::request::Split;
 use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
 use crate::words::session_target;
-use agent::{Arming, InProcess, came_and_went};
-use candidate::Candidate;
+use agent::{Arming, FirstHooks, InProcess, Patches, PlanState, came_and_went, library};
+use agent::{costly_traps, described_code, ifuncs, not_patched};
+use candidate::{Candidate, against, step_at};
 use contended_locks::LockWatch;
 use coverage::{Coverage, check_broken_off};
 use kernel::{KernelOpening, KernelProbes};
-use process::{TracedProcess, process_kind};
-use scope_ports::ScopeWatch;
+use plan::INITIAL_CREDIT;
+use process::{TracedProcess, TrapFreeProcess, process_kind};
+use scope_ports::{ScopeWatch, find_ports};
 
 mod agent;
 mod arm;
@@ -329,9 +331,11 @@ impl Tracee {
     }
 
     /// Returns what is counted: by the agent, then by the kernel.
-    pub fn counters(&self) -> impl Iterator<Item = &Counter> + Clone {
+    pub fn counters(&self) -> impl Iterator<Item = (&Counter, Source)> + Clone {
         let agents = self.agent.patches.counters.iter();
-        agents.chain(&self.kernel.counters)
+        let agents = agents.map(|one| (&one.counter, one.source()));
+        let kernels = self.kernel.counters.iter();
+        agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
     /// Reads all counters. The clock is the run's.

@@ -17,8 +17,8 @@ pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
     CostRequest {
         trap: sources
             .clone()
-            .any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
-        kernel: sources.any(|c| matches!(c.source, Source::Kernel(_))),
+            .any(|(_, source)| matches!(source, Source::Agent { trap: true, .. })),
+        kernel: sources.any(|(_, source)| matches!(source, Source::Kernel(_))),
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tiptoe_session::Note;
 
-use super::plan::Plan;
-use super::process::TracedProcess;
+use super::{Plan, TracedProcess};
 use crate::clock::RunClock;
 use crate::error::Error;
+use crate::planner::Follow;
 use budget::CallBudget;
 use fork_counts::ForkCounts;
 use meter::Meters;
@@ -27,9 +27,8 @@ mod wait_sampling;
 
 pub use foreign::came_and_went;
 pub use meter::WINDOW as TRAP_WINDOW;
-pub use patches::{
-    Arming, FirstHooks, Patches, costly_traps, described_code, ifuncs, library, not_patched,
-};
+pub use patches::{AgentCounter, Arming, FirstHooks, Patches, PlanState};
+pub use patches::{costly_traps, described_code, ifuncs, library, not_patched};
 pub use reads::Reads;
 pub use records::RecordedCall;
 
@@ -115,7 +114,7 @@ impl InProcess {
         let limits_waits = self.thinning.is_some() && process.target.link.is_some();
         limits_waits
             || self.call_budget.is_some()
-                && counters.any(|one| one.is_followed() || one.is_recorded())
+                && counters.any(|one| one.follow.is_followed() || one.follow == Follow::Record)
     }
 
     /// Looks at the memory of tiptoe that a fork would copy.
@@ -146,8 +145,8 @@ impl InProcess {
         let Some(link) = &process.target.link else {
             return Ok(0);
         };
-        let sites = self.patches.sites.iter();
-        let addresses: Vec<u64> = sites.map(|site| site.address).collect();
+        let counters = self.patches.counters.iter();
+        let addresses: Vec<u64> = counters.map(|one| one.site.address).collect();
         let mut done = 0;
         while done < times && !stop() {
             let some = (times - done).min(TOGGLES);

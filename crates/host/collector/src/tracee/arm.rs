@@ -1,10 +1,9 @@
 //! Puts hooks and probes into a process that has the agent.
 
-use super::Tracee;
-use super::agent::{Arming, FirstHooks, costly_traps, described_code, ifuncs};
-use super::candidate::Candidate;
-use super::plan::Plan;
-use super::scope_ports::find_ports;
+use super::{
+    Arming, Candidate, FirstHooks, Plan, PlanState, Tracee, costly_traps, described_code,
+    find_ports, ifuncs,
+};
 use crate::error::Error;
 use crate::module::Module;
 use crate::resolve::Probe;
@@ -20,7 +19,7 @@ impl Tracee {
     ) -> Result<Vec<Candidate>, Error> {
         let hello = self.process.greet()?;
         let patches = &mut self.agent.patches;
-        patches.begin(&hello, self.process.known_sites(plan)?)?;
+        patches.later = PlanState::first(&hello, self.process.known_sites(plan)?)?;
         let refused = &mut self.coverage.refused;
         let chosen = ifuncs::chosen(self.process.link()?, modules, ifuncs, refused)?;
         ifuncs::merge(probes, chosen);

@@ -14,11 +14,7 @@ use tiptoe_symbol::Class;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
-use super::agent::{Arming, library};
-use super::coverage::Coverage;
-use super::plan::Plan;
-use super::process::TracedProcess;
-use super::scope_ports::scope_names;
+use super::{Arming, Coverage, Plan, TracedProcess, library, scope_names};
 use crate::clock::RunClock;
 use crate::counts::{self, SlabOwner};
 use crate::error::{Error, Reason};
@@ -328,41 +324,41 @@ impl LockWatch {
             }
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),
         };
-        let failed = |error| Error::UnreadableSlabs {
-            what: "waits",
-            error,
-        };
+        let failed = Error::unreadable("waits");
         counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
         Ok(Some((noted, names)))
     }
 
     /// Returns a note that only the kernel reports the locks; `None` if the agent reports some.
     pub fn kernel_note(&self, target: &Attached, coverage: &Coverage) -> Option<Note> {
-        let watched = self.in_kernel.as_ref();
-        let watched = watched.filter(|watched| watched.is_alone())?;
+        let watched = self.in_kernel.as_ref().filter(|watched| watched.is_alone)?;
         Some(watched.note(target, coverage.left_out.as_ref()))
     }
 
     /// Stops counting in the kernel; the counts stay readable.
     pub fn stop_in_kernel(&mut self) {
         if let Some(watched) = &mut self.in_kernel {
-            watched.stop();
+            watched.futexes.stop();
         }
     }
 
     /// Returns the kernel programs' run times, for this process and for all.
     pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
-        self.in_kernel.as_ref().map(KernelFutexes::times)
+        let futexes = &self.in_kernel.as_ref()?.futexes;
+        Some((futexes.times().unwrap_or_default(), futexes.times_of_all()))
     }
 
     /// Returns whether the process runs another program than the one watched in the kernel.
     pub fn has_left_kernel(&self) -> bool {
-        self.in_kernel.as_ref().is_some_and(KernelFutexes::has_left)
+        let watched = self.in_kernel.as_ref();
+        watched.is_some_and(|watched| watched.is_alone && watched.futexes.has_execed())
     }
 
     /// Returns whether only the kernel reports its locks.
     pub fn is_in_kernel(&self) -> bool {
-        self.in_kernel.as_ref().is_some_and(KernelFutexes::is_alone)
+        self.in_kernel
+            .as_ref()
+            .is_some_and(|watched| watched.is_alone)
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use tiptoe_attach::Attached;
 use tiptoe_event::Reading;
+use tiptoe_kernel::Step;
 use tiptoe_session::{KernelNote, Note};
 
-use super::counter::{Counter, Source};
+use super::Counter;
 use crate::error::Error;
 use crate::module::FileKey;
 use crate::words::session_target;
@@ -18,11 +19,20 @@ mod throttle;
 
 pub use opening::KernelOpening;
 
+/// What one of the kernel's probes counts.
+pub struct KernelCounter {
+    pub counter: Counter,
+    /// The index of the probe in its set.
+    index: usize,
+    /// How the kernel executes the instruction there, which decides its price.
+    pub step: Step,
+}
+
 /// The kernel's probes of one process.
 #[derive(Default)]
 pub struct KernelProbes {
     uprobes: Option<Uprobes>,
-    pub counters: Vec<Counter>,
+    pub counters: Vec<KernelCounter>,
     /// What is counted, by file and offset, wherever the file is mapped.
     pub places: HashSet<(FileKey, u64)>,
 }
@@ -34,10 +44,7 @@ impl KernelProbes {
             Some(uprobes) => uprobes.set.read()?,
             None => Vec::new(),
         };
-        let reading = |counter: &Counter| match counter.source {
-            Source::Kernel(place) => read.get(place.index).copied().unwrap_or_default(),
-            Source::Agent { .. } => Reading::default(),
-        };
+        let reading = |one: &KernelCounter| read.get(one.index).copied().unwrap_or_default();
         Ok(self.counters.iter().map(reading).collect())
     }
 
@@ -56,12 +63,8 @@ impl KernelProbes {
     /// the first time.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
-        let is_it = |counter: &&Counter| match counter.source {
-            Source::Kernel(at) => at.index == place,
-            Source::Agent { .. } => false,
-        };
-        let counter = self.counters.iter().find(is_it);
-        let event = counter.map(|counter| counter.event.clone());
+        let closed = self.counters.iter().find(|one| one.index == place);
+        let event = closed.map(|one| one.counter.event.clone());
         Some(KernelNote::InWindows {
             event: event.unwrap_or_default(),
         })

@@ -12,9 +12,7 @@ use tiptoe_session::{FunctionNote, Note};
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::{Site, State};
 
-use super::Tracee;
-use super::agent::{Arming, described_code, not_patched};
-use super::plan::Plan;
+use super::{Arming, Plan, Tracee, described_code, not_patched};
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::resolve::{self, Probe};

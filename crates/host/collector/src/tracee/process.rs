@@ -7,11 +7,13 @@ use tiptoe_attach::link::Link;
 use tiptoe_attach::phase::Phase;
 use tiptoe_attach::resident::{AgentFile, agent_in, agent_thread};
 use tiptoe_attach::{Attached, loader};
+use tiptoe_session::AddressSpace;
 use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::{Hello, Site};
+use tiptoe_wire::{Hello, Site, slots};
 
 use super::Plan;
 use crate::clock::RunClock;
+use crate::counts;
 use crate::error::Error;
 use crate::module::Module;
 use crate::resolve;
@@ -19,7 +21,6 @@ use crate::ulocks;
 use end_reason::ReportedEnds;
 use presence::AgentPresence;
 
-mod address_space;
 mod confinement;
 mod end_reason;
 mod enter;
@@ -167,5 +168,32 @@ impl TracedProcess {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
+    /// it is the target's claim, and must only be displayed.
+    pub fn address_space(&self) -> Option<AddressSpace> {
+        let link = self.target.link.as_ref()?;
+        if self.has_serving_agent() {
+            // If the agent does not answer, its last reading stays.
+            let _ = link.read_maps();
+        }
+        let readings = link.data().readings();
+        let counted = slots::SPECULATIVE..slots::CHANGES + 1;
+        let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
+        let sum = |slot: u32| {
+            let index = (slot - slots::SPECULATIVE) as usize;
+            sums.get(index).copied().unwrap_or(0)
+        };
+        Some(AddressSpace {
+            speculative: sum(slots::SPECULATIVE),
+            locked: sum(slots::LOCKED),
+            missed: sum(slots::MISSED),
+            changes: sum(slots::CHANGES),
+            readings: readings.readings,
+            corrected: readings.corrected,
+            mappings: readings.mappings,
+            bytes: readings.bytes,
+        })
     }
 }

@@ -13,9 +13,7 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Geometry;
 use tiptoe_wire::scopes::{SINCE, WIDTH};
 
-use super::coverage::Coverage;
-use super::plan::Plan;
-use super::process::TracedProcess;
+use super::{Coverage, Plan, TracedProcess};
 use crate::counts::{self, SlabOwner};
 use crate::error::Error;
 use crate::module::Module;
@@ -192,7 +190,8 @@ pub fn scope_names(process: &TracedProcess) -> Result<Tree, Error> {
             tree = Tree::read(words);
         }
     };
-    counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
+    counts::each_slab(link.data_file(), link.geometry(), slots, each)
+        .map_err(Error::unreadable("scopes"))?;
     Ok(tree)
 }
 
@@ -217,7 +216,8 @@ pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Erro
         let is_in = (lives && since != 0).then(|| (node, now.saturating_sub(since)));
         sums.add(spent, is_in);
     };
-    counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
+    counts::each_slab(link.data_file(), link.geometry(), slots, each)
+        .map_err(Error::unreadable("scopes"))?;
     Ok(sums)
 }
 
@@ -260,11 +260,4 @@ fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error
         return Err(Error::ManyScopeEvents(all.len()));
     }
     Ok(all)
-}
-
-fn failed(error: std::io::Error) -> Error {
-    Error::UnreadableSlabs {
-        what: "scopes",
-        error,
-    }
 }

@@ -13,7 +13,7 @@ use tiptoe_price::clock;
 use tiptoe_wire::Data;
 
 use crate::planner::Follow;
-use crate::tracee::plan::{INITIAL_CREDIT, Plan};
+use crate::tracee::{INITIAL_CREDIT, Plan};
 
 /// The most unspent budget to keep, in CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);

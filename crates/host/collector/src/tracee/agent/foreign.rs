@@ -9,9 +9,9 @@ use tiptoe_session::{FunctionNote, Note};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Site, State};
 
-use super::InProcess;
-use crate::module::{FileKey, key_of};
-use crate::tracee::process::TracedProcess;
+use super::{AgentCounter, InProcess};
+use crate::module::key_of;
+use crate::tracee::TracedProcess;
 
 impl InProcess {
     /// Returns the events that another tracer probes as well. If its trap covers our patch, hits
@@ -38,12 +38,12 @@ impl InProcess {
         };
         let meters = self.meters.borrow();
         let closed = self.closed(process);
-        let pairs = self.patches.pairs();
-        let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
-        let pairs = pairs.filter(|(_, site)| !closed.contains(&site.slot));
-        let other = pairs.filter(|(_, site)| differs(site, &site.patched));
+        let counters = self.patches.counters.iter();
+        let counters = counters.filter(|one| meters.ran_ns(one.site.slot).is_none());
+        let counters = counters.filter(|one| !closed.contains(&one.site.slot));
+        let other = counters.filter(|one| differs(&one.site, &one.site.patched));
         let (events, sites): (Vec<&str>, Vec<&Site>) =
-            other.map(|(counter, site)| (&*counter.event, site)).unzip();
+            other.map(|one| (&*one.counter.event, &one.site)).unzip();
         let jumps = |site: &Site| {
             let first = Site { len: 1, ..*site };
             site.len > 1 && !differs(&first, &site.patched)
@@ -72,15 +72,14 @@ impl InProcess {
             Some(_) => process.target.process.maps().unwrap_or_default(),
             None => return BTreeSet::new(),
         };
-        let there = |site: &Site, file: &FileKey| {
-            let behind = maps.partition_point(|mapping| mapping.start <= site.address);
+        let there = |one: &AgentCounter| {
+            let address = one.site.address;
+            let behind = maps.partition_point(|mapping| mapping.start <= address);
             let mapping = behind.checked_sub(1).and_then(|index| maps.get(index));
-            mapping
-                .is_some_and(|mapping| mapping.contains(site.address) && key_of(mapping) == *file)
+            mapping.is_some_and(|mapping| mapping.contains(address) && key_of(mapping) == one.file)
         };
-        let placed = self.patches.sites.iter().zip(&self.patches.files);
-        let gone = placed.filter(|(site, file)| !there(site, file));
-        gone.map(|(site, _)| site.slot).collect()
+        let gone = self.patches.counters.iter().filter(|one| !there(one));
+        gone.map(|one| one.site.slot).collect()
     }
 }
 

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use tiptoe_session::{FunctionNote, Note};
 use tiptoe_wire::{Site, State};
 
-use super::Patches;
+use super::{AgentCounter, Patches};
 use crate::counts;
-use crate::tracee::counter::{Counter, Source};
-use crate::tracee::process::TracedProcess;
+use crate::tracee::TracedProcess;
 
 /// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a
 /// core.
@@ -56,33 +55,33 @@ impl Meters {
     /// Switches off traps that are hit too often. Returns a note for each.
     pub fn switch_off_hot(&mut self, process: &TracedProcess, patches: &Patches) -> Vec<Note> {
         let traps = self.live_traps(process, patches);
-        let hot = match trap_counts(process, &traps) {
+        let hot_slots = match trap_counts(process, &traps) {
             Some(counts) => self.look(Instant::now(), counts),
             None => return Vec::new(),
         };
-        let hot: Vec<(&Counter, &Site)> = traps
-            .into_iter()
-            .filter(|(_, site)| hot.contains(&site.slot))
+        let hot = traps.into_iter();
+        let hot: Vec<&AgentCounter> = hot
+            .filter(|one| hot_slots.contains(&one.site.slot))
             .collect();
-        let addresses: Vec<u64> = hot.iter().map(|(_, site)| site.address).collect();
+        let addresses: Vec<u64> = hot.iter().map(|one| one.site.address).collect();
         // On failure a trap stays on until the next look.
         let done = match &process.target.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
         };
-        let off: Vec<_> = hot.into_iter().zip(done).collect();
-        let off = off.into_iter().filter(|(_, outcome)| *outcome == 0);
-        let off: Vec<(&Counter, &Site)> = off.map(|(trap, _)| trap).collect();
+        let off = hot.into_iter().zip(done);
+        let off = off.filter_map(|(trap, outcome)| (outcome == 0).then_some(trap));
+        let off: Vec<&AgentCounter> = off.collect();
         self.note_off(process, &off)
     }
 
-    fn note_off(&mut self, process: &TracedProcess, off: &[(&Counter, &Site)]) -> Vec<Note> {
+    fn note_off(&mut self, process: &TracedProcess, off: &[&AgentCounter]) -> Vec<Note> {
         let ran = process.since.elapsed().as_nanos() as u64;
         let counts = trap_counts(process, off).unwrap_or_default();
-        let note = |(counter, site): &(&Counter, &Site)| {
-            self.off.insert(site.slot, ran);
-            let hits = counts.get(&site.slot).copied().unwrap_or(0);
-            let event = counter.event.clone();
+        let note = |one: &&AgentCounter| {
+            self.off.insert(one.site.slot, ran);
+            let hits = counts.get(&one.site.slot).copied().unwrap_or(0);
+            let event = one.counter.event.clone();
             FunctionNote::TrapSwitchedOff { event, hits }.into()
         };
         off.iter().map(note).collect()
@@ -93,30 +92,27 @@ impl Meters {
         &self,
         process: &TracedProcess,
         patches: &'p Patches,
-    ) -> Vec<(&'p Counter, &'p Site)> {
+    ) -> Vec<&'p AgentCounter> {
         let there = process.target.link.as_ref().is_some_and(|link| {
             process.presence.left.get().is_none()
                 && link.data().state() != State::Dormant
                 && !link.has_lost_target()
         });
-        let is_trap =
-            |counter: &Counter| matches!(counter.source, Source::Agent { trap: true, .. });
-        let pairs = patches.pairs().filter(|_| there);
-        pairs
-            .filter(|(counter, site)| is_trap(counter) && self.ran_ns(site.slot).is_none())
-            .collect()
+        let traps = patches.counters.iter().filter(|one| there && one.trap);
+        let live = traps.filter(|one| self.ran_ns(one.site.slot).is_none());
+        live.collect()
     }
 }
 
-fn trap_counts(process: &TracedProcess, traps: &[(&Counter, &Site)]) -> Option<BTreeMap<u32, u64>> {
+fn trap_counts(process: &TracedProcess, traps: &[&AgentCounter]) -> Option<BTreeMap<u32, u64>> {
     let link = process.target.link.as_ref()?;
-    let slots = || traps.iter().flat_map(|(_, site)| site.entries());
+    let slots = || traps.iter().flat_map(|one| one.site.entries());
     let range: Range<u32> = slots().min()?..slots().max()? + 1;
     let start = range.start;
     let sums = counts::sums(link.data_file(), link.geometry(), range).ok()?;
     let count = |slot: u32| sums.get((slot - start) as usize).copied().unwrap_or(0);
     let all = |site: &Site| site.entries().map(count).fold(0, u64::wrapping_add);
-    let counts = traps.iter().map(|(_, site)| (site.slot, all(site)));
+    let counts = traps.iter().map(|one| (one.site.slot, all(&one.site)));
     Some(counts.collect())
 }
 

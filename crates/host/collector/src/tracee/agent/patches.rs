@@ -1,36 +1,32 @@
 //! What the agent has patched in a process, and what is counted there.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::link::Link;
 use tiptoe_symbol::Function;
-use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::{Hello, Site};
+use tiptoe_sys::host::limits::address_space;
+use tiptoe_sys::host::procfs::{Mapping, Process};
+use tiptoe_wire::{Site, arena};
 
 use crate::error::{Error, Reason};
 use crate::module::{FileKey, Module, Object};
 use crate::planner::{self, Follow, PatchPlan, PlannedSite, ProcessState};
 use crate::resolve::Probe;
-use crate::tracee::counter::Counter;
-use crate::tracee::coverage::{Coverage, check_broken_off};
-use crate::tracee::plan::Plan;
-use crate::tracee::process::TracedProcess;
-use plan_state::PlanState;
+use crate::tracee::{Counter, Coverage, Plan, Source, TracedProcess, check_broken_off};
 use site_writes::{addresses_of, install};
 
-mod arenas;
 pub mod costly_traps;
 pub mod described_code;
 mod guards;
 pub mod ifuncs;
 mod install;
-mod loaded_libraries;
 mod plan_state;
 mod site_writes;
 
 pub use install::{LeftProbe, not_patched};
-pub use plan_state::library;
+pub use plan_state::{PlanState, library};
 
 /// How many times arenas are planned, if the program has mapped something in their place.
 const TRIES: u32 = 5;
@@ -38,20 +34,36 @@ const TRIES: u32 = 5;
 /// What the agent has patched.
 #[derive(Default)]
 pub struct Patches {
-    /// What is counted.
-    pub counters: Vec<Counter>,
+    pub counters: Vec<AgentCounter>,
     /// The functions that must enclose a hit, if the request has `--under`.
-    pub gates: Vec<Counter>,
-    /// The armed sites except hooks. Site N belongs to counter N.
-    pub sites: Vec<Site>,
-    /// The file of each of these sites.
-    pub files: Vec<FileKey>,
+    pub gates: Vec<AgentCounter>,
     /// The addresses of the agent's hooks.
     pub hooks: Vec<u64>,
     /// State for the next plan, and for libraries that are loaded later.
     pub later: PlanState,
     /// The functions whose parameters were not looked up yet.
     unread: Vec<UnreadFunction>,
+}
+
+/// What is counted at a site.
+pub struct AgentCounter {
+    pub counter: Counter,
+    pub site: Site,
+    /// The file of the site.
+    pub file: FileKey,
+    /// Every hit raises SIGTRAP.
+    pub trap: bool,
+    /// Which words follow the slot.
+    pub follow: Follow,
+    /// How many registers hold its parameters, if calls are recorded and it is known.
+    pub parameters: Option<u8>,
+}
+
+impl AgentCounter {
+    pub fn source(&self) -> Source {
+        let (trap, follow) = (self.trap, self.follow);
+        Source::Agent { trap, follow }
+    }
 }
 
 /// Where sites are armed.
@@ -98,12 +110,6 @@ pub struct UnreadFunction {
 }
 
 impl Patches {
-    /// Begins with the hello of an agent that has `agent_sites` from an earlier session.
-    pub fn begin(&mut self, hello: &Hello, agent_sites: Vec<Site>) -> Result<(), Error> {
-        self.later = PlanState::first(hello, agent_sites)?;
-        Ok(())
-    }
-
     /// Plans the first patches, and maps their arenas. Returns the plan, and the bases of arenas that could not be
     /// mapped. Reads `maps` again if the program has mapped something in an arena's place.
     pub fn plan_first(
@@ -125,7 +131,7 @@ impl Patches {
             };
             let planned = planner::plan(&state, modules, probes);
             check_broken_off()?;
-            let lost = arenas::map(process, on.link, &planned)?;
+            let lost = map_arenas(process, on.link, &planned)?;
             tries += 1;
             if lost.is_empty() || tries == TRIES {
                 self.later.callers = planned.callers_but(&lost);
@@ -134,6 +140,37 @@ impl Patches {
             // The program has mapped something there since its maps were read.
             *maps = process.maps()?;
         }
+    }
+
+    /// Arms hooks and probes in libraries. Returns the probes' sites, and the probes that the agent cannot take.
+    pub fn arm_later(
+        &mut self,
+        on: &mut Arming,
+        maps: &[Mapping],
+        modules: &[Module],
+        probes: &mut Vec<Probe>,
+    ) -> Result<(Vec<Site>, Vec<LeftProbe>), Error> {
+        let (process, link) = (on.process, on.link);
+        let state = self.later.process_state(link, on.plan, maps);
+        let planned = planner::plan(&state, modules, probes);
+        let lost = map_arenas(process.target.process, link, &planned)?;
+        self.later.callers = planned.callers_but(&lost);
+        link.split_mappings(
+            &planned.ranges_of_own_mappings(maps, |site| process.may_be_armed(site)),
+        )?;
+        let followed = probes.iter().filter(|probe| probe.follow.is_followed());
+        self.later
+            .ready_to_follow(link, followed.count(), &planned.unwinders)?;
+        let hooks: Vec<&PlannedSite> = planned.hooks.iter().collect();
+        install(link, &hooks, &lost, process.presence.quiet.as_ref())?;
+        self.hooks
+            .extend(hooks.iter().map(|hook| hook.site.address));
+        let all = hooks.into_iter().chain(planned.probes.iter().flatten());
+        self.later.note_sites(all, &lost);
+        let sites = planned.probes.iter().flatten().map(|probe| probe.site);
+        let sites = sites.collect();
+        let left = self.install_probes(on, probes, planned.probes, &lost)?;
+        Ok((sites, left))
     }
 
     /// Arms the hooks of a plan. Returns the addresses of those that are armed.
@@ -226,21 +263,43 @@ impl Patches {
     pub fn displaced_by(&self, probe: &Probe) -> Option<Reason> {
         let address = probe.address();
         let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
-        let mut placed = self.sites.iter().zip(&self.counters);
-        let (_, other) = placed.find(|(site, _)| covers(site.address, site.len))?;
-        Some(Reason::Covered(other.event.clone()))
+        let mut placed = self.counters.iter();
+        let other = placed.find(|one| covers(one.site.address, one.site.len))?;
+        Some(Reason::Covered(other.counter.event.clone()))
     }
 
     /// Returns whether any calls are followed to their return.
     pub fn follows_calls(&self) -> bool {
-        self.counters
-            .iter()
-            .chain(&self.gates)
-            .any(Counter::is_followed)
+        let mut all = self.counters.iter().chain(&self.gates);
+        all.any(|one| one.follow.is_followed())
     }
+}
 
-    /// Returns the counters with their sites.
-    pub fn pairs(&self) -> impl Iterator<Item = (&Counter, &Site)> {
-        self.counters.iter().zip(&self.sites)
-    }
+/// Maps arenas and callers' arenas; returns the bases of those that could not be mapped.
+fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
+    // The gaps between arenas would use up a limited address space.
+    let outcomes = match address_space(process) {
+        Some(_) => vec![false; plan.ranges.len()],
+        None => link.map_code(&plan.ranges)?,
+    };
+    let failed = plan.ranges.iter().zip(outcomes).filter(|(_, done)| !done);
+    let failed: Vec<&Range<u64>> = failed.map(|(range, _)| range).collect();
+    // The program may have mapped something between two arenas.
+    let alone = plan.arenas.iter().map(|arena| arena.base);
+    let alone = alone.filter(|base| failed.iter().any(|range| range.contains(base)));
+    let alone: Vec<u64> = alone.collect();
+    let ranges: Vec<Range<u64>> = alone.iter().map(|base| *base..base + arena::LEN).collect();
+    let outcomes = link.map_code(&ranges)?;
+    let code = alone.into_iter().zip(outcomes);
+    let outcomes = link.map_callers(&plan.new_callers)?;
+    let callers = plan.new_callers.iter().copied().zip(outcomes);
+    let lost = code.chain(callers).filter(|(_, done)| !done);
+    let lost: Vec<u64> = lost.map(|(base, _)| base).collect();
+    let mapped = plan
+        .arenas
+        .iter()
+        .filter(|arena| !lost.contains(&arena.base));
+    let prologues = mapped.map(|arena| (arena::prologue(arena.base), arena.prologue.as_slice()));
+    link.write_code(&prologues.collect::<Vec<_>>())?;
+    Ok(lost)
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tiptoe_event::{Histogram, Reading};
+use tiptoe_event::Reading;
 use tiptoe_session::{OTHER_VALUES, argument_key};
 use tiptoe_wire::calls::words;
 use tiptoe_wire::timed_values::{SETS, set};
 
-use super::{InProcess, calls};
+use super::{AgentCounter, InProcess, calls};
 use crate::clock::RunClock;
 use crate::counts::{self, Counts, SlotKinds};
 use crate::error::Error;
@@ -15,16 +15,14 @@ use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::Split;
 use crate::scopes::{NO_ROOM, Tree};
-use crate::tracee::counter::{Counter, Source};
-use crate::tracee::process::TracedProcess;
-use crate::tracee::scope_ports::scope_names;
+use crate::tracee::{TracedProcess, scope_names};
 use crate::values::{TimedValues, Values};
 
 pub struct Reads {
     /// One for each counter.
     pub all: Vec<Measured>,
     /// One for each gate.
-    pub gates: Vec<Reading>,
+    pub gates: Vec<Measured>,
     /// For each counter, the non-empty parts of threads or names.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
@@ -55,7 +53,8 @@ impl InProcess {
         let counts = match &process.target.link {
             Some(link) => {
                 let kinds = self.slot_kinds();
-                counts::read(link.data_file(), link.geometry(), by, &kinds).map_err(failed)?
+                counts::read(link.data_file(), link.geometry(), by, &kinds)
+                    .map_err(Error::unreadable("counts"))?
             }
             None => Counts::default(),
         };
@@ -70,21 +69,19 @@ impl InProcess {
         }
         let enabled = process.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
-        let reading = |counter: &Counter| match counter.source {
-            Source::Agent { slot, follow, .. } => {
-                let ran = meters.ran_ns(slot);
-                let reading = calls::reading(&counts.totals, slot, follow);
-                let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
-                Reading {
-                    // The trap was switched off because of its rate, so the time until then says
-                    // nothing about the rate afterwards.
-                    at_least: ran.is_some(),
-                    time_enabled_ns: enabled,
-                    time_running_ns: ran.unwrap_or(enabled),
-                    ..seen.unwrap_or(reading)
-                }
+        let reading = |one: &AgentCounter| {
+            let ran = meters.ran_ns(one.site.slot);
+            let reading = calls::reading(&counts.totals, one.site.slot, one.follow);
+            let seen = rings.as_ref();
+            let seen = seen.map(|rings| rings.as_seen(one.site.slot, reading));
+            Reading {
+                // The trap was switched off because of its rate, so the time until then says
+                // nothing about the rate afterwards.
+                at_least: ran.is_some(),
+                time_enabled_ns: enabled,
+                time_running_ns: ran.unwrap_or(enabled),
+                ..seen.unwrap_or(reading)
             }
-            Source::Kernel(_) => Reading::default(),
         };
         let over = patches.follows_calls()
             && (process.target.has_ended() || process.presence.has_execed(&process.target));
@@ -92,36 +89,32 @@ impl InProcess {
             true => calls::at_the_end(reading),
             false => reading,
         };
-        let all = |counter: &Counter| Measured {
-            reading: ended(reading(counter)),
-            times: times(counter, &counts.totals),
+        let all = |one: &AgentCounter| Measured {
+            reading: ended(reading(one)),
+            times: calls::histogram(&counts.totals, one.site.slot, one.follow),
         };
-        let parts = |counter: &Counter| {
+        let parts = |one: &AgentCounter| {
             let ended = |part: Measured| Measured {
                 reading: ended(part.reading),
                 ..part
             };
-            if let (Some(keys), Source::Agent { slot, follow, .. }) = (&keys, counter.source) {
-                let timed = counts.timed_values.get(&slot).into_iter();
-                let timed = timed.flat_map(|values| by_timed_value(keys, values, follow));
+            if let Some(keys) = &keys {
+                let timed = counts.timed_values.get(&one.site.slot).into_iter();
+                let timed = timed.flat_map(|values| by_timed_value(keys, values, one.follow));
                 let timed = timed.map(|(key, part)| (key, ended(part)));
-                let values = counts.values.get(&slot).into_iter();
-                let values = values.flat_map(|v| by_value(keys, v, reading(counter).count));
+                let values = counts.values.get(&one.site.slot).into_iter();
+                let values = values.flat_map(|v| by_value(keys, v, reading(one).count));
                 return together(timed.chain(values));
             }
             let parts = counts.parts.iter();
-            let parts = parts.filter_map(|(key, values)| Some((key, part(counter, values)?)));
+            let parts = parts.filter_map(|(key, values)| Some((key, part(one, values)?)));
             parts
                 .map(|(key, part)| (key.clone(), ended(part)))
                 .collect()
         };
         Ok(Reads {
             all: patches.counters.iter().map(all).collect(),
-            gates: patches
-                .gates
-                .iter()
-                .map(|gate| ended(reading(gate)))
-                .collect(),
+            gates: patches.gates.iter().map(all).collect(),
             parts: patches.counters.iter().map(parts).collect(),
         })
     }
@@ -137,30 +130,19 @@ impl InProcess {
         let first = kinds.timed.iter().copied().chain(sets);
         let longest: Vec<u32> = first.map(|slot| slot + words::LONGEST).collect();
         let cleared = counts::clear(link, &longest);
-        cleared.map_err(failed)
+        cleared.map_err(Error::unreadable("counts"))
     }
 
     fn slot_kinds(&self) -> SlotKinds {
         let mut kinds = SlotKinds::default();
-        for counter in &self.patches.counters {
-            match counter.source {
-                Source::Agent {
-                    slot,
-                    follow: Follow::Times,
-                    ..
-                } => kinds.timed.push(slot),
-                Source::Agent {
-                    slot,
-                    follow: Follow::Values,
-                    ..
-                } => kinds.valued.push(slot),
-                Source::Agent {
-                    slot,
-                    follow: Follow::TimedValues,
-                    ..
-                } => kinds.timed_values.push(slot),
-                _ => {}
-            }
+        for one in &self.patches.counters {
+            let slots = match one.follow {
+                Follow::Times => &mut kinds.timed,
+                Follow::Values => &mut kinds.valued,
+                Follow::TimedValues => &mut kinds.timed_values,
+                _ => continue,
+            };
+            slots.push(one.site.slot);
         }
         kinds
     }
@@ -231,28 +213,10 @@ fn by_timed_value(
 }
 
 /// Returns a counter's part of one thread or name; `None` if it is empty.
-fn part(counter: &Counter, values: &[u64]) -> Option<Measured> {
-    let Source::Agent { slot, follow, .. } = counter.source else {
-        return None;
-    };
-    let reading = calls::reading(values, slot, follow);
+fn part(one: &AgentCounter, values: &[u64]) -> Option<Measured> {
+    let reading = calls::reading(values, one.site.slot, one.follow);
     (reading.hits() > 0).then(|| Measured {
         reading,
-        times: times(counter, values),
+        times: calls::histogram(values, one.site.slot, one.follow),
     })
-}
-
-/// Returns the durations of a counter's calls; `None` if they are not timed.
-fn times(counter: &Counter, values: &[u64]) -> Option<Box<Histogram>> {
-    match counter.source {
-        Source::Agent { slot, follow, .. } => calls::histogram(values, slot, follow),
-        Source::Kernel(_) => None,
-    }
-}
-
-fn failed(error: std::io::Error) -> Error {
-    Error::UnreadableSlabs {
-        what: "counts",
-        error,
-    }
 }

@@ -10,11 +10,11 @@ use tiptoe_session::Call;
 use tiptoe_wire::Data;
 use tiptoe_wire::ring::{Entry, Reader};
 
+use super::AgentCounter;
 use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
-use crate::tracee::counter::{Counter, Source};
-use crate::tracee::process::TracedProcess;
+use crate::tracee::TracedProcess;
 
 /// The number of looks at an incomplete record before it is given up, after about a second. Its
 /// thread is still writing it, or has jumped out of the write for good.
@@ -111,26 +111,20 @@ impl Rings {
     }
 
     /// Adds the probes of new counters.
-    fn learn(&mut self, counters: &[Counter]) {
+    fn learn(&mut self, counters: &[AgentCounter]) {
         if counters.len() == self.counter_count {
             return;
         }
-        for counter in counters {
-            if let Source::Agent {
-                slot,
-                follow: Follow::Record,
-                ..
-            } = counter.source
-            {
-                let slot = slot as usize;
-                let len = self.probes.len().max(slot + 1);
-                self.probes.resize_with(len, || None);
-                self.probes[slot].get_or_insert_with(|| RecordedProbe {
-                    event: counter.event.as_str().into(),
-                    parameters: counter.parameters,
-                    seen: 0,
-                });
-            }
+        let recorded = |one: &&AgentCounter| one.follow == Follow::Record;
+        for one in counters.iter().filter(recorded) {
+            let slot = one.site.slot as usize;
+            let len = self.probes.len().max(slot + 1);
+            self.probes.resize_with(len, || None);
+            self.probes[slot].get_or_insert_with(|| RecordedProbe {
+                event: one.counter.event.as_str().into(),
+                parameters: one.parameters,
+                seen: 0,
+            });
         }
         self.counter_count = counters.len();
     }
@@ -179,7 +173,7 @@ impl Rings {
         &mut self,
         process: &TracedProcess,
         clock: RunClock,
-        counters: &[Counter],
+        counters: &[AgentCounter],
     ) {
         if let Some(link) = &process.target.link {
             self.learn(counters);
@@ -189,7 +183,12 @@ impl Rings {
 
     /// Reads all records after a reading of the counters. If the process has ended, an incomplete
     /// record is given up at once, because it will never be complete.
-    pub fn read_all(&mut self, process: &TracedProcess, clock: RunClock, counters: &[Counter]) {
+    pub fn read_all(
+        &mut self,
+        process: &TracedProcess,
+        clock: RunClock,
+        counters: &[AgentCounter],
+    ) {
         if let Some(link) = &process.target.link {
             let has_ended = process.target.has_ended();
             self.learn(counters);

@@ -17,7 +17,7 @@ use tiptoe_price::clock;
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, activity, head};
 
-use crate::tracee::plan::Plan;
+use crate::tracee::Plan;
 
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;

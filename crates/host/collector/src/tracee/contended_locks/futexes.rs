@@ -6,25 +6,24 @@ use std::rc::Rc;
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::resident::agent_thread_of_another;
+use tiptoe_kernel::Error as KernelError;
 use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
-use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::{Dropped, LockNote, Note};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::error::{DropReason, Error, Reason};
 use crate::module::{Module, Object};
 use crate::planner::{is_libc, wrappers};
-use crate::tracee::plan::Plan;
-use crate::tracee::process::TracedProcess;
+use crate::tracee::{Plan, TracedProcess};
 use crate::ulocks::WaitRecords;
 use crate::words;
 use crate::words::session_target;
 
 /// The futex calls that the kernel counts.
 pub struct KernelFutexes {
-    futexes: Futexes,
-    /// Whether the agent counts the sites that it patched.
-    beside_agent: bool,
+    pub futexes: Futexes,
+    /// Whether only the kernel reports the locks. Otherwise the agent counts the sites that it patched.
+    pub is_alone: bool,
     files: Vec<File>,
 }
 
@@ -56,7 +55,7 @@ impl KernelFutexes {
         });
         let mut watched = KernelFutexes {
             futexes: futexes?,
-            beside_agent: patched.is_some(),
+            is_alone: patched.is_none(),
             files: Vec::new(),
         };
         let patched = patched.unwrap_or_default().iter().copied();
@@ -116,27 +115,6 @@ impl KernelFutexes {
         }
         noted.add_drops(dropped(drops));
         Ok(())
-    }
-
-    /// Stops counting; the counts stay readable.
-    pub fn stop(&mut self) {
-        self.futexes.stop();
-    }
-
-    /// Returns the programs' run times, for this process and for all.
-    pub fn times(&self) -> (ProgramTimes, Option<ProgramTimes>) {
-        let own = self.futexes.times().unwrap_or_default();
-        (own, self.futexes.times_of_all())
-    }
-
-    /// Returns whether only the kernel reports its locks.
-    pub fn is_alone(&self) -> bool {
-        !self.beside_agent
-    }
-
-    /// Returns whether the process runs another program than the one watched.
-    pub fn has_left(&self) -> bool {
-        self.is_alone() && self.futexes.has_execed()
     }
 
     /// Returns a note that only the kernel reports its locks, with the reason (`left_out`) and the cost.

@@ -9,18 +9,13 @@ use tiptoe_price::KernelCosts;
 use tiptoe_session::KernelNote;
 use tiptoe_sys::host::procfs::path_of;
 
-use super::KernelProbes;
 use super::throttle::{Throttle, Uprobes};
+use super::{KernelCounter, KernelProbes};
 use crate::error::{AgentOption, Error, Reason};
 use crate::module::FileKey;
 use crate::planner::{Follow, PlannedSite};
 use crate::resolve::Probe;
-use crate::tracee::agent::Patches;
-use crate::tracee::candidate::{Candidate, against, step_at};
-use crate::tracee::counter::{Counter, KernelUprobe, Source};
-use crate::tracee::coverage::Coverage;
-use crate::tracee::plan::Plan;
-use crate::tracee::process::TracedProcess;
+use crate::tracee::{Candidate, Counter, Coverage, Patches, Plan, TracedProcess, against, step_at};
 
 mod beside_patches;
 
@@ -157,12 +152,15 @@ impl KernelOpening<'_> {
                 .places
                 .insert((probe.object.key, probe.file_offset()));
             let step = step_at(&probe);
-            self.kernel.counters.push(Counter {
+            let counter = Counter {
                 event: probe.event,
                 names: probe.names,
                 notes: probe.notes,
-                parameters: None,
-                source: Source::Kernel(KernelUprobe { index, step }),
+            };
+            self.kernel.counters.push(KernelCounter {
+                counter,
+                index,
+                step,
             });
         }
         let left = left.into_iter();

@@ -13,7 +13,7 @@ use super::Arming;
 use crate::error::Reason;
 use crate::planner::{Follow, PatchPlan, PlannedSite};
 use crate::resolve::Probe;
-use crate::tracee::candidate::{Candidate, against, step_at};
+use crate::tracee::{Candidate, against, step_at};
 
 /// Removes the probes from the plan that the kernel counts at a lower price, and returns them.
 pub fn take(

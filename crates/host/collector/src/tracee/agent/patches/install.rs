@@ -4,13 +4,12 @@ use tiptoe_patch::Strategy;
 use tiptoe_sys::host::attach_progress;
 
 use super::site_writes::install;
-use super::{Arming, Patches, UnreadFunction};
+use super::{AgentCounter, Arming, Patches, UnreadFunction};
 use crate::error::{Error, Reason};
 use crate::planner::{Follow, PlannedSite};
 use crate::probe_slots::SlotKey;
 use crate::resolve::Probe;
-use crate::tracee::counter::{Counter, Source};
-use crate::tracee::coverage::Coverage;
+use crate::tracee::{Counter, Coverage};
 
 /// A probe that the agent cannot take, and why.
 pub type LeftProbe = (Probe, Option<Reason>);
@@ -56,40 +55,43 @@ impl Patches {
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
-        let before = self.sites.iter().position(|site| site.slot == slot);
-        if let Some(index) = before.filter(|_| self.later.probe_slots.slot(&key) == Some(slot)) {
-            self.sites[index] = plan.site;
+        let mut before = self.counters.iter_mut();
+        if let Some(before) = before.find(|one| one.site.slot == slot)
+            && self.later.probe_slots.slot(&key) == Some(slot)
+        {
+            before.site = plan.site;
             return;
         }
         self.later.probe_slots.insert(key, slot);
-        let source = Source::Agent {
-            slot,
-            trap: plan.strategy == Strategy::Trap,
-            follow: probe.follow,
-        };
         if probe.follow == Follow::Record && probe.offset == 0 {
             self.unread.push(UnreadFunction {
-                counter: self.sites.len(),
+                counter: self.counters.len(),
                 object: probe.object.clone(),
                 function: probe.function.clone(),
             });
         }
-        let counter = Counter {
-            parameters: None,
-            event: probe.event,
-            names: probe.names,
-            notes: probe.notes,
-            source,
+        let all = match probe.follow {
+            Follow::Gate => &mut self.gates,
+            _ => &mut self.counters,
         };
-        if probe.follow == Follow::Gate {
-            return self.gates.push(counter);
-        }
-        // Counters of sites must come before those of the kernel, because `sites` is parallel to
-        // them.
-        self.counters.insert(self.sites.len(), counter);
-        self.sites.push(plan.site);
-        self.files.push(probe.object.key);
+        all.push(AgentCounter {
+            counter: Counter {
+                event: probe.event,
+                names: probe.names,
+                notes: probe.notes,
+            },
+            site: plan.site,
+            file: probe.object.key,
+            trap: plan.strategy == Strategy::Trap,
+            follow: probe.follow,
+            parameters: None,
+        });
     }
+}
+
+/// Returns the refusal of a probe that the agent did not take.
+pub fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
+    (probe.event, why.unwrap_or(Reason::CannotPatch))
 }
 
 /// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
@@ -131,9 +133,4 @@ fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Prob
     let reason = Reason::EntriesOnly(Box::new(why.clone()));
     coverage.refused.push((probe.event.clone(), reason));
     probe.of_entries()
-}
-
-/// Returns the refusal of a probe that the agent did not take.
-pub fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
-    (probe.event, why.unwrap_or(Reason::CannotPatch))
 }

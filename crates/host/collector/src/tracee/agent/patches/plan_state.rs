@@ -13,8 +13,7 @@ use crate::error::Error;
 use crate::module::{FileKey, Module};
 use crate::planner::{PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
-use crate::tracee::plan::Plan;
-use crate::tracee::process::TracedProcess;
+use crate::tracee::{Plan, TracedProcess};
 
 /// The thunks made for each followed function: one for each caller, on average.
 const CALLERS: usize = 16;

@@ -10,7 +10,7 @@ use tiptoe_wire::Site;
 
 use crate::error::{Error, Reason};
 use crate::planner::PlannedSite;
-use crate::tracee::process::TrapFreeProcess;
+use crate::tracee::TrapFreeProcess;
 
 /// Writes trampolines and arms sites. Returns for each site why it is not armed.
 pub fn install(

@@ -12,7 +12,7 @@ use super::KernelOpening;
 use crate::error::{Error, Reason};
 use crate::module::key_of;
 use crate::resolve::Probe;
-use crate::tracee::candidate::Candidate;
+use crate::tracee::Candidate;
 
 /// The length of a hook's jump.
 const HOOK: u64 = 5;

@@ -1,6 +1,6 @@
-//! News of cgroups. A message must be read as its bytes say, or refused. After any messages the tree must equal a
-//! plain list of them: which cgroup exists at which path, and which was removed. The walk from a cgroup through its
-//! ancestors must end. The first byte of each piece gives its length, and whether its words are made here or are the
+//! News of cgroups: a message is read as its bytes say, or refused. Afterwards the tree must equal a plain list:
+//! which cgroup exists at which path, and which was removed. The walk through a cgroup's ancestors must end. A
+//! piece's first byte gives its length, and whether its words are made here or are the piece.
 //! piece itself.
 #![no_main]
 
@@ -68,7 +68,7 @@ fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
     }
 }
 
-/// The plain list: each cgroup's path, and whether it was removed.
+/// Each cgroup's path, and whether it was removed.
 #[derive(Default)]
 struct PathList(BTreeMap<u64, (String, bool)>);
 

@@ -1,5 +1,5 @@
-//! Lists of counters. Any text must be read, or refused with a part of it in the error. Each event that was read must
-//! mean the same if it is read alone.
+//! Lists of counters: any text is read, or refused with a part of it in the error. Each event must mean the same if
+//! it is read alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -34,7 +34,7 @@ fuzz_target!(|list: &str| {
             let shown = shown.strip_suffix(':').unwrap_or(&shown);
             let again = counter_groups(shown).next().and_then(Result::ok);
             let again = again.and_then(|group| group.events().next());
-            // `a:u:W` is the tracepoint `u` with a modifier that is not shown; `a:u` is a wrong name.
+            // `a:u:W` is the tracepoint `u` with a hidden modifier; `a:u` is a wrong name.
             let is_name_alone = shown == event.name && event.text != event.name;
             let again = again.map(|again| again.modifiers);
             assert!(is_name_alone || again == Some(all), "{shown:?}: {again:?}");

@@ -1,6 +1,5 @@
-//! ELF symbols. For any bytes, parsing and lookups must end soon, must not panic, and must name no
-//! byte outside the file. The first byte splits the input into a requested specification and the
-//! file, so that both are explored. The same bytes are also the separate debug file.
+//! ELF symbols: parsing and lookups must end soon, must not panic, and must name no byte outside the file. The
+//! first byte splits the input into a specification and the file, which is also the debug file.
 #![no_main]
 
 #[path = "common/mirror.rs"]

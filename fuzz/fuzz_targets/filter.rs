@@ -1,6 +1,5 @@
-//! Filters. Any text must be read, or refused at an offset inside it. A filter that was read must
-//! print text that reads back as the same filter, and both must decide alike. The first 48 bytes
-//! are the six argument registers.
+//! Filters: any text is read, or refused at an offset inside it. A filter must print text that reads back as the
+//! same filter, and both must decide alike. The first 48 bytes are the six argument registers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,7 @@
-//! The ring of hits: writers complete their cells or abandon them, in any order with readings. What was written must
-//! be read, in order. Abandoned cells must be skipped in the end, and a full ring must refuse a cell. Once the target
-//! has overwritten a word, readings must still end and return no more hits than a ring holds, and no more of a stack
+//! The ring of hits: writers complete or abandon their cells, in any order with readings. What was written must be
+//! read, in order; abandoned cells must be skipped in the end, and a full ring must refuse a cell. After the target
+//! has overwritten words, readings must still end, with no more hits than a ring holds, and no more of a stack than
+//! is kept. Each four bytes are a step: the action and its arguments.
 //! than is kept. Each four bytes are one step: the first selects the action, the others are its arguments.
 #![no_main]
 
@@ -11,9 +12,9 @@ use libfuzzer_sys::fuzz_target;
 use tiptoe_wire::Words;
 use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, Meeting, STACK, WORDS};
 
-/// Words before the cells; the first two are the head and the tail.
+/// The words before the cells, first the head and the tail.
 const FRONT: usize = 16;
-/// The indices in a cell of its value and of the count of read bytes, and the cell's length in words.
+/// A cell's indices of its value and of the count of read bytes, and its length in words.
 const VALUE: usize = 26;
 const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
@@ -47,9 +48,9 @@ struct Ring<'a> {
     segment: &'a [AtomicU64],
     hits: Hits<'a>,
     reader: HitReader,
-    /// The indices at which written cells begin.
+    /// Where written cells begin.
     cells: Vec<usize>,
-    /// The cells that were reserved and not read, in order: the hit if it is complete, and its count of bytes.
+    /// Reserved cells that were not read, in order: the hit if it is complete, and its count of bytes.
     open: VecDeque<Option<(Hit, u64)>>,
     /// The words that the target overwrote.
     lied: Option<Vec<usize>>,
@@ -98,7 +99,6 @@ impl Ring<'_> {
         self.open.push_back(bytes.map(|bytes| (hit, bytes)));
     }
 
-    /// Returns a cell's index in the segment.
     fn at(&self, cell: &Cell<'_>) -> usize {
         let (value, room) = cell.room();
         assert_eq!(room, 8 * STACK);
@@ -168,7 +168,7 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// Makes the other calls of both sides, which must return whatever the words hold.
+    /// Makes both sides' other calls, which must return whatever the words hold.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {
@@ -188,7 +188,7 @@ impl Ring<'_> {
                 let is_new = || matches!(hits.meet(tid), Meeting::New(_));
                 let (first, second) = (is_new(), is_new());
                 assert!(tid == 0 || !second || first, "known after it was met");
-                hits.part(|other, _| other == tid);
+                hits.part(0b1111, |other, _| other == tid);
             }
             _ => drop(hits.wait().zip(hits.waited_for())),
         }

@@ -1,6 +1,6 @@
-//! Files that a process maps, as the injector reads them. For any bytes, reading must end soon, must not panic and
-//! must keep little, and a stack is unwound by the file's tables. The first 26 bytes are a thread's registers
-//! (address in the file, stack pointer, %rbp), the role of the file, and its mapped page.
+//! Mapped files as the injector reads them: reading must end soon, must not panic and must keep little; then a
+//! stack is unwound by the file's tables. The first 26 bytes are a thread's registers (address in the file, stack
+//! pointer, %rbp), the file's role, and its mapped page.
 #![no_main]
 
 #[path = "../../crates/host/attach/src/inject/mapped_files.rs"]
@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use mapped_files::{MappedFile, Role, needed, segments};
 
 const START: u64 = 0x7000_0000_0000;
-/// The injector follows as many frames.
+/// As many as the injector follows.
 const MAX_FRAMES: usize = 512;
 
 fuzz_target!(|input: &[u8]| {

@@ -1,6 +1,6 @@
-//! Sequences of mappings. After any maps, unmaps and moves the page table must agree for each page
-//! with a plain model of pages, and probes must be found wherever their file is mapped. Each five
-//! bytes are one change. The last list of mappings then replaces those of another space.
+//! Sequences of mappings: after any maps, unmaps and moves the page table must agree with a plain model of pages,
+//! and probes must be found wherever their file is mapped. Each five bytes are a change. The last list then
+//! replaces another space's mappings.
 #![no_main]
 
 use std::ops::Range;
@@ -13,11 +13,11 @@ use tiptoe_uprobe::lookup::{FileOffset, Mapping, Shape, Space, SpaceError};
 mod cells;
 use cells::{Cells, Change};
 
-/// The bytes of memory that one address of the model represents.
+/// The bytes of memory for one address of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// The tables that [`ADDRESSES`] pages need, and as many again, which a move may need.
+/// The tables for [`ADDRESSES`] pages, and as many for a move.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -119,7 +119,7 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// Replaces the mappings of another space, made by the first half of the changes.
+/// Replaces another space's mappings, made by the first half of the changes.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");

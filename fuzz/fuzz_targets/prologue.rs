@@ -1,8 +1,7 @@
-//! Relocation. For any bytes of a function, shaping and placing must not panic. The copy in a patch
-//! must decode to the displaced instructions: the same instructions with the same operands, a
-//! branch in its near form, a call as the push of the original's return address and a jump. The
-//! first three bytes choose the function's size, the requested offset, and the body; the rest are
-//! the bytes.
+//! Relocation: for any bytes of a function, shaping and placing must not panic. The copy in a patch must decode to
+//! the displaced instructions with the same operands: a branch in its near form, a call as the push of the
+//! original's return address and a jump. The first three bytes choose the function's size, the offset, and the
+//! body; the rest are the bytes.
 #![no_main]
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -82,11 +81,11 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Checks the patch's own invariants, then its copy against the displaced instructions.
+/// Checks the patch's invariants, then its copy against the displaced instructions.
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
-            // A call must stay a call, so that its first byte may be restored alone.
+            // A call must stay one, so that its first byte may be restored alone.
             let called = patch.patched[0] == CALL && patch.original[0] == CALL;
             assert!(called || patch.patched[0] == JUMP);
             landing(&patch.patched, patch.site)
@@ -104,7 +103,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // A guard's byte makes the first instruction invalid, so it need not trap itself.
+    // A guard's byte makes the first instruction invalid, so it need not trap.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| patch.traps_at(h.offset)));
     let start = (patch.site - AT) as usize;
@@ -115,13 +114,12 @@ fn check(patch: &Patch, bytes: &[u8]) {
     Copy::new(patch).check(patch, original);
 }
 
-/// Returns the target of a jump or call of 5 bytes.
 fn landing(jump: &[u8], at: u64) -> u64 {
     let field: [u8; 4] = jump[1..5].try_into().expect("four bytes");
     (at + 5).wrapping_add_signed(i32::from_le_bytes(field).into())
 }
 
-/// The relocated copy, decoded from its first instruction on.
+/// The relocated copy, from its first instruction on.
 struct Copy<'p>(Decoder<'p>);
 
 impl<'p> Copy<'p> {
@@ -159,8 +157,7 @@ impl<'p> Copy<'p> {
         next
     }
 
-    /// Compares the next instructions with the original. Returns whether control continues after
-    /// them.
+    /// Compares the next instructions with the original. Returns whether control continues after them.
     fn matches(&mut self, want: &Instruction) -> bool {
         if want.is_call_near() || want.is_call_near_indirect() {
             self.pushes(want.next_ip());
@@ -227,8 +224,7 @@ impl<'p> Copy<'p> {
     }
 }
 
-/// Checks that operands are the same; one relative to the instruction pointer must have the same
-/// address.
+/// Checks that operands are the same; one relative to the instruction pointer must have the same address.
 fn same_operands(want: &Instruction, have: &Instruction) {
     assert_eq!(have.op_count(), want.op_count());
     for operand in 0..want.op_count() {

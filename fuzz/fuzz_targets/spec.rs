@@ -1,5 +1,5 @@
-//! The event grammar. Any text must be read, or refused at an offset inside it. What was read must
-//! print text that reads back as the same value.
+//! The event grammar: any text is read, or refused at an offset inside it, and prints text that reads back as the
+//! same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

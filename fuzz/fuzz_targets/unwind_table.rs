@@ -1,6 +1,6 @@
-//! Unwind tables. For any `.eh_frame`, compiling must end soon, and the rows must be sorted and no
-//! more than its bytes allow. A step by any of them must go up and read nothing below the stack
-//! pointer. The first 24 bytes are a thread's registers: address, stack pointer, %rbp.
+//! Unwind tables: compiling any `.eh_frame` must end soon, with sorted rows, no more than its bytes allow. A step
+//! by any must go up and read nothing below the stack pointer. The first 24 bytes are registers: address, stack
+//! pointer, %rbp.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,5 @@
-//! Whole files, with all lookups of a session. For any bytes, functions, unwind tables, variables and the lines of
-//! instructions must be found soon, without a panic. The input is a watch, up to a zero, and the file. Each separate
-//! debug file that is requested is the file itself.
+//! Whole files, with all lookups of a session: functions, unwind tables, variables and lines must be found soon,
+//! without a panic. The input is a watch, up to a zero, and the file, which is also each debug file.
 #![no_main]
 
 #[path = "common/locate.rs"]
@@ -13,7 +12,7 @@ use locate::locate;
 use mirror::Mirror;
 use tiptoe_symbol::{Content, Image, section, unwind_table};
 
-/// The number of instructions that are looked up.
+/// How many instructions are looked up.
 const INSTRUCTIONS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {

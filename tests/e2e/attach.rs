@@ -1,5 +1,4 @@
-//! Attaches to running programs: counts must be exact from the moment at which the probe is in place, and nothing may
-//! remain after the detach.
+//! Attaches to running programs: counts are exact once the probe is in place, and nothing remains after the detach.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use tiptoe_tests::process::wait_until;
 use tiptoe_tests::waiting::last_child;
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
-/// Attaches to a waiting target, lets it run to its end, and compares every count.
+/// Attaches to a waiting target, lets it run to its end, and compares all counts.
 fn check(name: &str, arguments: &[&str], functions: &[&str]) {
     let program = target(name);
     let mut process = Process::waiting(&program, arguments);
@@ -96,8 +95,7 @@ fn detach_restores_the_original_bytes() {
     );
 }
 
-/// The program checks every result of its functions, so that a torn patch or a damaged register
-/// fails the test.
+/// The program checks all results, so that a torn patch or a damaged register fails the test.
 #[test]
 fn attaches_to_functions_hot_in_64_threads() {
     let program = target("hot");
@@ -133,8 +131,7 @@ fn duration_ends_the_trace() {
     assert!(process.lives());
 }
 
-/// Regression: a signal while tiptoe attached to the second process ended tiptoe without a report,
-/// so the first process's counts were lost.
+/// Regression: a signal while tiptoe attached to the second process ended it without a report.
 #[test]
 fn a_signal_while_it_attached_lost_the_report() {
     let program = target("hot");
@@ -143,7 +140,7 @@ fn a_signal_while_it_attached_lost_the_report() {
     both.sort_by_key(Process::pid);
     let [mut first, mut second] = both;
     let [site, untouched] = [&first, &second].map(|one| Site::new(one.pid(), &program, "add"));
-    // No thread of a stopped process can be borrowed, so this attach takes seconds.
+    // No thread of a stopped process can be borrowed, so the attach takes seconds.
     second.signal(libc::SIGSTOP);
     first.go();
     for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {
@@ -177,13 +174,13 @@ fn a_signal_while_it_attached_lost_the_report() {
     }
 }
 
-/// Regression: a process that ended while tiptoe attached to several failed the whole run.
+/// Regression: a process that ended while tiptoe attached to several failed the run.
 #[test]
 fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     let program = target("hot");
     let mut first = Process::waiting(&program, &["1", "1000"]);
     let site = Site::new(first.pid(), &program, "add");
-    // The agent tries for seconds to enter the second process.
+    // Entering the second process takes seconds.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
     let attached = Probe::new(&["add"]).attach(&[first.pid(), second.pid()]);
@@ -199,14 +196,14 @@ fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     assert!(notes.contains("ended-in-attach"), "{notes}");
 }
 
-/// Regression: a command that ended while tiptoe attached to it had no report, and its status was lost.
+/// Regression: a command that ended during the attach had no report, and its status was lost.
 #[test]
 fn a_command_that_was_killed_during_the_attach_had_no_report() {
     let mut tiptoe = command();
     let all = "/usr/bin/python3:*";
     tiptoe.args(["probe", "--latency", all, "--json", "-o", "/dev/stdout"]);
     let tiptoe = Process::start(tiptoe.args(["--", "/usr/bin/python3", "-c", "pass"]));
-    // Its functions are resolved and patched after its exec, which takes longer than the kill.
+    // Resolving and patching after the exec takes longer than the kill.
     wait_until("the command's exec", Duration::from_secs(20), || {
         let child = last_child(tiptoe.pid());
         // Before exec it runs tiptoe's program.

@@ -17,7 +17,7 @@ fn refused(arguments: &[&str], words: &[&str]) {
     assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
 }
 
-/// Lines that are refused. `HOT` and `OFFSETS` stand for test programs.
+/// Refused lines, in which `HOT` and `OFFSETS` are test programs.
 const WRONG: &[&str] = &[
     "probe",
     "probe main",
@@ -43,6 +43,8 @@ const WRONG: &[&str] = &[
     "probe choices -- HOT",
     "probe libc.so.6 -- HOT",
     "probe mem:x -- HOT",
+    "watch uprobe:main -- HOT",
+    "stat -e klock:* -- HOT",
     "probe main/latency/ -- HOT",
     "probe uretprobe:main+8 -- HOT",
     "probe main --filter arg9> -- HOT",
@@ -122,8 +124,8 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the commands in a hint, and the hint's other text. A command is the whole hint, or a text in backquotes that
-/// has arguments.
+/// Returns the commands in a hint, and its other text. A command is the whole hint, or text in backquotes with
+/// arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -131,7 +133,7 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` without arguments is a name, and not a command to type.
+        // `tiptoe lock` alone is a name, not a command to type.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
@@ -149,7 +151,6 @@ fn type_in(line: &str) -> Output {
     output(typed.args(words))
 }
 
-/// Returns the options that a text names.
 fn options(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| c.is_whitespace() || ",;:()".contains(c));
     words.filter(|word| {
@@ -158,8 +159,8 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each answer must be one error line and at most one hint. The hint's commands must work as printed, and `--help` must
-/// list the hint's options.
+/// Each answer must be one error line and at most one hint, whose commands work as printed and whose options are in
+/// `--help`.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);
@@ -199,7 +200,7 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` left it out.
+/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` omitted it.
 #[test]
 fn the_words_of_via_were_another_commands() {
     let hot = target("hot").display().to_string();
@@ -222,7 +223,7 @@ fn the_words_of_via_were_another_commands() {
     }
 }
 
-/// A list from `pidof`, which separates process ids by spaces, must be refused with a hint.
+/// `pidof` separates process ids by spaces: refused with a hint.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
     for line in [
@@ -278,7 +279,7 @@ fn no_such_command() {
     );
 }
 
-/// Regression: only a whole name was looked for in the program's libraries.
+/// Regression: only whole names were looked for in the program's libraries.
 #[test]
 fn the_error_for_a_glob_names_the_libraries_that_match_it() {
     let hot = target("hot");
@@ -303,7 +304,7 @@ fn the_error_for_an_unknown_symbol_names_the_nearest() {
 
 #[test]
 fn no_such_binary() {
-    // The command must run first, because it might load the library.
+    // First, because the command might load the library.
     let run = Probe::new(&["libnothing.so.9:f"]).run(&target("hot"), &[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     let said = "error: `libnothing.so.9:f` matched nothing that was loaded";
@@ -332,7 +333,7 @@ fn a_probe_on_data() {
     );
 }
 
-/// Regression: `--thread` was ignored if all threads share the variable. `--changed` and `--when` compared code with 0.
+/// Regression: `--thread` was ignored for shared variables, and `--changed` and `--when` compared code with 0.
 #[test]
 fn options_of_watch_that_do_nothing_were_ignored() {
     let mut program = Process::waiting(&target("hot"), &["1", "1"]);

@@ -1,5 +1,5 @@
-//! Programs that cannot be traced or that die during a trace, and users who interrupt it. There must be one clear error
-//! and exit status 2, and surviving programs must be unharmed.
+//! Untraceable programs, programs that die during a trace, and interrupted traces: one clear error, status 2, and
+//! unharmed survivors.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,7 +9,6 @@ use tiptoe_tests::{
     Process, Site, WaitingTarget, command, is_root, process, scaled, skipped, target,
 };
 
-/// Asserts that a refusal has the form of every refusal.
 fn sentence(output: &Output, words: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -30,7 +29,7 @@ fn sentence(output: &Output, words: &[&str]) {
     assert!(output.stdout.is_empty(), "{said}");
 }
 
-/// A folder that every user may read. It is removed when the test ends.
+/// A folder that every user may read, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,8 +41,8 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Copied by another process. Otherwise a test that forks at this moment would inherit the
-        // writing descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
+        // By another process, because a test that forks now would inherit the writing descriptor, and a file that
+        // is open for writing cannot be executed (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -52,7 +51,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // An error is ignored, because a folder that remains is harmless.
+        // A folder that remains is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -79,7 +78,7 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
-/// Regression: root of a user namespace, who holds cap_sys_ptrace there, was told to become root.
+/// Regression: the hint for root of a user namespace with cap_sys_ptrace was to become root.
 #[test]
 fn the_capability_holds_in_a_user_namespace_only() {
     let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
@@ -95,8 +94,7 @@ fn the_capability_holds_in_a_user_namespace_only() {
     waiting.end();
 }
 
-/// A setuid program ignores LD_PRELOAD. It must not be started at all if the kernel may not count
-/// either; otherwise the kernel counts.
+/// A setuid program ignores LD_PRELOAD: the kernel counts or, if it may not, the program does not start.
 #[test]
 fn a_setuid_command() {
     if !is_root() {
@@ -115,7 +113,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // The agent may enter if root starts the program, because the setuid bit gives root no more rights.
+    // The agent may enter if root starts the program, which gets no more rights.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -136,7 +134,7 @@ fn a_setuid_command() {
     );
 }
 
-/// A program for another machine must not be mistaken for a script.
+/// A program for another machine is no script.
 #[test]
 fn a_program_for_another_machine() {
     const MACHINE: usize = 18;
@@ -194,7 +192,7 @@ fn a_thread_and_tiptoe_itself() {
     thread.join().expect("tiptoe said so");
 }
 
-/// Returns the calling thread's id. Must be called in a thread that is not the first.
+/// Returns the calling thread's id; it must not be the first thread.
 fn look_at_own_thread() {
     // SAFETY: gettid takes nothing and cannot fail.
     let (thread, own) = (unsafe { libc::gettid() }, std::process::id());
@@ -204,7 +202,7 @@ fn look_at_own_thread() {
     sentence(&process::output(&mut run), &["is a thread of", &hint]);
 }
 
-/// A 32-bit or static program with `--via agent`: the error must have the reason and the option that works.
+/// A 32-bit or static program with `--via agent`: the error has the reason and the option that works.
 #[test]
 fn via_agent_is_refused_for_programs_it_cannot_enter() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
@@ -246,7 +244,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// The target is killed at moments spread over attach, trace and detach. tiptoe must print a report or one error.
+/// The target is killed at moments spread over attach, trace and detach: one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -267,7 +265,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Ctrl-C at moments spread over attach, trace and detach: the probes must be removed and the program must continue.
+/// Ctrl-C at moments spread over attach, trace and detach: the probes are removed and the program continues.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
@@ -294,8 +292,8 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// A terminal sends Ctrl-C to the command, too. The status must be that of the command's death, or tiptoe's own if the
-/// command had not begun.
+/// A terminal sends Ctrl-C to the command, too: its status is that of its death, or tiptoe's own if it had not
+/// begun.
 #[test]
 fn ctrl_c_of_a_command() {
     for round in 0..scaled(200).max(10) {
@@ -315,7 +313,7 @@ fn ctrl_c_of_a_command() {
     }
 }
 
-/// A shell makes its background jobs ignore SIGINT; a traced job must ignore it, too.
+/// A shell's background jobs ignore SIGINT; a traced job must, too.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let script = "trap '' INT TERM; exec \"$@\" -- grep SigIgn /proc/self/status";

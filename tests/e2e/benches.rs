@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench`: each row that this machine can measure must be present, and a note must name each missing one.
-//! The sizes of the numbers are not tested.
+//! `tiptoe-dev bench`: each row that this machine can measure is present, and a note names each missing one.
+//! Numbers are not tested.
 
 use serde_json::Value;
 use tiptoe_tests::dev_command;
@@ -21,7 +21,6 @@ const SWITCHES: [&str; 4] = ["bare", "cpu_wide_4", "per_task_1", "per_task_4"];
 const HOT: [&str; 3] = ["bare", "watch", "watch_unlimited"];
 const WAYS: [&str; 3] = ["cpu_wide", "per_task", "ptrace"];
 const THREADS: [u64; 3] = [1, 100, 2_000];
-/// Tools that are not on every machine.
 const TOOLS: [&str; 3] = ["perf_record", "perf_record_callers", "gdb"];
 
 #[test]
@@ -51,7 +50,7 @@ fn watching_is_measured_in_every_way() {
             .unwrap_or_else(|| panic!("no {case}, {site}: {table:#}"));
         assert!(found.next().is_none(), "{case}, {site} twice: {table:#}");
         let value = row["value"].as_f64().expect("a number");
-        // This time is 0 if no thread had to be stopped.
+        // 0 if no thread had to be stopped.
         let is_still = site == "still" && value == 0.0;
         assert!(value > 0.0 || is_still, "{row}");
         assert!(row["spread"].is_number(), "{row}");
@@ -69,7 +68,7 @@ fn watching_is_measured_in_every_way() {
     }
 }
 
-/// Regression: the length of an interruption was not printed at all.
+/// Regression: the length of an interruption was not printed.
 #[test]
 #[ignore = "nightly: a bench"]
 fn an_interruption_is_measured_in_each_phase() {

@@ -1,7 +1,5 @@
-//! Starts Debian's own kernels in an emulated machine, with the released command, musl, busybox and
-//! three programs as the whole system, and runs each instrument there.
-//!
-//! Exactly what doctor promises there must work.
+//! Starts Debian's kernels in an emulated machine whose whole system is the released command, musl, busybox and
+//! three programs. Exactly what doctor promises there must work.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,11 +13,10 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// How long the machine may run, in seconds. It is long because an emulated CPU is slow.
+/// Seconds that the machine may run; an emulated CPU is slow.
 const LIMIT: &str = "400";
 
-/// Pairs of a name and a command that is run in the machine. Each command writes its report to `/report`, as one line
-/// of JSON.
+/// Names and commands to run in the machine. Each command writes its report to `/report`, as a line of JSON.
 const COMMANDS: [(&str, &str); 11] = [
     ("doctor", "tiptoe doctor --json >/report"),
     ("musl", "tiptoe probe add --json -o /report -- hot 2 1000"),
@@ -55,7 +52,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The beginning of the machine's only script. Only the lines that [`run`](COMMANDS) prints are read.
+/// The beginning of the machine's only script. Only the lines of [`run`](COMMANDS) are read.
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -112,9 +109,8 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // The machine is emulated, because bugs of a hypervisor are not those of Debian's kernel. One thread must emulate
-    // all CPUs: with a thread for each, a CPU may run an int3 that the kernel used to patch itself and has already
-    // removed (`Oops: int3` in __schedule).
+    // Emulated, because a hypervisor's bugs are not those of Debian's kernel. One thread must emulate all CPUs,
+    // because with several a CPU may run an int3 that the kernel has already removed (`Oops: int3` in __schedule).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -138,8 +134,8 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that exactly what doctor promises works on the kernel of a release. Of the features that older kernels lack,
-/// exactly those in `newer` must work on it.
+/// Asserts that exactly what doctor promises works on a release's kernel, of newer kernels' features exactly
+/// `newer`.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -190,7 +186,7 @@ fn works_on(release: &str, newer: &[&str]) {
         let variable = &session["watch"]["variables"][0];
         assert_eq!(variable["count"], 5, "{release}: {session:#}");
     }
-    // BPF programs must count for cgroups on all kernels on which they watch variables.
+    // BPF must count for cgroups wherever it watches variables.
     for name in ["cgroups", "switches"] {
         assert_eq!(of("status", name), "0", "{release}, {name}: {printed}");
         let falls_back = report(name)["notes"].to_string().contains("rejects");
@@ -198,8 +194,8 @@ fn works_on(release: &str, newer: &[&str]) {
     }
 }
 
-/// Regression: the verifier of Linux 6.1 rejected the programs of `watch` and of cgroups,
-/// breakpoints on all CPUs stopped after one hit, and all uprobes were refused.
+/// Regression: Linux 6.1's verifier rejected the programs of `watch` and of cgroups, breakpoints on all CPUs
+/// stopped after one hit, and all uprobes were refused.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn everything_works_on_the_kernel_of_debian_12() {
@@ -212,7 +208,7 @@ fn everything_works_on_the_kernel_of_debian_13() {
     works_on("trixie", &["watch", "klock"]);
 }
 
-/// Regression: on Linux 5.10, which is too old for watching, doctor promised that it works.
+/// Regression: doctor promised watching on Linux 5.10, which is too old.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn what_doctor_promises_works_on_the_kernel_of_debian_11() {

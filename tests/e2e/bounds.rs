@@ -1,5 +1,4 @@
-//! Files of a target must not cost tiptoe unbounded time or memory, and signals must end it while
-//! it reads them.
+//! A target's files must not cost tiptoe unbounded time or memory, and signals must end it while it reads them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,7 +11,7 @@ use tiptoe_tests::{Process, command, is_root, skipped, target};
 
 const MOST_MEMORY: i64 = 1_000_000_000;
 
-/// A folder for one test's program. It is removed when the test ends.
+/// A folder for a test's program, removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -27,8 +26,7 @@ impl Folder {
         &self.0
     }
 
-    /// Returns `hot` without symbols, and its debug file `hot.debug` in the same folder, which consists of `zeros`
-    /// zeros.
+    /// Returns `hot` without symbols, and its debug file `hot.debug` of `zeros` zeros.
     fn stripped(&self, zeros: u64) -> (PathBuf, PathBuf) {
         let (program, debug) = (self.0.join("hot"), self.0.join("hot.debug"));
         fs::write(&debug, "none\n").expect("a file");
@@ -36,8 +34,7 @@ impl Folder {
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["--strip-all", &link]).arg(target("hot"));
         assert!(objcopy.arg(&program).status().expect("objcopy").success());
-        // A debug file with symbols of the same program, but with a checksum that differs from the
-        // link's, so that it must be refused.
+        // Symbols of the same program, refused because the checksum differs from the link's.
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--remove-section=.note.gnu.build-id"]);
         let kept = keep.arg(target("hot")).arg(&debug).status();
@@ -63,13 +60,12 @@ fn probe(process: &Process, spec: &str) -> Command {
     command
 }
 
-/// Returns a child's output, its exit status, and what it used.
+/// Returns a child's output, status, and usage.
 pub(crate) fn measured(mut child: Child) -> (String, i32, libc::rusage) {
     let mut said = child.stderr.take().expect("a pipe");
     let said = std::io::read_to_string(&mut said).expect("text");
     let mut status = 0;
-    // SAFETY: an all-zero rusage is valid; both arguments outlive the call, and nothing else waits
-    // for the child.
+    // SAFETY: an all-zero rusage is valid; both arguments outlive the call, and nothing else waits for the child.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
         let pid = child.id().cast_signed();
@@ -91,7 +87,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// Regression: a checksum over the file took hours, during which no signal ended tiptoe.
+/// Regression: a file's checksum took hours, during which no signal ended tiptoe.
 #[test]
 fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");
@@ -101,7 +97,7 @@ fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     check(run, "is too large to be read whole", 2);
 }
 
-/// Regression: tiptoe allocated as much memory as a section's header claimed.
+/// Regression: tiptoe allocated what a section's header claimed.
 #[test]
 fn sections_of_gigabytes_cost_no_memory() {
     const CLAIMED: u64 = 3 << 30;
@@ -113,12 +109,12 @@ fn sections_of_gigabytes_cost_no_memory() {
     check(probe(&program, "add").spawn(), "", 0);
 }
 
-/// Debug information of 1.2 MB of compressed zeros claims gigabytes when it is unpacked.
+/// 1.2 MB of compressed zeros claim to be gigabytes of debug information.
 #[test]
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");
     let (program, packed) = (folder.0.join("hot"), folder.0.join("packed"));
-    // GNU's older format for compressed sections: a magic, the size, a stream.
+    // GNU's older form of compression: a magic, the size, a stream.
     let claim = [b"ZLIB".to_vec(), (3_u64 << 30).to_be_bytes().to_vec()].concat();
     fs::write(&packed, [claim, vec![0; 1_200_000]].concat()).expect("a file");
     let mut objcopy = Command::new("objcopy");
@@ -137,7 +133,6 @@ fn compressed_sections_that_claim_gigabytes_are_left_out() {
     check(run, "a part of the debug information is too large", 2);
 }
 
-/// Sets the size of a section, and extends the file to it.
 fn claim(program: &Path, section: &str, size: u64) {
     let bytes = fs::read(program).expect("the program");
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
@@ -159,7 +154,6 @@ fn claim(program: &Path, section: &str, size: u64) {
     file.set_len(size + (1 << 20)).expect("a sparse file");
 }
 
-/// Returns whether a process has a file open or mapped.
 fn reads(pid: u32, file: &Path) -> bool {
     let links = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -169,11 +163,11 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Regression: both signals only set a flag, which was not checked before the attach had finished.
+/// Regression: both signals only set a flag, which was not checked before the end of the attach.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // The largest size for which a checksum is computed.
+    // The largest size that gets a checksum.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -191,7 +185,7 @@ fn a_signal_ends_tiptoe_while_it_reads() {
     }
 }
 
-/// Regression: files of a target were mapped, so tiptoe died of SIGBUS when one was truncated.
+/// Regression: a target's files were mapped, so tiptoe died of SIGBUS when one was truncated.
 #[test]
 fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     const LONG: u64 = 64 << 20;
@@ -218,8 +212,7 @@ fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     }
 }
 
-/// A read from a file in FUSE waits in the kernel until its server answers, and no signal ends the
-/// wait. So such a file must not be read.
+/// A read in FUSE waits in the kernel for the server, and no signal ends the wait. So such a file must not be read.
 #[test]
 fn a_file_of_a_server_that_does_not_answer_is_not_read() {
     if !is_root() || !Path::new("/dev/fuse").exists() {

@@ -10,8 +10,7 @@ use crate::doctor::{UnprivilegedTiptoe, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
-/// What must not be in the files: names of a host, a user and a home, a variable, an argument of a traced process, and
-/// the name of that process.
+/// What the files must lack: names of a host, a user and a home, a variable, a traced process's name and argument.
 const SECRETS: [&str; 6] = [
     "secret-host",
     "secret-user",
@@ -21,7 +20,7 @@ const SECRETS: [&str; 6] = [
     "secret-program",
 ];
 
-/// Makes an empty folder that every user may write to.
+/// An empty folder that every user may write to.
 fn public_folder(name: &str) -> PathBuf {
     let place = std::env::temp_dir().join(format!("tiptoe-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a temporary folder");
@@ -30,7 +29,6 @@ fn public_folder(name: &str) -> PathBuf {
     place
 }
 
-/// Returns the files' names, sorted, and all of their text.
 fn written(folder: &Path) -> (Vec<String>, String) {
     let (mut names, mut text) = (Vec::new(), String::new());
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -93,7 +91,7 @@ fn it_writes_the_files_that_it_prints() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// An existing folder must be refused, because the files in it would be sent with the report.
+/// An existing folder is refused, because its files would be sent with the report.
 #[test]
 fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");
@@ -116,7 +114,7 @@ fn an_existing_folder_is_refused_and_unchanged() {
     assert_eq!(written(&place).0, ["mine"]);
 }
 
-/// Runs `tiptoe bug` on a machine with another name, and with secrets in the environment.
+/// Runs `tiptoe bug` on a machine with another name, with secrets in the environment.
 fn with_secrets(tiptoe: &Command, folder: &Path) -> Output {
     let script = "hostname secret-host && exec \"$@\"";
     let mut unshare = Command::new("unshare");
@@ -144,7 +142,7 @@ fn nothing_secret_is_written() {
     let place = public_folder("bug-secrets");
     let program = place.join("secret-program");
     std::fs::copy(target("tracer"), &program).expect("a copy");
-    // This process is another tracer, which doctor lists.
+    // Another tracer, which doctor lists.
     let tracer = Process::waiting(
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],

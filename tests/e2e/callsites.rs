@@ -1,4 +1,4 @@
-//! Waits must be reported at the user's own functions, not at the runtime's functions that they call.
+//! Waits are reported at the user's functions, not at the runtime's functions that they call.
 
 use std::path::Path;
 
@@ -12,7 +12,6 @@ fn rows(run: &Run) -> Vec<Value> {
     rows.expect("the locks").clone()
 }
 
-/// Asserts that a wait for a lock of this type is reported in this function.
 #[track_caller]
 fn check(run: &Run, is: &str, function: &str) {
     let rows = rows(run);
@@ -23,7 +22,7 @@ fn check(run: &Run, is: &str, function: &str) {
     assert!(found, "{is} in {function}: {rows:#?}");
 }
 
-/// The waits go through libc, and some through libstdc++.
+/// Through libc, and some through libstdc++.
 #[test]
 fn waits_of_cpp_are_the_programs_own() {
     for (kind, is) in [
@@ -43,18 +42,18 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of the C and C++ runtimes may be skipped. Code of any other library counts as the user's.
+/// Only frames of the C and C++ runtimes may be skipped; other libraries' code is the user's.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");
     let plugin = plugin.to_str().expect("text");
-    // Python loads libstdc++ with the plugin, when tiptoe is already attached.
+    // Python loads libstdc++ with the plugin, after tiptoe has attached.
     let code = format!("import ctypes; ctypes.CDLL('{plugin}').wait_often(100)");
     let run = Probe::lock().run(Path::new(PYTHON), &["-c", &code]);
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");
 }
 
-/// The function that makes the call addresses its frame by %rbp.
+/// The calling function addresses its frame by %rbp.
 #[test]
 fn frame_pointers_are_followed_where_there_are_any() {
     let run = Probe::lock().run(&target("framed_waits"), &[]);
@@ -80,7 +79,7 @@ for thread in threads: thread.join()";
     check(&run, "semaphore", "python3:PyThread_acquire_lock_timed");
 }
 
-/// Waits of a running program, read from outside by `tiptoe lock --now`.
+/// Waits read from outside by `tiptoe lock --now`.
 #[test]
 fn current_waits_are_at_the_users_functions() {
     let plugin = target("waits_plugin");

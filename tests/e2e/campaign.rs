@@ -1,5 +1,5 @@
-//! Counts and times all functions of real programs at once, launched and attached to. Their output
-//! and exit status must not change. `make test` runs the first of each list, `make stress` all.
+//! Counts and times all functions of real programs, launched and attached to. Output and exit status must not
+//! change. `make test` runs the first of each list, `make stress` all.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +12,17 @@ use tiptoe_tests::{Probe, go_target, installed, java_target, scaled, skipped, ta
 
 mod servers;
 
-/// Every function of every file that a program maps.
+/// All functions of all files that a program maps.
 const EVERYTHING: &[&str] = &["*:*"];
 
-/// A deterministic program that works once it has read its stdin.
+/// A deterministic program, which works once it has read its stdin.
 struct Program {
     path: PathBuf,
     arguments: Vec<String>,
     input: Vec<u8>,
 }
 
-/// The result of a program: its stdout and exit status, 128 + N for signal N.
+/// A program's stdout and status, 128 + N for signal N.
 #[derive(PartialEq, Eq)]
 struct ProgramResult(Vec<u8>, i32);
 
@@ -74,8 +74,7 @@ impl Program {
         ended
     }
 
-    /// Asserts that the program ends as it does without tiptoe, both when tiptoe launches it and when tiptoe attaches
-    /// to it.
+    /// Asserts that the program ends as without tiptoe, launched and attached to.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -94,7 +93,7 @@ impl Program {
     }
 }
 
-/// Fixes hash seeds and the language of messages, so that the output is the same each time.
+/// Fixes hash seeds and the language, so that the output is the same each time.
 fn steady(command: &mut Command) -> &mut Command {
     command.envs([
         ("PYTHONHASHSEED", "0"),
@@ -103,8 +102,7 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first programs of a list: their number depends on the scale, and is at least `least`. Reports the failures
-/// after all have run.
+/// Runs the first programs of a list, by the scale and at least `least`, and reports failures after all.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {
@@ -120,7 +118,7 @@ fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), Strin
 
 type Build = fn() -> Result<Program, String>;
 
-/// Quick programs are first, because `make test` runs only those.
+/// Quick programs first, because `make test` runs only those.
 const PROGRAMS: [(&str, Build); 16] = [
     ("perl", || Program::new("perl", &["-e", PERL], "seed\n")),
     ("libm", || Ok(Program::at(target("libm"), &[], "go\n"))),
@@ -212,14 +210,12 @@ sys.exit(7 if ran.testsRun > 500 else 1)";
 const PYTHON_TESTS: &str = "test.test_json test.test_re test.test_struct test.test_math test.test_float test.test_generators
 test.test_exceptions test.test_dict test.test_list test.test_set test.test_cmath test.test_threading_local test.test_queue test.test_zlib";
 
-/// Returns real text of some hundred KB.
 fn text() -> Vec<u8> {
     let names = ["CHANGELOG.md", "ARCHITECTURE.md", "README.md"];
     let read = |name| fs::read(tiptoe_tests::root().join(name)).expect("a file of ours");
     names.map(read).concat()
 }
 
-/// Makes a folder for a program's files, below `target`.
 fn folder(name: &str) -> PathBuf {
     let folder = tiptoe_tests::target::folder().join(format!("campaign-{name}"));
     fs::create_dir_all(&folder).expect("target is writable");
@@ -235,7 +231,7 @@ fn done(command: &mut Command) -> Result<String, String> {
         .ok_or_else(|| said(&done.stderr))
 }
 
-/// git, which reads objects of a repository with our targets.
+/// git, on a repository of our targets.
 fn git() -> Result<Program, String> {
     let git = installed("git").ok_or("git is not installed")?;
     let (repository, sources) = (folder("git"), tiptoe_tests::root().join("tests/targets"));
@@ -265,7 +261,7 @@ fn go() -> Result<Program, String> {
     Ok(Program::at(go_target("mixed_go", &[])?, &[], "go\n"))
 }
 
-/// gcc's compiler proper, on a source that needs no header.
+/// gcc's compiler proper, on a source without headers.
 fn cc1() -> Result<Program, String> {
     let path = done(Command::new("gcc").arg("-print-prog-name=cc1"))?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/hot.c");

@@ -1,8 +1,7 @@
-//! `tiptoe stat --for-each-cgroup`: compares the count of each cgroup with the kernel's files and
-//! with the tasks' own numbers.
+//! `tiptoe stat --for-each-cgroup`, against the kernel's files and the tasks' own numbers.
 //!
-//! If the kernel counts all requested events for each task, tiptoe reads the tasks' fields. Otherwise it counts at task
-//! switches, as for `cgroup-switches`. Events that both ways can count are tested in both.
+//! If the kernel counts all events for each task, tiptoe reads the tasks' fields; otherwise it counts at switches,
+//! as for `cgroup-switches`. Events that both ways can count are tested in both.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -15,21 +14,19 @@ use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skip
 mod change;
 mod without;
 
-/// An event that can only be counted at switches, so that all events of the same run are counted there.
+/// Counted only at switches, and so are all events of its run.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// For each way of counting, the additional event that selects it.
+/// For each way of counting, the event that selects it.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
     BOTH_WAYS.into_iter().for_each(count);
 }
 
-/// A check of a cgroup's count against the kernel's.
 type Check = fn(f64, f64, &str);
 
-/// Returns the check, or a weaker one if the report says that the kernel hid the ends of tasks. The
-/// last work of a hidden task is in no cgroup, so a count may be too low.
+/// Returns the check, weaker if the kernel hid ends of tasks: their last work is in no cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {
@@ -40,7 +37,7 @@ fn check_where_seen(session: &Value, check: Check) -> Check {
     }
 }
 
-/// Makes a cgroup for a test. `None`, with a note, if this machine or user cannot.
+/// `None`, with a note, if cgroups cannot be made.
 fn cgroup() -> Option<Cgroup> {
     if !is_root() {
         skipped("counting by cgroup", "it needs root");
@@ -61,8 +58,7 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// Runs these tasks in a cgroup and its descendants, which are counted before the tasks begin.
-/// Returns the session.
+/// Runs these tasks in a cgroup and its descendants, counted before they begin. Returns the session.
 fn tasks(within: &Cgroup, events: &str, tasks: &[&str]) -> Value {
     let name = within.name();
     let patterns = format!("{name},{name}/*");
@@ -79,13 +75,13 @@ fn session(output: &Output) -> Value {
     session_with(output, "nothing")
 }
 
-/// Returns the session of an output that may contain the note `allowed`.
+/// Returns the session of an output that may have the note `allowed`.
 fn session_with(output: &Output, allowed: &str) -> Value {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
     let session = Report::parse(line.unwrap_or_else(|| panic!("no session: {text}"))).value;
-    // The note on hidden tasks is allowed, because some machines hide tasks from tracing.
+    // Some machines hide tasks from tracing.
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
         let note = note.to_string();
@@ -95,7 +91,6 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     session
 }
 
-/// Returns a count of one cgroup, or of the system if `cgroup` is `None`.
 fn value(session: &Value, cgroup: Option<&str>, event: &str) -> f64 {
     let counts = session["stat"]["counts"].as_array().expect("counts");
     let plain = cgroup.map(|name| name.trim_end_matches(" (removed)"));
@@ -126,7 +121,6 @@ fn assert_way(session: &Value, more: Option<&str>) {
     );
 }
 
-/// Asserts that two times differ by at most 0.1%.
 #[track_caller]
 fn assert_close(counted: f64, expected: f64, what: &str) {
     let off = (counted - expected).abs() / expected;
@@ -148,7 +142,7 @@ fn cpu_time_is_that_of_the_kernel() {
 
 fn cpu_time(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
-    // These tasks share both CPUs with a task that yields all the time and one that sleeps and wakes.
+    // Beside a task that always yields and one that sleeps and wakes.
     let all = [
         "a,burn=400",
         "a,burn=300",
@@ -173,7 +167,7 @@ fn cpu_time(more: Option<&str>, check: Check) {
 #[test]
 fn calls_are_those_of_the_cgroup_that_made_them() {
     let Some(within) = cgroup() else { return };
-    // Three tasks in one cgroup, and others that move themselves, all on one CPU.
+    // Three tasks in one cgroup, and others that move themselves, on one CPU.
     let all = [
         "pin=0,a,calls=3000",
         "pin=0,a,calls=2000",
@@ -251,7 +245,7 @@ fn sums_over_all_cgroups_are_complete() {
     }
 }
 
-/// The clock of a CPU must continue when the cgroup on that CPU changes, however often it does.
+/// A CPU's clock must continue however often its cgroup changes.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_clock_of_a_cpu_never_stops() {
@@ -307,7 +301,6 @@ fn intervals_add_up() {
     assert_eq!(sum, 4750.0 + 16.0);
 }
 
-/// Returns the intervals printed during the run, one JSON line each.
 fn intervals(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines = text.lines().filter(|line| line.starts_with('{'));
@@ -315,7 +308,7 @@ fn intervals(output: &Output) -> Vec<Value> {
     lines.filter(|line| line["at_ns"].is_u64()).collect()
 }
 
-/// A cgroup's enabled time must begin when the cgroup is made, not when counting began.
+/// A cgroup's enabled time begins when it is made, not when counting began.
 #[test]
 fn a_new_cgroups_time_begins_when_it_is_made() {
     if let Some((own, whole)) = times_of_a_new_cgroup() {
@@ -331,7 +324,7 @@ fn a_new_cgroup_has_no_time_of_before() {
     }
 }
 
-/// Returns the enabled time of a cgroup that was made after 450 ms, and that of the whole run.
+/// Returns the enabled time of a cgroup made after 450 ms, and of the whole run.
 fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     let within = cgroup()?;
     let name = format!("{}/late", within.name());
@@ -340,7 +333,7 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     tiptoe.arg(target("cgrouped")).arg(within.path());
     let done = output(tiptoe.arg("sleep=450,late,burn=20,sleep=350"));
     let session = session(&done);
-    // The time is per CPU, as the system's is.
+    // Per CPU, as the system's.
     let times = |counts: &Value, cgroup: Option<&str>| {
         let mut counts = counts.as_array().expect("counts").iter();
         let own = counts.find(|count| count["cgroup"].as_str() == cgroup)?;
@@ -358,7 +351,7 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     Some((all, whole))
 }
 
-/// A killed tiptoe must leave nothing in the kernel, and the next one must count.
+/// A killed tiptoe leaves nothing in the kernel, and the next one counts.
 #[test]
 fn a_tiptoe_that_is_killed_leaves_nothing() {
     let Some(within) = cgroup() else { return };
@@ -378,7 +371,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     assert_eq!(value(&session, Some(&name), CALLS), 100.0);
 }
 
-/// The keys must stay, because programs read them.
+/// Keys must stay, because programs read them.
 #[test]
 fn the_json_of_cgroups_keeps_its_form() {
     let Some(within) = cgroup() else { return };

@@ -1,5 +1,5 @@
-//! A new machine that has nothing but the Debian package: install, doctor, README's three commands as printed, removal.
-//! Nothing may remain.
+//! A new machine with only the Debian package: install, doctor, README's three commands, removal. Nothing may
+//! remain.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,10 +12,10 @@ use tiptoe_tests::root;
 
 use crate::install::{folder, released, said};
 
-/// The packages of the programs that the three commands trace, and of those that put them under load.
+/// Of the programs that the commands trace, and of their load.
 const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
-/// Starts a machine from its files, with its own processes and mounts. Changes of files go to another folder.
+/// Starts a machine from its files, with its own processes and mounts. Changes go to another folder.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"
@@ -24,7 +24,7 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 exec chroot . bash /root/session.sh"#;
 
-/// The beginning of a new user's session. The user is root, so README's `sudo` is left out.
+/// The beginning of a new user's session as root, without README's `sudo`.
 const BEGIN: &str = r#"set -e
 unset XDG_CACHE_HOME
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive
@@ -54,7 +54,7 @@ step doctor
 tiptoe doctor
 "#;
 
-/// The end of the session: removal, as the page about installing describes it.
+/// Removal, as the page about installing describes it.
 const END: &str = "step remove
 apt purge -y tiptoe 2>&1
 rm -r /var/cache/tiptoe
@@ -62,7 +62,7 @@ step end
 kill %1 %2 %3 %4 %5
 ";
 
-/// The folders in which apt, dpkg and the servers leave files of their own.
+/// Where apt, dpkg and the servers leave files.
 const OTHERS: [&str; 8] = [
     "root",
     "tmp",
@@ -74,7 +74,7 @@ const OTHERS: [&str; 8] = [
     "var/cache/debconf",
 ];
 
-/// Returns README's commands with the processes of this machine.
+/// Returns README's commands with this machine's processes.
 fn three_commands() -> Vec<String> {
     let readme = fs::read_to_string(root().join("README.md")).expect("README");
     let typed = readme.lines().filter_map(|line| line.strip_prefix("$ "));
@@ -93,7 +93,7 @@ fn three_commands() -> Vec<String> {
     commands
 }
 
-/// Returns what was added to or changed in a folder, by the files of its overlay.
+/// Returns what was added to or changed in a folder, from its overlay.
 fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(upper.join(below)).expect("a folder") {
@@ -103,7 +103,7 @@ fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
         if OTHERS.iter().any(|other| path == Path::new(other)) {
             continue;
         }
-        // A character device says that a file was removed.
+        // A character device marks a removed file.
         if !kind.is_dir() || kind.is_char_device() || !lower.join(&path).exists() {
             all.push(path.clone());
         }
@@ -114,7 +114,7 @@ fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Returns how long each step of the session took, a line each, and all of them.
+/// Returns how long each step took, a line each, and all together.
 fn times(screen: &str) -> String {
     let steps = screen.lines().filter_map(|line| line.strip_prefix("== "));
     let steps = steps.map(|step| step.split_once(' ').expect("a time, and a step"));

@@ -1,5 +1,5 @@
-//! Programs that give up rights while they are traced. The agent's thread must never hold a right that the program
-//! lacks. If the thread cannot give up the same right, it must end, even while tiptoe is stopped.
+//! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks; if
+//! it cannot give that up, it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,14 +11,14 @@ use tiptoe_tests::{Probe, Process, Report, Site, is_root, sampled, skipped, targ
 
 const CALLS: &str = "1000";
 
-/// The target `confined` under a probe, after it has given up the rights that its argument names.
+/// The target `confined` under a probe, after it has given up rights.
 struct ConfinedTarget {
     process: Process,
     site: Site,
     attached: AttachedTiptoe,
 }
 
-/// Whether tiptoe runs. If it is stopped, the agent must react alone.
+/// If tiptoe is stopped, the agent must react alone.
 #[derive(Clone, Copy, PartialEq)]
 enum Tiptoe {
     Runs,
@@ -45,7 +45,6 @@ impl ConfinedTarget {
         }
     }
 
-    /// Lets the program run to its end, which must be status 0.
     fn end(mut self) -> Report {
         self.attached.process.signal(libc::SIGCONT);
         self.process.go();
@@ -54,8 +53,7 @@ impl ConfinedTarget {
         self.attached.finish()
     }
 
-    /// Asserts that the agent has left: the probe is removed, the agent's thread has ended, and the
-    /// report says why counting stopped.
+    /// Asserts that the probe is removed, the agent's thread has ended, and the report says why counting stopped.
     fn has_been_left(self, ways: &str, because: &str) {
         let pid = self.process.pid();
         self.site.wait_original();
@@ -88,8 +86,7 @@ fn agents_thread(pid: u32) -> Option<u32> {
 
 const RIGHTS: &str = "gave up rights or a namespace";
 
-/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the
-/// code, and the program stayed patched.
+/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the code.
 #[test]
 fn a_program_that_cannot_start_threads_is_restored() {
     if !is_root() {
@@ -102,8 +99,8 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// An unshare by an inline system call does not end the agent's thread, and a time namespace still
-/// allows threads. The trace must continue, and the program must be restored at its end.
+/// An inline unshare does not end the agent's thread, and a time namespace still allows threads. The trace
+/// continues, and the program is restored at its end.
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
@@ -114,7 +111,7 @@ fn a_program_that_cannot_start_threads_is_still_traced() {
     }
 }
 
-/// If tiptoe is stopped, the thread that gives up a right must restore the program.
+/// If tiptoe is stopped, the thread that gives up a right restores the program.
 #[test]
 fn a_stopped_tiptoe_leaves_no_program_patched() {
     if !is_root() {
@@ -125,8 +122,7 @@ fn a_stopped_tiptoe_leaves_no_program_patched() {
     }
 }
 
-/// Regression: after an inline system call the agent's thread was still in the old namespace, under
-/// the old root, or outside the new filter.
+/// Regression: after an inline system call the agent's thread kept the old namespace or root, or no filter.
 #[test]
 fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     if !is_root() {
@@ -142,8 +138,7 @@ fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     }
 }
 
-/// Regression: only tiptoe noticed such a call, so a stopped tiptoe left the agent's thread where
-/// it was.
+/// Regression: only tiptoe noticed such a call, so a stopped tiptoe left the agent's thread.
 #[test]
 fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
     if !is_root() {
@@ -155,7 +150,7 @@ fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
 }
 
 /// Installing a seccomp filter for all threads (TSYNC) must succeed, through libc and inline, even while tiptoe is
-/// stopped. The call would fail if the agent's thread had a filter of its own.
+/// stopped. It would fail if the agent's thread had its own filter.
 #[test]
 fn all_threads_can_be_put_under_a_filter() {
     for (way, tiptoe) in [
@@ -167,8 +162,7 @@ fn all_threads_can_be_put_under_a_filter() {
     }
 }
 
-/// Regression: the agent's thread was asked to leave, and the filter killed the program for the
-/// calls by which it left. Now the thread only sleeps.
+/// Regression: the filter killed the program for the calls by which the agent's thread left.
 #[test]
 fn a_filter_that_kills_finds_no_call_of_the_agents() {
     for way in ["inline-strict", "inline-tsync"] {
@@ -183,7 +177,7 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// The agent's thread has no rights that it could give up, so it must continue, even while tiptoe is stopped.
+/// The agent's thread has no rights to give up, so it continues, even while tiptoe is stopped.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {
@@ -211,7 +205,7 @@ fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     }
 }
 
-/// Returns the results of the calls that a hijacked agent's thread is made to make.
+/// Returns the results of a hijacked agent thread's calls.
 fn hijacked(pid: u32) -> Vec<i32> {
     let mut hijack = Command::new(target("hijack"));
     let run = hijack.arg(pid.to_string()).arg("/etc/passwd").output();
@@ -222,8 +216,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// When the agent's thread changes ids, the kernel clears the dumpable flag for the whole process.
-/// The flag is the program's and must stay.
+/// A change of ids by the agent's thread clears the process's dumpable flag, which must stay the program's.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

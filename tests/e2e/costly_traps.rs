@@ -1,5 +1,5 @@
-//! Into some functions no jump fits. There the kernel must count if its uprobe costs less than the agent's trap, and the
-//! trap must stay if only the agent can do what is requested. A uprobe at `push` costs a third of a trap.
+//! Where no jump fits, the kernel counts if its uprobe costs less than the agent's trap, unless only the agent can
+//! do what is requested. A uprobe at `push` costs a third of a trap.
 
 use std::process::Command;
 
@@ -9,7 +9,6 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Returns whether uprobes are permitted.
 fn has_uprobes() -> bool {
     if !is_root() {
         skipped("uprobes", "needs root");
@@ -17,7 +16,7 @@ fn has_uprobes() -> bool {
     is_root()
 }
 
-/// Regression: `auto` took the trap, and switched it off above 10,000 hits a second.
+/// Regression: `auto` took the trap, and disabled it above 10,000 hits a second.
 #[test]
 fn a_trap_was_set_where_the_kernel_is_cheaper() {
     if !has_uprobes() {
@@ -45,7 +44,7 @@ fn a_function_that_is_hit_too_often_counts_in_windows() {
     let notes = notes(report);
     assert!(notes.contains("costly in windows"), "{notes}");
     assert!(!notes.contains("switched off"), "{notes}");
-    // The agent counts the function into which a jump fits.
+    // A jump fits, so the agent counts.
     assert_eq!((report.count("main"), report.via("agent")), (1, 1));
 }
 

@@ -1,5 +1,4 @@
-//! Programs that know their own call counts, run to their end. tiptoe's counts must equal theirs,
-//! and their output must be the same as without tracing.
+//! Programs that know their call counts, run to their end: counts are equal, and the output is as without tracing.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +7,6 @@ use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
 };
 
-/// Runs the program alone and traced, and compares its output and every count.
 pub fn check(program: &Path, arguments: &[&str]) -> Report {
     let alone = Command::new(program)
         .args(arguments)
@@ -51,8 +49,8 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// Functions that are little more than a system call. The trampoline makes the call, which must be
-/// restartable there. In `read` a comparison precedes the call, and runs again after a signal.
+/// Functions that are little more than a system call, which must be restartable in the trampoline. In `read` a
+/// comparison precedes it, and runs again after a signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);
@@ -121,7 +119,7 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// In the child of posix_spawn, libc calls functions before exec. These calls must not be counted for the parent.
+/// libc's calls before exec in posix_spawn's child must not count for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];
@@ -197,7 +195,7 @@ fn other_ways_to_build() {
     }
 }
 
-/// The kernel must count programs that the agent cannot enter, and the report must say so.
+/// The kernel counts programs that the agent cannot enter, and the report says so.
 #[test]
 fn the_kernel_takes_static_and_32_bit_programs() {
     for flag in ["-static", "-m32"] {
@@ -235,8 +233,7 @@ fn filters_count_only_what_they_let_through() {
     assert_eq!(run.good().count("add"), 1800);
 }
 
-/// Calls that tiptoe's own child makes before exec must be counted for the command neither by the
-/// kernel nor by the agent.
+/// Calls of tiptoe's child before exec must not count for the command, by kernel or agent.
 #[test]
 fn the_kernel_counts_from_exec_on() {
     let libc = ["malloc", "read", "write", "execvpe", "__errno_location"];

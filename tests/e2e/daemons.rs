@@ -1,5 +1,4 @@
-//! Daemons that start as root and give up root. Their /proc/self then belongs to root, so they may not open files in
-//! it.
+//! Daemons that give up root. /proc/self then belongs to root, so that they may not open files in it.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, WaitingTarget, is_root,
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Starts a daemon that has given up root and waits. Returns it with the location of its probe.
+/// Starts a daemon that has given up root and waits. Returns it with its probe's location.
 fn daemon(how: &str) -> Option<(Process, Site)> {
     if !is_root() {
         skipped("a daemon", "only root can give root up");
@@ -21,8 +20,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the daemon's own code is restored and no tiptoe traces it. If tiptoe was killed,
-/// nothing stops the threads, so some of libc's hooks stay until another tiptoe attaches.
+/// Waits until the daemon's code is restored and no tiptoe traces it. After a killed tiptoe nothing stops the
+/// threads, so some of libc's hooks stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {
@@ -63,7 +62,7 @@ fn a_daemon_is_counted_exactly() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// tiptoe attaches to the daemon repeatedly, once after another tiptoe was killed.
+/// tiptoe attaches repeatedly, once after a killed one.
 #[test]
 fn a_daemons_code_is_restored() {
     let Some((mut process, site)) = daemon("drops") else {
@@ -81,7 +80,7 @@ fn a_daemons_code_is_restored() {
     ends_well(process);
 }
 
-/// The daemon gives up root while it is traced. tiptoe ends or is killed, and another one attaches.
+/// The daemon gives up root while traced. tiptoe ends or is killed, and another attaches.
 #[test]
 fn the_code_of_a_daemon_that_tiptoe_started_is_restored() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Debug information from a debuginfod server, here one on localhost.
+//! Debug information from a debuginfod server on localhost.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Process, command, installed, skipped, target};
 
-/// A folder with a stripped program and its debug information, and the program's build-id.
+/// A folder with a stripped program and its debug information, and its build-id.
 struct StrippedProgram {
     folder: PathBuf,
     build_id: String,
@@ -42,7 +42,7 @@ impl StrippedProgram {
         StrippedProgram { folder, build_id }
     }
 
-    /// Returns a command that watches a member of a variable. That needs the variable's type.
+    /// Watches a member of a variable, which needs the variable's type.
     fn watch(&self, urls: &str, cache: &str) -> Command {
         let mut tiptoe = command();
         tiptoe.args(["watch", "stats.state", "--via", "agent", "--changed", "--"]);
@@ -55,7 +55,7 @@ impl StrippedProgram {
     }
 }
 
-/// Starts a server on localhost that has one file. Returns its address, and a list of the requests.
+/// Starts a server with one file. Returns its address and the requests.
 fn serve(file: &Path, build_id: &str) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -78,7 +78,7 @@ fn serve(file: &Path, build_id: &str) -> (String, Receiver<String>) {
                 "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 body.len()
             );
-            // The write may fail, because the client may end early.
+            // The client may end early.
             let _ = (&stream)
                 .write_all(head.as_bytes())
                 .and_then(|()| (&stream).write_all(body));
@@ -107,7 +107,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     );
     let asked: Vec<String> = requests.try_iter().collect();
     assert_eq!(asked, [format!("/buildid/{}/debuginfo", program.build_id)]);
-    // The client's cache must be read even without a server and DEBUGINFOD_URLS.
+    // The client's cache must be read without a server and DEBUGINFOD_URLS.
     let said = output(program.watch("", "cache").env_remove("DEBUGINFOD_URLS"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(
@@ -117,8 +117,8 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     assert_eq!(requests.try_iter().count(), 0);
 }
 
-/// Regression: a command that was held at exec was taken for one that had ended: a signal did not
-/// kill it, and it began when tiptoe ended.
+/// Regression: a command held at exec was taken for an ended one: a signal did not kill it, and it began when
+/// tiptoe ended.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
     let program = StrippedProgram::new();

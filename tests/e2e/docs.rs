@@ -1,7 +1,5 @@
-//! Each `tiptoe` command in the blocks of README and of the book is run as a reader would type it.
-//!
-//! Blocks of commands are marked `sh`; those with output are marked `console`, and their commands
-//! begin with `$ `.
+//! Each `tiptoe` command in README and the book is run as a reader would type it. Blocks of commands are marked
+//! `sh`, those with output, whose commands begin with `$ `, `console`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +10,10 @@ use std::sync::LazyLock;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// Pairs of a text in documented commands and its replacement in this test, in this order. Words in capitals on the
-/// right are programs and cgroups of the test.
+/// Texts of documented commands and their replacements here, in this order. Capital words on the right are the
+/// test's programs and cgroups.
 const REPLACED: &[(&str, &str)] = &[
-    // Servers that the authors of the pages traced.
+    // Servers that the pages trace.
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
     ("-p 1278", "-p REDIS"),
@@ -25,7 +23,7 @@ const REPLACED: &[(&str, &str)] = &[
         "ngx_current_msec --changed -p 2417",
         "head --changed -p WATCHED",
     ),
-    // Programs of the tests replace others, and runs are shorter.
+    // Test programs replace others, and runs are shorter.
     ("-- turns 1000000 4 200", "-- TURNS 1000 4 20"),
     ("./watched", "WATCHES"),
     ("./scoped", "SCOPES"),
@@ -52,15 +50,14 @@ const REPLACED: &[(&str, &str)] = &[
     ("0x7ffd1000:4:rw -p PID", "head:8:rw -p WATCHED"),
     ("--hold cache_lock -p PID", "--hold hot_mutex -p CONTENDED"),
     ("--by scope -p PID", "--by scope -p SCOPED"),
-    // redis is not used here, because it has its own allocator, so that two functions are named `malloc`.
+    // Not redis, whose own allocator is a second `malloc`.
     ("> 4096' -p PID", "> 4096' -p WATCHED"),
     ("-p PID", "-p REDIS"),
 ];
 
-/// Commands that trace until Ctrl-C unless something else ends them.
+/// Commands that trace until Ctrl-C or another end.
 const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 
-/// The options that end an endless command in this test.
 const END: &str = "--duration 0.1";
 
 struct Page {
@@ -68,7 +65,6 @@ struct Page {
     text: String,
 }
 
-/// README and the pages of the book.
 static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
     let book = fs::read_dir(root().join("docs/src")).expect("the book");
     let book = book.map(|entry| entry.expect("an entry").path());
@@ -92,7 +88,7 @@ struct PageCommand {
     line: String,
 }
 
-/// Returns each line in a block of a page, with the block's language.
+/// Returns each line in a page's blocks, with the block's language.
 fn lines_in_blocks(page: &str) -> Vec<(&str, &str)> {
     let (mut language, mut lines) = (None, Vec::new());
     for line in page.lines() {
@@ -106,7 +102,6 @@ fn lines_in_blocks(page: &str) -> Vec<(&str, &str)> {
     lines
 }
 
-/// Returns the command in a line of a block, without its comment.
 fn command_in(language: &str, line: &str) -> Option<String> {
     let typed = match language {
         "sh" => line,
@@ -118,7 +113,6 @@ fn command_in(language: &str, line: &str) -> Option<String> {
     is_ours.then(|| typed.to_owned())
 }
 
-/// Returns all commands, each once.
 fn documented() -> Vec<PageCommand> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for page in &*PAGES {
@@ -133,7 +127,7 @@ fn documented() -> Vec<PageCommand> {
     all
 }
 
-/// Returns the outputs of a command that pages show, each with its page.
+/// Returns a command's outputs on pages, with the page.
 fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let of_page = move |page: &'static Page| {
         let blocks = page.text.split("```console\n").skip(1);
@@ -146,11 +140,10 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGES.iter().flat_map(of_page)
 }
 
-/// The line at which pages leave out lines of an output.
+/// The line at which pages cut an output.
 const CUT: &str = "[…]";
 
-/// Returns the beginnings of a report's last lines, without notes. If the page left out lines, these are lines after
-/// the last cut.
+/// Returns the beginnings of a report's last lines, without notes; after the last cut, if there is one.
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -161,8 +154,8 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose output of a command ends with other lines than the command prints. Commands that print calls
-/// or fields are left out, because those are no reports.
+/// Returns the pages whose output of a command ends with other lines than the command's. Lists of calls or fields
+/// are no reports.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");
@@ -186,7 +179,6 @@ fn stale(command: &str, printed: &Output) -> Vec<String> {
     stale.map(line).collect()
 }
 
-/// Returns the command as this test runs it.
 fn runnable(line: &str) -> String {
     let replace = |line: String, (from, to): &(&str, &str)| line.replace(from, to);
     let line = REPLACED.iter().fold(line.to_owned(), replace);
@@ -198,8 +190,7 @@ fn runnable(line: &str) -> String {
     }
 }
 
-/// Commands must not be in other blocks. There they would not be run, and a reader would not see that they can be
-/// typed.
+/// Commands in other blocks would not be run, and a reader would not see that they can be typed.
 #[test]
 fn every_command_is_in_a_block_that_is_run() {
     for Page { name, text } in &*PAGES {
@@ -213,7 +204,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// No replacement may remain for a command that was removed, because it might change another command.
+/// A replacement for a removed command must not remain, because it might change another.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();
@@ -231,7 +222,6 @@ fn each_replacement_is_needed() {
     }
 }
 
-/// Starts redis without a port.
 fn redis(program: &PathBuf, folder: &std::path::Path) -> Process {
     let mut server = Command::new(program);
     server
@@ -311,7 +301,7 @@ fn every_command_of_the_documentation_works() {
             !run.contains('…'),
             "{page}: nothing replaces the `…` in: {line}"
         );
-        // Each command has its own folder for files that it writes.
+        // Each command has its own folder for its files.
         let place = folder.join(at.to_string());
         fs::create_dir_all(&place).expect("a temporary folder");
         let mut shell = Command::new("bash");

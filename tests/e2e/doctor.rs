@@ -1,4 +1,4 @@
-//! `tiptoe doctor`: what works for this user on this machine, what would enable more, and which other tracers run.
+//! `tiptoe doctor`: what works here for this user, what would enable more, and other tracers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,8 +38,7 @@ fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
     row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
 }
 
-/// Asserts that every row is present, and that each row that is not fine says what it limits and
-/// has a command.
+/// Asserts that all rows are present, and that each that is not fine has its limits and a command.
 fn is_whole(report: &Value) {
     for name in ROWS {
         let row = find_row(report, name);
@@ -58,7 +57,7 @@ fn is_whole(report: &Value) {
     }
 }
 
-/// A copy of tiptoe that every user may run. It is started as a user without rights.
+/// A copy of tiptoe for a user without rights.
 pub(crate) struct UnprivilegedTiptoe(PathBuf);
 
 impl UnprivilegedTiptoe {
@@ -100,7 +99,6 @@ fn doctor_prints_every_row() {
     assert!(!text.contains("to come"), "all instruments exist: {text}");
 }
 
-/// Returns the command, run by another one.
 fn through(words: &[&str], inner: &Command) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
@@ -108,8 +106,8 @@ fn through(words: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// Asserts that each instrument and feature works exactly if the verdict has it, and that `doctor INSTRUMENT` exits with 1
-/// if it does not. `pid` is a process of the same user. Returns what does not work.
+/// Returns the instruments and features that do not work, after asserting that the verdict and the status of
+/// `doctor INSTRUMENT` agree. `pid` is a process of the same user.
 fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
     let (hot, watched) = (target("hot"), target("watched"));
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
@@ -166,7 +164,7 @@ fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static s
     lacking
 }
 
-/// Regression: the verdict promised things that then did not work, and denied things that did.
+/// Regression: the verdict promised what did not work, and denied what did.
 #[test]
 fn what_the_verdict_promises_works() {
     if !is_root() {
@@ -244,8 +242,8 @@ fn what_the_verdict_promises_works() {
     users.end();
 }
 
-/// Regression: doctor said that nothing can be probed where `vm.memfd_noexec` is 2, but the agent's file needs no right to
-/// execute.
+/// Regression: doctor said that nothing can be probed where `vm.memfd_noexec` is 2, but the agent's file needs no
+/// right to execute.
 #[test]
 fn probes_work_where_memory_files_are_not_executable() {
     if !is_root() {
@@ -270,7 +268,7 @@ fn probes_work_where_memory_files_are_not_executable() {
     assert!(asked.expect("it runs").status.success(), "{report:#}");
 }
 
-/// `--fix` must print each change before it makes it, and must refuse users other than root.
+/// `--fix` prints each change before it makes it, and refuses users other than root.
 #[test]
 fn fix_prints_each_command_before_it_runs_it() {
     if !is_root() {
@@ -311,7 +309,7 @@ fn fix_prints_each_command_before_it_runs_it() {
     );
 }
 
-/// A user without rights must get one line that would help, and that line must help.
+/// A user without rights gets one line that would help, and does.
 #[test]
 fn the_fix_for_missing_rights_works() {
     if !is_root() {
@@ -346,7 +344,7 @@ fn the_fix_for_missing_rights_works() {
     }
 }
 
-/// Regression: the row was `ok` whenever cap_sys_ptrace was held, even if it gave no access.
+/// Regression: cap_sys_ptrace made the row `ok`, even if it gave no access.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {
@@ -384,7 +382,7 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     assert!(program.finish().1.success());
 }
 
-/// Returns what doctor says that a process traces.
+/// Returns what a process traces, by doctor.
 fn listed(pid: u32) -> Vec<String> {
     let report = doctor(&mut command());
     let foreign = report["foreign"].as_array().expect("a list").clone();
@@ -430,7 +428,6 @@ fn another_tiptoe_is_listed() {
     waiting.end();
 }
 
-/// Returns where cgroup version 2 is mounted.
 pub(crate) fn cgroup() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mut lines = mounts

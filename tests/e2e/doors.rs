@@ -1,5 +1,5 @@
-//! Names that a traced program chooses must reach a terminal only escaped, and a shell only as one
-//! word. Otherwise they could forge output or run commands.
+//! Names from a traced program reach a terminal only escaped, and a shell only as one word, because they could
+//! otherwise forge output or run commands.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,11 +9,10 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::{Process, command, target};
 
-/// A name that clears the screen, begins a line, hides the rest, and reverses the reading
-/// direction.
+/// A name that clears the screen, begins a line, hides the rest, and reverses the reading direction.
 const PAINT: &str = "\u{1b}[2J\nforged: \u{9b}8m\u{202e}\u{200b}$(touch forged)'";
 
-/// A program whose folder, library, function and threads all have the name [`NAME`].
+/// A program whose folder, library, function and threads have the name [`NAME`].
 struct PaintedProgram {
     folder: PathBuf,
     program: Process,
@@ -27,7 +26,7 @@ impl PaintedProgram {
         let library = folder.join(format!("lib{PAINT}.so"));
         fs::copy(target("plugin"), &library).expect("a copy");
         let own = folder.join(format!("painted{PAINT}"));
-        // The function's name must not contain a line break, because objcopy reads symbols as lines of a file.
+        // Without a line break, because objcopy reads symbols as lines.
         let function = format!("painted=painted{}", PAINT.replace('\n', ""));
         let renamed = Command::new("objcopy")
             .args(["--redefine-sym", &function])
@@ -41,7 +40,6 @@ impl PaintedProgram {
         }
     }
 
-    /// Runs tiptoe on the program.
     fn traced(&self, arguments: &[&str]) -> Output {
         let mut command = command();
         command
@@ -58,7 +56,7 @@ impl Drop for PaintedProgram {
     }
 }
 
-/// Asserts that the output contains printable text only, and no line that the program chose.
+/// Asserts that the output is printable, without a line that the program chose.
 fn is_clean(what: &[&str], output: &Output) -> String {
     let printed = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8(printed).unwrap_or_else(|error| panic!("{what:?}: {error}"));
@@ -108,7 +106,7 @@ fn names_of_a_program_reach_a_terminal_only_escaped() {
         let output = painted.traced(arguments);
         seen += &is_clean(arguments, &output);
     }
-    // Each kind of name must be printed, escaped.
+    // Each kind of name is printed, escaped.
     for name in [
         "painted\\x1b[2J",
         "lib\\x1b[2J\\nforged",
@@ -118,7 +116,7 @@ fn names_of_a_program_reach_a_terminal_only_escaped() {
     }
 }
 
-/// Arguments must be escaped as well, because a script may have taken them from a hostile source.
+/// Arguments are escaped too, because a script may have them from a hostile source.
 #[test]
 fn arguments_reach_a_terminal_only_escaped() {
     let path = format!("/nonexistent/{PAINT}");
@@ -148,7 +146,7 @@ fn arguments_reach_a_terminal_only_escaped() {
     is_clean(&["stat"], &output.expect("tiptoe runs"));
 }
 
-/// A command in a hint, pasted into a shell, must not run anything that a library's name contains.
+/// A hint's command, pasted into a shell, must run nothing from a library's name.
 #[test]
 fn a_pasted_hint_runs_nothing_that_the_program_chose() {
     let painted = PaintedProgram::new("pasted");

@@ -6,7 +6,7 @@ use tiptoe_tests::{Probe, Process, Report, command, is_root, skipped, target};
 
 use crate::locks::rows;
 
-/// Checks the report of a deadlocked program: the row of each lock, and the cycle.
+/// Checks a deadlocked program's report: the row of each lock, and the cycle.
 fn check(way: &Probe) {
     let mut program = Process::waiting(&target("deadlock"), &[]);
     program.go();
@@ -42,18 +42,18 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a cancelled thread's wait had no row, and was reported as not over.
+/// Regression: a cancelled thread's wait had no row, and was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_not_over() {
     cancelled("agent", "left");
     if !is_root() {
         return skipped("a cancelled wait via the kernel", "needs root");
     }
-    // The kernel counts that a call returned before the signal's handler runs.
+    // The kernel counts the call's return before the signal's handler runs.
     cancelled("kernel", "interrupted");
 }
 
-/// Checks the row of a wait that a cancellation ended. `end` is how the row says so.
+/// Checks the row of a cancelled wait; `end` says so.
 fn cancelled(via: &str, end: &str) {
     let mut program = Process::waiting(&target("cancelled"), &[]);
     let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
@@ -78,7 +78,7 @@ fn cancelled(via: &str, end: &str) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a lock that was held during the whole trace had no hold at all.
+/// Regression: a lock held during the whole trace had no hold.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -105,7 +105,7 @@ fn a_hold_from_before_the_trace_is_a_lower_bound() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: the report of such a program was "no thread waited for a lock".
+/// Regression: the report was "no thread waited for a lock".
 #[test]
 fn a_deadlock_from_before_the_attach_is_reported() {
     check(&Probe::lock().with(&["--duration", "0.2"]));
@@ -115,7 +115,7 @@ fn a_deadlock_from_before_the_attach_is_reported() {
     }
 }
 
-/// Regression: "no thread waited for a lock" was printed above a deadlock, because waits that are not over had no row.
+/// Regression: "no thread waited for a lock" was above a deadlock, because unfinished waits had no row.
 #[test]
 fn waits_that_were_not_over_had_no_row() {
     for via in ["agent", "kernel"] {
@@ -149,8 +149,7 @@ fn waits_that_were_not_over_had_no_row() {
     }
 }
 
-/// Regression: a command that ended before tiptoe read its libraries had no row, and nothing said
-/// so.
+/// Regression: a command that ended before tiptoe read its libraries had no row and no note.
 #[test]
 fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     for _ in 0..10 {
@@ -164,8 +163,8 @@ fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     }
 }
 
-/// Regression: if all mutexes of a deadlock inherited priorities, one thread was reported to wait
-/// for a word of its own stack, with a number from the stack as the holder.
+/// Regression: if all mutexes of a deadlock inherited priorities, one thread seemed to wait for a word of its own
+/// stack, with a number from there as the holder.
 #[test]
 fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     let mut program = Process::waiting(&target("pi_ring"), &[]);
@@ -190,7 +189,7 @@ fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a command's waits of the delay were counted, with their time.
+/// Regression: a command's waits during the delay were counted.
 #[test]
 fn waits_of_the_delay_were_counted() {
     for via in ["agent", "kernel"] {

@@ -1,4 +1,4 @@
-//! The report must say if a trace or a probe ended early, and must not say so after a normal end.
+//! The report says if a trace or a probe ended early, and only then.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,12 @@ use std::time::Duration;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
-/// The time within which something must happen, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Runs the target `storm` within the default budget.
 fn within_budget(spec: &str, calls: &str) -> Report {
     let output = command()
         .args(["probe", spec, "--json", "--"])
@@ -52,8 +50,7 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
                 .ok()
         });
     let hits = hits.unwrap_or_else(|| panic!("not reported: {notes}"));
-    // One more hit than the limit is allowed, because the thread may already be inside the trap when it is switched
-    // off.
+    // One more than the limit, because the thread may be inside the trap when it is disabled.
     let counted = event["count"].as_u64().expect("a count");
     assert!((hits..=hits + 1).contains(&counted), "{counted}: {notes}");
 }
@@ -65,7 +62,7 @@ fn a_trap_stays_on_with_the_budget_off() {
     assert!(!notes(run.good()).contains("switched off"));
 }
 
-/// The report must have the signal and the CPU time, although /proc of the dead process is empty.
+/// The report has the signal and the CPU time, although the dead process's /proc is empty.
 #[test]
 fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
@@ -75,7 +72,7 @@ fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
         .attach(&[waiting.pid]);
     site.wait_probed();
     waiting.process.go();
-    // tiptoe reads the CPU time every 20 ms, so the last reading may miss up to that much.
+    // tiptoe reads the CPU time every 20 ms, so it may miss that much.
     wait_until("CPU time of the target", LIMIT, || {
         cpu_ticks(waiting.pid) > 20
     });
@@ -87,7 +84,6 @@ fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     assert!(report.value["cost"]["fraction"].as_f64() > Some(0.0));
 }
 
-/// Returns the CPU time of a process in hundredths of a second.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, fields) = stat.rsplit_once(") ").expect("fields after the name");
@@ -116,8 +112,8 @@ fn the_cost_of_a_rejected_call_is_reported() {
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
 
-/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and single-steps the
-/// others. Their prices must differ.
+/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and steps the others,
+/// at different prices.
 #[test]
 fn the_kernels_probes_are_priced_by_their_instructions() {
     let [push, nops, endbr, mov, nop5] = prices();
@@ -136,8 +132,7 @@ fn uprobe_prices_differ_by_instruction() {
     );
 }
 
-/// Returns the nanoseconds of a hit on `push`, a no-operation, `endbr64`, `mov` and a 5-byte
-/// no-operation.
+/// Returns a hit's nanoseconds on `push`, a no-operation, `endbr64`, `mov` and a 5-byte no-operation.
 fn prices() -> [u64; 5] {
     let shapes = ["push", "nops", "endbr", "mov", "nop5"].map(|shape| format!("shape_{shape}"));
     let run = Probe::new(&shapes)
@@ -151,11 +146,11 @@ fn prices() -> [u64; 5] {
     })
 }
 
-/// A signal that ends tiptoe must end the command that it started, and a report must be written.
+/// A signal that ends tiptoe must end its command, with a report.
 #[test]
 fn a_signal_for_tiptoe_ends_the_command() {
     for signal in [libc::SIGTERM, libc::SIGHUP] {
-        // The command ends with the test, because that closes its stdin.
+        // Its stdin closes at the end of the test.
         let (mut tiptoe, report) = ready("read line");
         tiptoe.signal(signal);
         let status = tiptoe.wait();
@@ -164,12 +159,12 @@ fn a_signal_for_tiptoe_ends_the_command() {
     }
 }
 
-/// A command may take its time to end. tiptoe waits for it, unless the signal is sent again.
+/// tiptoe waits for its command, unless the signal is sent again.
 #[test]
 fn a_command_that_ignores_sigterm_is_reported() {
     let (mut tiptoe, report) = ready("trap '' TERM; echo on; read line");
     assert_eq!(tiptoe.line(), "on");
-    // The signal is sent repeatedly, because two signals that arrive while tiptoe detaches count as one.
+    // Repeated, because two signals that arrive while tiptoe detaches count as one.
     wait_until("tiptoe's end", LIMIT, || {
         tiptoe.signal(libc::SIGTERM);
         !tiptoe.lives()
@@ -180,8 +175,8 @@ fn a_command_that_ignores_sigterm_is_reported() {
     assert!(report.contains("the command continues"), "{report}");
 }
 
-/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`. Once
-/// that was fixed, tiptoe's child outlived tiptoe.
+/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`; then its child
+/// outlived tiptoe.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");
@@ -198,7 +193,7 @@ fn a_signal_before_the_commands_exec_ends_both() {
             let mut tiptoe = Process::start(&mut started);
             assert_eq!(tiptoe.line(), "stuck");
             tiptoe.signal(signal);
-            // tiptoe's stdout ends when the last process that has it open ends.
+            // tiptoe's stdout ends with the last process that has it open.
             let (_, status) = tiptoe.finish();
             let ended = status.code().or(status.signal().map(|signal| 128 + signal));
             assert_eq!(ended, Some(128 + signal), "{words:?}");
@@ -212,8 +207,7 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// Starts a tiptoe that traces a shell, and waits until the shell reaches this point of its script.
-/// Returns the path of the report as well.
+/// Starts a tiptoe that traces a shell, and waits until the script is there. Also returns the report's path.
 fn ready(script: &str) -> (Process, PathBuf) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +223,7 @@ fn ready(script: &str) -> (Process, PathBuf) {
     (tiptoe, report)
 }
 
-/// Each interval must be printed as a line when it ends, and the report must contain all of them.
+/// Each interval is printed when it ends, and the report has all.
 #[test]
 fn intervals_are_lines_of_json() {
     let output = command()
@@ -265,8 +259,7 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// Regression: the count was scaled to the whole run, although the rate after the switch-off is
-/// unknown.
+/// Regression: the count was scaled to the whole run, although the rate after the switch-off is unknown.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");
@@ -289,8 +282,8 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
     );
 }
 
-/// Runs a shell's script, which prints `ready` first, and times its calls of `read` after a delay. `step` gets the
-/// running tiptoe before counting begins.
+/// Runs a script that prints `ready`, and times its calls of `read` after a delay. `step` gets tiptoe before
+/// counting begins.
 fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     let probe = Probe::new(&["libc.so.6:read"]);
     let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);
@@ -302,7 +295,7 @@ fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     ours.finish()
 }
 
-/// Regression: the longest call was one that had returned before counting began.
+/// Regression: the longest call had returned before counting began.
 #[test]
 fn the_longest_call_was_from_before_the_start() {
     let report = reads_after_delay("read a; echo one; cat; :", |process| {
@@ -315,7 +308,7 @@ fn the_longest_call_was_from_before_the_start() {
     assert!(longest <= total, "{event:#}");
 }
 
-/// Regression: a call that was in progress when counting began was timed, but not counted.
+/// Regression: a call in progress when counting began was timed but not counted.
 #[test]
 fn a_call_from_before_the_start_is_counted_if_it_is_timed() {
     let report = reads_after_delay("read a", |_| ());

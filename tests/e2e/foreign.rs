@@ -1,5 +1,5 @@
-//! Other tracers put kernel uprobes on functions that we probe, and remove them again. The programs check every result,
-//! and afterwards each of our probes must still count.
+//! Other tracers put uprobes on our functions and remove them. The programs check every result, and afterwards each
+//! of our probes must count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const INT3: u8 = 0xcc;
 
 const THREADS: usize = 4;
 
-/// A program under load, its functions, and the address of each.
+/// A program under load, and its functions' addresses.
 struct LoadedProgram {
     process: Process,
     functions: Vec<String>,
@@ -30,9 +30,9 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Starts the program. `None`, with a note, if uprobes cannot be used here. Each test needs its
-    /// own file: when a uprobe is removed, the kernel restores the file's byte in every process with
-    /// uprobes in that file, even if the trap byte there is ours.
+    /// Starts the program. `None`, with a note, without uprobes. Each test needs its own file: when a uprobe is
+    /// removed, the kernel restores the file's byte in every process with uprobes there, even if the trap byte is
+    /// ours.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -41,7 +41,7 @@ impl LoadedProgram {
         let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
-        // The youngest thread must exist, because foreign hits are counted in it.
+        // Foreign hits count in the youngest thread, which must exist.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
@@ -67,13 +67,12 @@ impl LoadedProgram {
         Probe::new(&self.functions)
     }
 
-    /// Waits until tiptoe's probes are in place. Returns the bytes of all functions.
+    /// Waits until tiptoe's probes are in place. Returns all functions' bytes.
     fn wait_probed(&self, ours: &AttachedTiptoe) -> Vec<Vec<u8>> {
         ours.wait_ready();
         self.sites.iter().map(Site::now).collect()
     }
 
-    /// Waits until all functions contain these bytes again.
     fn wait_for(&self, bytes: &[Vec<u8>]) {
         let until = Instant::now() + Duration::from_secs(10);
         let dead = || {
@@ -88,7 +87,7 @@ impl LoadedProgram {
         }
     }
 
-    /// Puts a foreign probe on one function after another, `times` in all, entries and returns.
+    /// Puts `times` foreign probes on one function after another, entries and returns.
     fn disturb(&self, times: u64) {
         for (turn, place) in (0..times).zip(self.places.iter().cycle()) {
             let foreign = match turn % 4 {
@@ -100,8 +99,8 @@ impl LoadedProgram {
         }
     }
 
-    /// Returns the functions whose foreign probe is not hit while another one is hit 100 times. The
-    /// program calls all functions in turn, so these probes are dead.
+    /// Returns the functions whose foreign probe is dead: not hit while another is hit 100 times, although the
+    /// program calls all in turn.
     fn dead(&self, foreign: &[ForeignProbe]) -> Vec<&str> {
         let until = Instant::now() + Duration::from_secs(20);
         let before: Vec<u64> = foreign.iter().map(ForeignProbe::count).collect();
@@ -148,7 +147,7 @@ fn foreign_probes_are_added_on_our_sites() {
     let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
     let last: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // tiptoe checks its sites from time to time, and restores probes that were lost.
+    // tiptoe restores lost probes when it checks its sites.
     wait_until("no dead probe", Duration::from_secs(60), || {
         load.dead(&last).is_empty()
     });
@@ -166,8 +165,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Sites with foreign probes must be left alone, and the report must have that reason. If our site is after the first
-/// instruction, both must count.
+/// Sites with foreign probes are left alone, with that reason. After the first instruction, both must count.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -176,7 +174,7 @@ fn sites_with_foreign_probes_are_refused() {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // The kernel replaces some of its traps by calls when they are hit.
+    // The kernel replaces some of its traps by calls.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(500) {
@@ -215,9 +213,9 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// Foreign probes are on our sites when we detach, and are removed later. If both share one trap byte, our detach
-/// removes it, so that the foreign probe does not count any more. We always need a trap byte on a two-byte loop, and on
-/// a call or jump if there is no room for a trampoline nearby.
+/// Foreign probes on our sites are removed after our detach, which removes a shared trap byte, so that the foreign
+/// probe stops counting. We need a trap byte on a two-byte loop, and on a call or jump without room for a
+/// trampoline nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
@@ -247,8 +245,8 @@ fn foreign_probes_outlast_ours() {
     load.ends_well();
 }
 
-/// A foreign probe on an instruction inside our jump changes the jump's target. tiptoe must remove
-/// the jump, and restore it after the foreign probe. No thread runs the function in between.
+/// A foreign probe inside our jump changes its target. tiptoe must remove the jump until the probe is removed. No
+/// thread runs the function in between.
 #[test]
 fn a_foreign_probe_is_inside_our_jump() {
     let function = "first_frame";
@@ -265,8 +263,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // The kernel's trap byte may equal our jump's byte there. Then tiptoe notices the foreign
-        // probe only when it is removed.
+        // If the kernel's trap byte equals our jump's byte, tiptoe notices the probe only when it is removed.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }
@@ -274,7 +271,7 @@ fn a_foreign_probe_is_inside_our_jump() {
         site.wait_for(&patched);
     }
     process.go();
-    // Each thread calls each function before it checks whether its input is closed.
+    // Each thread calls each function before it checks its input.
     let (_, status) = process.finish();
     assert!(status.success(), "the program: {status}");
     let report = ours.finish();

@@ -1,4 +1,4 @@
-//! Everything that a test starts must end with the test, however the test ends.
+//! Everything that a test starts ends with it, however it ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,6 @@ use std::time::Duration;
 use tiptoe_tests::keeper::{self, KEPT};
 use tiptoe_tests::process::wait_until;
 
-/// Tests that start programs, daemons, cgroups and probes.
 const VICTIMS: &[&str] = &["attach::", "daemons::", "cgroups::", "locks::", "watch::"];
 const ROUNDS: usize = 20;
 
@@ -33,11 +32,11 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let front = tests.spawn().expect("our own program").id().cast_signed();
-        // Each moment must be safe. The formula spreads moments over the first half second.
+        // Spreads moments over the first half second; each must be safe.
         std::thread::sleep(Duration::from_millis((round as u64 * 7_919 + 13) % 500));
         let chain = chain(front);
         let victim = chain[(round % 3).min(chain.len() - 1)];
-        // SAFETY: kill takes two numbers, and none of these processes has been reaped.
+        // SAFETY: kill takes two numbers, and none of these processes was reaped.
         unsafe { libc::kill(victim, libc::SIGKILL) };
         let name = format!("tiptoe-test-{front}");
         wait_until(
@@ -57,7 +56,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Probes and shared memory cannot be checked, because other tests may have some at the moment.
+        // Not probes and shared memory, because other tests may have some now.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });

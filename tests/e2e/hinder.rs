@@ -1,4 +1,4 @@
-//! Other processes may hinder a trace. Whatever they do must cost tiptoe only a bounded time, and must be reported.
+//! Other processes that hinder a trace cost tiptoe only a bounded time, and are reported.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,14 +7,13 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// Regression: tiptoe waited ten seconds for the answer of an agent that the exec had removed, and
-/// reported no reason.
+/// Regression: tiptoe waited ten seconds for an agent that the exec had removed, and reported no reason.
 #[test]
 fn an_exec_during_the_attach_is_reported() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // Probes all functions of libc, so that the exec happens before each is patched.
+    // All functions of libc, so that the exec happens before each is patched.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])
@@ -29,7 +28,7 @@ fn an_exec_during_the_attach_is_reported() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: the report did not say what happens to the probes that a stopped agent leaves.
+/// Regression: the report did not say what happens to a stopped agent's probes.
 #[test]
 fn a_stopped_agent_removes_its_probes_when_it_continues() {
     if !is_root() {
@@ -49,15 +48,14 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
     assert!(notes.contains("its agent removes the probes"), "{notes}");
-    // The released agent restores the code by itself, because no process has its segments any more.
+    // The released agent restores the code, because its segments have no other process.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();
     assert!(target.finish().1.success());
 }
 
-/// Regression: a process that stored to the same address of its own memory used up the watch's
-/// allowance, so that the watch was switched off.
+/// Regression: a process that stored to the same address of its own memory used up the watch's allowance.
 #[test]
 fn other_processes_at_the_same_address_do_not_disable_a_watch() {
     let Some(_turn) = watch::turn() else { return };
@@ -95,7 +93,7 @@ fn other_processes_at_the_same_address_do_not_disable_a_watch() {
     assert_eq!(report.value["watch"]["form"]["by"], "thread");
 }
 
-/// If all CPUs were requested, the watch stays on them and must report what it missed.
+/// On all CPUs by request, the watch stays there and reports what it missed.
 #[test]
 fn other_processes_that_disable_a_watch_are_reported() {
     let Some(_turn) = watch::turn() else { return };

@@ -1,5 +1,5 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is
-//! killed on the way.
+//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed on the
+//! way.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Probe, Process, Site, command, scaled, target};
 
-/// The time within which an effect must be seen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn busy() -> (Process, Site) {
@@ -19,7 +18,7 @@ fn busy() -> (Process, Site) {
     (process, site)
 }
 
-/// Returns when all threads of the program have called once more.
+/// Returns when all threads have called once more.
 fn called(process: &mut Process) {
     process.go();
     assert_eq!(process.line(), "called");
@@ -42,8 +41,7 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
     );
 }
 
-/// tiptoe gets SIGKILL at moments spread over attach, trace and detach. The target must survive
-/// with its own bytes.
+/// SIGKILL at moments spread over attach, trace and detach: the target survives with its own bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn the_target_survives_a_tiptoe_killed_at_any_moment() {
@@ -66,9 +64,8 @@ fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread is inside a call that an earlier tiptoe followed. Its stack cannot be unwound beyond that call, and
-/// looks as if the thread were in malloc. tiptoe must still enter, because calling an agent that is already loaded
-/// needs neither malloc nor an unwound stack.
+/// The only thread is inside a call that an earlier tiptoe followed, beyond which its stack cannot be unwound, as
+/// in malloc. tiptoe must still enter, because calling a loaded agent needs neither malloc nor an unwound stack.
 #[test]
 fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
@@ -105,8 +102,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// Regression: if a borrowed thread resumed in a handler that jumped elsewhere, or was cancelled,
-/// tiptoe believed that the thread had not returned, so this and each later attach failed.
+/// Regression: if a borrowed thread resumed in a handler that jumped elsewhere, or was cancelled, tiptoe believed
+/// that it had not returned, so all later attaches failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -125,7 +122,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// A stopped tiptoe still holds the segments, so its probes must stay.
+/// A stopped tiptoe holds the segments, so its probes stay.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
@@ -137,7 +134,7 @@ fn a_stopped_tiptoe_keeps_its_probes() {
         let status = std::fs::read_to_string(&tiptoe).expect("it lives");
         status.contains("State:\tT")
     });
-    // Waits until the agent has checked more than once whether tiptoe is alive.
+    // The agent must have checked more than once whether tiptoe lives.
     let sleeps = agent_sleeps(process.pid()).expect("an agent");
     wait_until("the agent to look", LIMIT, || {
         agent_sleeps(process.pid()) >= Some(sleeps + 3)
@@ -159,15 +156,15 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings that all began at one offset within 256 MB evicted each other from AMD's
-/// first-level cache, which tags lines by few address bits: a thread's descriptor and its frames
-/// cost 8 ns per followed call. Offsets are random, so two may be equal by chance, but not all.
+/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache, which tags
+/// lines by few address bits: 8 ns per followed call. Offsets are random, so two may be equal by chance, but not
+/// all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // By this time the threads have allocated their frames.
+    // Now the threads have their frames.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -186,10 +183,10 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Returns a copy of this tiptoe that looks like another build: one byte of the agent's code, which never runs, is
-/// changed.
+/// Returns a copy of this tiptoe that looks like another build: one byte of the agent's code, which never runs,
+/// differs.
 fn another_build() -> Vec<u8> {
-    // The byte is in the no-operation before the code to which signal handlers return, which is never executed.
+    // In the no-operation before the code to which signal handlers return, which never runs.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
@@ -200,8 +197,7 @@ fn another_build() -> Vec<u8> {
     bytes
 }
 
-/// After an upgrade of tiptoe, running programs contain the former agent, whose entry points are at
-/// other addresses.
+/// After an upgrade of tiptoe, running programs contain the former agent with other entry points.
 #[test]
 fn an_agent_of_another_build_is_not_used() {
     let (process, site) = busy();
@@ -211,8 +207,8 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Copied by another process. Otherwise a test that forks at this moment would inherit the writing
-    // descriptor, and a file that is open for writing cannot be executed (ETXTBSY).
+    // By another process, because a test that forks now would inherit the writing descriptor, and a file that is
+    // open for writing cannot be executed (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

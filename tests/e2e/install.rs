@@ -1,4 +1,4 @@
-//! Installs what `make dist` made, runs it in roots that contain nothing else, and removes it. Nothing may remain.
+//! Installs what `make dist` made, runs it in roots with nothing else, and removes it. Nothing may remain.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Debian releases with different C libraries. The command must run on each, because it depends on none of them.
+/// Debian releases with different C libraries. The command depends on none of them.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
-/// Returns the only file of `target/dist` whose name ends with `end`.
+/// Returns the only file of `target/dist` whose name ends so.
 pub(crate) fn released(end: &str) -> PathBuf {
     let dist = root().join("target/dist");
     let files = fs::read_dir(&dist).expect("`make dist` has made what is released");
@@ -30,7 +30,6 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Returns the stdout of a command, which must succeed.
 pub(crate) fn said(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?}: {output:?}");
@@ -63,8 +62,7 @@ fn the_command_starts_in_an_empty_root() {
     assert!(run("--help").contains("Usage: tiptoe"));
 }
 
-/// Makes a root with Debian's musl, busybox, the command, and the program `hot` that is linked to
-/// musl, and with nothing else.
+/// Makes a root with only Debian's musl, busybox, the command, and `hot` for musl.
 pub(crate) fn musl_and_busybox() -> PathBuf {
     let packages = ["musl", "busybox-static"];
     let debian = unpacked("musl", "bookworm", &packages).expect("its packages can be reached");
@@ -118,7 +116,7 @@ fn the_command_traces_in_other_releases() {
     }
 }
 
-/// dpkg alone, without apt, must install the package into an empty root and remove everything that it installed.
+/// dpkg without apt installs the package into an empty root and removes all of it.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_package_can_be_installed_run_and_removed() {
@@ -258,7 +256,7 @@ fn all_released_files_have_checksums() {
     }
 }
 
-/// The archive's folder has what the package installs, and works where it was unpacked.
+/// The archive has what the package installs, and works where it was unpacked.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_tarball_is_unpacked_and_runs() {

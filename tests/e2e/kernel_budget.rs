@@ -1,12 +1,12 @@
-//! The budget when the kernel counts: the program must be about as fast as without tiptoe, and an
-//! incomplete count must be marked.
+//! The budget when the kernel counts: the program is about as fast as without tiptoe, and an incomplete count is
+//! marked.
 
 use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, Report, is_root, scaled, skipped, target, target_with};
 
-/// The calls of each function. As uprobe hits they would take 15 to 600 s, depending on whether the kernel emulates or
-/// steps the first instruction.
+/// Calls of each function: as uprobe hits 15 to 600 s, depending on whether the kernel emulates or steps the first
+/// instruction.
 const CALLS: u64 = 20_000_000;
 
 fn is_bound(report: &Report, function: &str) -> bool {
@@ -19,7 +19,7 @@ fn check(report: &Report, calls: u64) {
     assert!(is_bound(report, "add"), "{:#}", report.value);
     let count = report.count("add");
     assert!(0 < count && count * 10 < calls, "{count} of {calls}");
-    // The probe on `main` stays open, because it costs nothing.
+    // The probe on `main` stays, because it costs nothing.
     assert_eq!(report.count("main"), 1, "{:#}", report.value);
     assert!(!is_bound(report, "main"), "{:#}", report.value);
     let notes = report.value["notes"].to_string();
@@ -27,7 +27,7 @@ fn check(report: &Report, calls: u64) {
     assert_eq!(report.value["budget"], 0.01, "{:#}", report.value);
 }
 
-/// Regression: the probe stayed open regardless of its cost, so a program of 0.4 s ran for minutes.
+/// Regression: the probe stayed open whatever it cost, so a program of 0.4 s ran for minutes.
 #[test]
 fn a_program_stays_fast_if_the_kernel_counts_its_hottest_function() {
     if !is_root() {
@@ -47,7 +47,7 @@ fn a_program_stays_fast_if_the_kernel_counts_its_hottest_function() {
     }
 }
 
-/// A count within the budget must be complete.
+/// A count within the budget is complete.
 #[test]
 fn the_kernels_count_within_the_budget_is_complete() {
     if !is_root() {
@@ -62,7 +62,7 @@ fn the_kernels_count_within_the_budget_is_complete() {
     assert!(names.iter().all(|name| !is_bound(report, name)));
 }
 
-/// Regression: a typed budget was ignored where the kernel reports a program's waits, because the agent cannot enter.
+/// Regression: `--budget` was ignored silently for waits that the kernel reports, because the agent cannot enter.
 #[test]
 fn a_budget_for_waits_that_the_kernel_reports_was_ignored_silently() {
     if !is_root() {

@@ -8,14 +8,15 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// The number of additional mappings that are allowed. Segments of other lengths split mappings, and two more arenas
-/// may be needed: a recording trampoline contains the distance from a slab to its ring, so that it must be written anew
+/// Additional mappings that are allowed. Segments of other lengths split mappings, and two more arenas may be
+/// needed, because a recording trampoline contains the distance from a slab to its ring, which more counters
+/// lengthen.
 /// if more counters make that distance longer.
 const MORE_MAPS: usize = 8;
-/// The kilobytes of the two arenas, which have 64 each.
+/// Two arenas of 64 KB.
 const MORE_SPACE: u64 = 128;
 
-/// Returns one probe of each instrument that enters a program.
+/// Returns a probe of each instrument that enters a program.
 fn modes() -> Vec<Probe> {
     let probe = |options: &[&str]| Probe::new(&["leaf", "outer"]).with(options);
     vec![
@@ -30,7 +31,6 @@ fn modes() -> Vec<Probe> {
     ]
 }
 
-/// Returns the number of mappings of a process, and the kilobytes of its address space.
 fn size(pid: u32) -> (usize, u64) {
     let read =
         |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).expect("it lives");
@@ -48,8 +48,8 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Regression: killed sessions of alternating kinds left three mappings each, and segments of twice the size, because
-/// an attach reused only the memory of the last session.
+/// Regression: killed sessions of alternating kinds left three mappings each, and larger segments, because an
+/// attach reused only the last session's memory.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_sessions_that_end() {
@@ -57,7 +57,7 @@ fn killed_sessions_leave_no_more_than_sessions_that_end() {
     let pid = process.pid();
     process.go();
     let modes = modes();
-    // Each kind is killed twice, because segments alternate between two addresses.
+    // Twice, because segments alternate between two addresses.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
         let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);

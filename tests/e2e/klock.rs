@@ -1,5 +1,4 @@
-//! `tiptoe lock --kernel`: its counts must agree with perf's counts of the same tracepoints in the
-//! same run.
+//! `tiptoe lock --kernel` agrees with perf's counts of the same tracepoints in the same run.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -10,7 +9,7 @@ use tiptoe_tests::{
     target,
 };
 
-/// Returns whether this machine can run these tests; otherwise prints that they are skipped.
+/// Returns whether this machine can run these tests, or prints that they are skipped.
 fn is_possible() -> bool {
     let missing = [
         (!is_root(), "not root"),
@@ -31,7 +30,7 @@ fn is_possible() -> bool {
     why.is_none()
 }
 
-/// Returns why the kernel refuses BPF programs, if it refuses them even to root.
+/// Returns why the kernel refuses BPF even to root.
 fn refused() -> Option<String> {
     let done = output(&["--kernel", "-a", "--duration", "10ms"]);
     let talk = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -44,7 +43,7 @@ fn lock(options: &[&str]) -> Command {
     command
 }
 
-/// Starts a program whose threads contend for one mmap_lock; it waits before it begins.
+/// Starts a program whose threads contend for one mmap_lock once it is let go.
 fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
@@ -65,7 +64,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// Traces the program to its end while perf counts the tracepoint as well. `None` if perf cannot.
+/// Traces the program to its end while perf counts too; `None` if perf cannot.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -106,22 +105,20 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Returns the number of waits in the rows for which `passes` holds.
 fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     let rows = rows(report).iter().filter(|row| passes(row));
     rows.map(|row| number(&row["count"])).sum()
 }
 
-/// Returns whether a row is a wait of a thread that is exiting. Some kernels have already removed
-/// perf's events from such a thread.
+/// Returns whether a row is a wait of an exiting thread, from which some kernels have already removed perf's
+/// events.
 fn at_exit(row: &Value) -> bool {
     let callsite = row["callsite"].as_str().unwrap_or_default();
     let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts that both counts are equal. They may differ by waits of exiting threads, which perf may miss, and by lost
-/// events.
+/// Asserts that both counts are equal, but for waits of exiting threads, which perf may miss, and lost events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -131,7 +128,6 @@ fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     assert!(agrees.contains(&perf), "{:#}", report.value);
 }
 
-/// Asserts that the numbers of each row add up.
 fn assert_sound(report: &Report) {
     for row in rows(report) {
         let histogram = &row["histogram"];
@@ -158,8 +154,7 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Only sleeping reader-writer locks are compared, because interrupts on a thread wait for spinlocks, and these
-    // waits would be counted for the thread.
+    // Only sleeping reader-writer locks, because interrupts on a thread wait for spinlocks and would count for it.
     let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -203,7 +198,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap becomes a reader when its mapping is no longer in the tree.
+    // munmap reads once its mapping is out of the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");
@@ -380,8 +375,7 @@ fn the_missing_rights_are_named() {
     );
 }
 
-/// Regression: the trace of a process that had ended lasted until its parent reaped it, and its
-/// session had no command line.
+/// Regression: the trace of an ended process lasted until its parent reaped it, and had no command line.
 #[test]
 fn the_trace_ends_when_its_process_is_a_zombie() {
     if !is_possible() {
@@ -399,7 +393,7 @@ fn the_trace_ends_when_its_process_is_a_zombie() {
     assert!(first.ends_with("mmap_contended"), "{words}");
 }
 
-/// Traces contending threads; returns what tiptoe printed to stdout.
+/// Traces contending threads; returns tiptoe's stdout.
 fn printed(options: &[&str]) -> String {
     let mut program = contended();
     let pid = program.pid().to_string();
@@ -413,7 +407,7 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// The keys must stay, because programs read them. Rows may differ, because they depend on the kernel.
+/// Keys must stay, because programs read them. Rows depend on the kernel.
 #[test]
 fn the_json_keeps_its_form() {
     if !is_possible() {

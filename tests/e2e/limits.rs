@@ -1,5 +1,5 @@
-//! Full disks, and targets without free memory, descriptors or threads. The targets must survive,
-//! and the kernel must count if the agent has no room.
+//! Full disks, and targets without free memory, descriptors or threads. The targets survive, and the kernel counts
+//! if the agent has no room.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tiptoe_tests::{
 
 const FUNCTIONS: &[&str] = &["add", "choose"];
 
-/// Attaches to `program` under a limit. The kernel must count, and the report must contain `words`.
+/// Attaches to `program` under a limit: the kernel counts, and the report contains `words`.
 fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
     let waiting = WaitingTarget::through(limit, program, &["2", "1000"]);
     let before = open_resources(waiting.pid);
@@ -32,12 +32,11 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// Returns the number of a process's descriptors, and whether tiptoe's segments are mapped. The
-/// agent's image is not checked, because it stays.
+/// Returns a process's descriptors, and whether tiptoe's segments are mapped. The agent's image stays, unchecked.
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    // Trampolines are not checked either, because they stay.
+    // Trampolines stay, too.
     let mut lines = maps.lines().filter(|line| !line.contains(" r-xs "));
     let segments = lines.any(|line| line.contains("tiptoe-data") || line.contains("tiptoe-plan"));
     (fds.count(), segments)
@@ -105,7 +104,7 @@ fn the_kernel_counts_if_no_thread_can_start() {
     says(&report, "temporarily unavailable");
 }
 
-/// The agent must not use up the threads that the program may still start.
+/// The agent must not use up the threads that the program may start.
 #[test]
 fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     if !is_root() {
@@ -122,7 +121,7 @@ fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
 }
 
-/// mlockall(MCL_FUTURE) locks the program's later mappings as well. The agent's mappings must stay unlocked.
+/// mlockall(MCL_FUTURE) locks later mappings; the agent's must stay unlocked.
 #[test]
 fn the_agents_memory_stays_unlocked_with_mlockall() {
     let waiting = WaitingTarget::through(&["env"], &target("locked"), &["5000"]);
@@ -130,7 +129,7 @@ fn the_agents_memory_stays_unlocked_with_mlockall() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The limit has no room for whole segments, so they must be mapped in pieces.
+/// Without room for whole segments, they are mapped in pieces.
 #[test]
 fn segments_are_mapped_in_pieces_below_a_limit_of_locked_memory() {
     if !is_root() {
@@ -159,7 +158,6 @@ fn the_data_segment_is_limited() {
     );
 }
 
-/// Asserts one error, status 2, and an undisturbed target.
 fn full(output: &Path) {
     let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
     let site = waiting.site("add");
@@ -197,7 +195,7 @@ fn a_full_device() {
     full(Path::new("/dev/full"));
 }
 
-/// A tmpfs of one page, which is full. The mount ends with the shell's mount namespace.
+/// A full tmpfs of one page, mounted in the shell's mount namespace.
 #[test]
 fn a_full_disk() {
     if !is_root() {
@@ -267,7 +265,7 @@ fn a_full_disk_took_the_records_along() {
     assert!(whole.iter().all(|line| line.contains(":add  ")), "{lines}");
 }
 
-/// If the command failed, tiptoe must exit with the command's status.
+/// If the command failed, tiptoe exits with its status.
 #[test]
 fn a_command_and_a_full_device() {
     for (script, status) in [("exit 7", 7), ("exit 0", 2)] {
@@ -290,8 +288,8 @@ fn a_command_and_a_full_device() {
     }
 }
 
-/// `ulimit -f` below a segment's size must give an error that names the limit and the remedy, not
-/// SIGXFSZ: with a command, with a process, and for a report that is too long.
+/// `ulimit -f` below a segment's size gives an error with the limit and the remedy, not SIGXFSZ: with a command,
+/// with a process, and for too long a report.
 #[test]
 fn a_limit_on_file_size_is_an_error() {
     let waiting = Process::waiting(&target("hot"), &["1", "0"]);
@@ -318,7 +316,7 @@ fn a_limit_on_file_size_is_an_error() {
     }
 }
 
-/// Gigabytes of unused counters would be written to a core dump as zeros.
+/// Gigabytes of unused counters would be zeros in a core dump.
 #[test]
 fn the_agents_memory_is_in_no_core_dump() {
     let program = target("hot");
@@ -337,8 +335,7 @@ fn the_agents_memory_is_in_no_core_dump() {
     attached.interrupt();
 }
 
-/// Each of hundreds of threads needs its own counters for all functions, and its calls must be
-/// timed.
+/// Each of hundreds of threads needs counters for all functions, and its calls are timed.
 #[test]
 fn calls_of_hundreds_of_threads_are_timed() {
     let run = Probe::new(&["*"])

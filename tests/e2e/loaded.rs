@@ -1,5 +1,4 @@
-//! Libraries that a program loads while it is traced must be probed from their first constructor
-//! on.
+//! Libraries that are loaded during the trace are probed from their first constructor on.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,9 +10,8 @@ use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Report, command, installed, is_root, scaled, skipped, target,
 };
 
-/// The time within which something must happen, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The report's note if the machine was too busy to hold a library back until it was probed.
+/// The note if the machine was too busy to hold a library back until it was probed.
 const MISSED: &str = "a library ran before its probes were set";
 
 const SPECS: [&str; 2] = ["libloaded.so:*", "libloaded_other.so:*"];
@@ -26,8 +24,7 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Asserts that every count is exact. If the report says that a library was not held back, no count
-/// may be too high.
+/// Asserts exact counts or, with that note, that none is too high.
 fn exact(report: &Report, expected: &ExpectedCounts) {
     if notes(report).contains(MISSED) {
         println!("ran before its probes: {}", notes(report));
@@ -59,7 +56,7 @@ fn a_constructor_is_counted() {
         exact(run.good(), &run.expected());
         assert_eq!(run.expected().0["loaded_constructor"].to_string(), rounds);
     }
-    // With `-o`, stderr is the command's alone.
+    // With `-o`, stderr is the command's.
     let mut beside = command();
     beside.args(["probe", "libloaded.so:*", "--"]);
     let run = output(beside.arg(target("loads")).args(["1", "1", "0", &library]));
@@ -82,7 +79,7 @@ fn functions_of_a_loaded_library_are_found_by_every_kind_of_name() {
     }
 }
 
-/// Four threads load and unload a library 10,000 times, alternating with another library.
+/// Four threads load and unload two libraries 10,000 times, alternating.
 #[test]
 fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -94,7 +91,7 @@ fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     }
 }
 
-/// A library that is unloaded and loaded again, at any address, must continue in the same row.
+/// A library that is unloaded and loaded again, at any address, continues in its row.
 #[test]
 fn a_reloaded_library_continues_its_row() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -128,7 +125,7 @@ fn its_calls_are_timed() {
     }
 }
 
-/// A library that was loaded before the attach is unloaded and loaded again.
+/// A library from before the attach is unloaded and loaded again.
 #[test]
 fn a_library_loaded_before_the_attach_is_followed() {
     let library = library("loaded");
@@ -168,7 +165,7 @@ fn a_loading_program_survives_a_killed_tiptoe() {
     }
 }
 
-/// A mapping that the program itself makes at a library's former address must not be patched.
+/// A program's own mapping at a library's former address must not be patched.
 #[test]
 fn a_mapping_at_an_unloaded_librarys_address_is_not_patched() {
     let library = library("loaded");
@@ -199,8 +196,7 @@ fn a_library_that_is_never_loaded_is_reported() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
-    // On a busy machine the library is not held back during the whole search, and the report says
-    // so.
+    // On a busy machine the library is not held back for the whole search, with a note.
     assert!(
         notes(run.good()).contains("`libnever.so:*` matched nothing"),
         "{}",
@@ -237,8 +233,7 @@ fn python_imports_an_extension() {
     }
 }
 
-/// Regression: the borrowed thread waited for the loader's lock, so it was stopped for as long as
-/// another thread held that lock.
+/// Regression: a borrowed thread waited for the loader's lock, stopped for as long as another thread held that.
 #[test]
 fn no_thread_is_borrowed_while_another_one_holds_the_loaders_lock() {
     if !is_root() {

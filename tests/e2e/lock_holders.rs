@@ -1,5 +1,4 @@
-//! The holders of a lock while others wait. The program measures itself how long each held the lock, and the report
-//! must agree.
+//! The holders of a lock while others wait, compared with the program's own measurement.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +7,24 @@ use tiptoe_tests::{Probe, rust_target, scaled, skipped, target};
 
 use crate::locks::rows;
 
-/// The ways in which threads contend for the lock. The comments say what was wrong while the thread that woke a waiter
-/// was blamed.
+/// How threads contend for the lock, and what was wrong while the waker was blamed.
 const SCENARIOS: [&str; 9] = [
     // Regression: eight quick threads wake each other, and were blamed for a slow thread's holds.
     "barging",
     // Regression: each holder wakes one waiter, so all were blamed alike.
     "turns",
-    // Each thread holds the lock sometimes for long and sometimes briefly.
+    // Each thread holds the lock sometimes long, sometimes briefly.
     "mixed",
     "many",
     "short",
     "trylock",
     "writers",
-    // Regression: the last reader to release was blamed for all readers.
+    // Regression: the last reader was blamed for all.
     "readers",
     // Threads that a condition variable wakes wait for its mutex.
     "conditions",
 ];
-/// The types of mutexes besides the normal type.
+/// Besides the normal type.
 const TYPES: [&str; 5] = [
     "recursive",
     "errorcheck",
@@ -35,17 +33,15 @@ const TYPES: [&str; 5] = [
     "inheriting",
 ];
 
-/// For each function that held the lock, the nanoseconds for which other threads waited at that time.
+/// For each function that held the lock, for how many ns others waited then.
 type WaitNsByHolder = BTreeMap<String, u64>;
 
-/// Returns the function of a call site, `PROGRAM:FUNCTION+0xOFFSET`.
 fn function(site: &str) -> &str {
     let (_, function) = site.split_once(':').unwrap_or(("", site));
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns the role of a reported holder: the function of its call site, or the name of its thread, which is the name
-/// of the function that the thread runs.
+/// Returns a holder's role: the function of its call site, or its thread's name, which is the thread's function.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -61,8 +57,8 @@ fn role(holder: &Value) -> String {
     }
 }
 
-/// Runs a scenario for some milliseconds. Returns the holders according to the report and according to the program.
-/// `None` if the program's random addresses left no room for a patch.
+/// Runs a scenario for some milliseconds. Returns the holders by the report and by the program; `None` if the
+/// program's random addresses left no room for a patch.
 fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolder; 2]> {
     let program = target("holders");
     let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);
@@ -97,7 +93,7 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     plain.into_iter().chain(types).chain(waits_after_conditions)
 }
 
-/// Regression: the threads that woke the waiters were blamed, although another thread had held the lock.
+/// Regression: wakers were blamed, although another thread had held the lock.
 #[test]
 fn the_longest_holder_is_named_first() {
     let quickly = ["barging", "turns", "readers", "conditions"];
@@ -115,7 +111,7 @@ fn the_longest_holder_is_named_first() {
     }
 }
 
-/// Each holder's share must be within five points of what the program measured.
+/// Each holder's share is within five points of the program's.
 #[test]
 #[ignore = "nightly: asserts shares of time"]
 fn each_holder_has_its_share() {
@@ -139,7 +135,7 @@ fn each_holder_has_its_share() {
     }
 }
 
-/// Locks that record no holder: only the thread that woke a waiter is known.
+/// Locks without a recorded holder: only the waker is known.
 #[test]
 fn locks_that_record_no_owner_have_only_wakers() {
     let rounds = scaled(400_000).to_string();
@@ -153,7 +149,7 @@ fn locks_that_record_no_owner_have_only_wakers() {
     for (program, kinds) in cases {
         for kind in kinds {
             let run = Probe::lock().run(&program, &[kind, &rounds]);
-            // The mutex of a condition does record its holder.
+            // A condition's mutex does record its holder.
             let none = rows(run.good()).iter().filter(|row| row["type"] != "mutex");
             for row in none {
                 assert!(row["holders"].is_null(), "{kind}: {row:#}");
@@ -162,7 +158,7 @@ fn locks_that_record_no_owner_have_only_wakers() {
     }
 }
 
-/// A hostile program may write any number into a lock as its holder.
+/// A hostile program may write any number as a lock's holder.
 #[test]
 fn a_holder_that_is_no_thread_is_unknown() {
     let run = Probe::lock().run(&target("holders"), &["forged", "200", "normal"]);

@@ -1,4 +1,4 @@
-//! Every kind of lock, on every supported C library. tiptoe's counts must equal those of the kernel.
+//! All kinds of locks, on all supported C libraries: counts equal the kernel's.
 
 use serde_json::Value;
 use tiptoe_tests::tiptoe::AttachedTiptoe;
@@ -7,7 +7,7 @@ use tiptoe_tests::{
     skipped, target,
 };
 
-/// A kind of lock by the target's name, its reported type, and its variable.
+/// A kind of lock: the target's name, its type, and its variable.
 pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("mutex", "mutex", "hot_mutex"),
     ("recursive", "mutex", "hot_mutex"),
@@ -32,7 +32,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// The kinds of locks in Rust. They do not use glibc's locks: all waits except joins call `syscall`.
+/// Rust's kinds. All waits but joins call `syscall`, not glibc's locks.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -48,10 +48,9 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// tiptoe's report on a program, and the kernel's counts of its waits and wakes.
+/// tiptoe's report, and the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
-/// Runs a program that contends for locks of one kind, with tiptoe attached.
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
     let ours = Probe::lock().attach(&[waiting.pid]);
     ours.wait_ready();
@@ -63,7 +62,6 @@ fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
     Some((report, counts))
 }
 
-/// Runs a program that tiptoe has started.
 fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     let kernel = counted(pid)?;
     contends(&mut ours.process);
@@ -71,8 +69,7 @@ fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts calls of the first thread and of all threads that it starts from now on. The agent's thread is not among
-/// them.
+/// Counts calls of the first thread and of threads that it starts from now on, so not of the agent's.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -97,7 +94,7 @@ fn check_all<'a>(
     check_all_and(kinds, count, somebody_woke);
 }
 
-/// Checks each of the kinds and the wakers of their waits.
+/// Checks each kind and the wakers.
 fn check_all_and<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
     count: impl Fn(&[&str]) -> Option<ReportWithCounts>,
@@ -115,11 +112,10 @@ fn check_all_and<'a>(
     }
 }
 
-/// If there are at most this many waits, all of them may be joins, because in a short run threads may never have
-/// contended for the lock.
+/// Up to this number, all waits may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
-/// Asserts that the counts equal the kernel's, and that a row has this type and variable.
+/// Asserts counts equal to the kernel's, and a row of this type and variable.
 fn check(
     kind: &str,
     (report, [waits, wakes]): &ReportWithCounts,
@@ -155,7 +151,6 @@ fn check(
     check_ends(kind, found, ends);
 }
 
-/// Asserts that at least one waker is known.
 fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
     assert!(paired > 0 || woken <= JOINS, "{kind}: {woken}: {row:#}");
 }
@@ -163,14 +158,14 @@ fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
 /// Asserts that nearly all waits that slept and were woken have the waker's call site.
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
-    // One missing waker is allowed, because a short run has few waits.
+    // One may be missing, because a short run has few waits.
     assert!(
         (paired + 1) * 100 >= woken * share,
         "{kind}: {paired} of {woken}: {row:#}"
     );
 }
 
-/// The kernel wakes the joiners of a thread that ends, so that these waits need no waker.
+/// The kernel wakes the joiners of an ended thread, so they need no waker.
 fn check_ends(kind: &str, rows: &[Value], ends: fn(&str, &Value, u64, u64)) {
     for row in rows.iter().filter(|row| row["type"] != "join") {
         let count = |what: &str| row[what].as_u64().unwrap_or(0);
@@ -190,7 +185,7 @@ fn every_kind_is_counted_as_the_kernel_counts_it() {
     });
 }
 
-/// For every kind of lock, nearly all waits must have a known waker.
+/// For every kind, nearly all waits have a known waker.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn nearly_all_waits_have_a_waker() {
@@ -205,8 +200,7 @@ fn nearly_all_waits_have_a_waker() {
     }
 }
 
-/// Checks programs of another Debian release, in that release's root: one to which tiptoe attaches, and one that it
-/// starts.
+/// Checks programs of another Debian release in its root, one attached to and one started.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");
@@ -224,21 +218,20 @@ fn check_all_on(release: &str) {
     });
 }
 
-/// glibc 2.41, in which cancellable waits use another code path.
+/// glibc 2.41, with another path for cancellable waits.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_13() {
     check_all_on("trixie");
 }
 
-/// glibc 2.31, in which threads are a separate library.
+/// glibc 2.31, with threads in their own library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_11() {
     check_all_on("bullseye");
 }
 
-/// The locks of std and parking_lot.
 #[test]
 fn every_kind_of_rust_is_counted() {
     let program = rust_target("contended_rust");

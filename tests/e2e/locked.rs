@@ -1,5 +1,4 @@
-//! Programs that lock all their memory (mlockall): none of the agent's memory must be locked with
-//! it.
+//! Programs that lock all their memory (mlockall), but none of the agent's.
 
 use std::process::Command;
 
@@ -8,7 +7,7 @@ use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 const CURRENT: u32 = 1;
 const FUTURE: u32 = 2;
 const ON_FAULT: u32 = 4;
-/// The default RLIMIT_MEMLOCK of most systems.
+/// Most systems' default RLIMIT_MEMLOCK.
 const LIMITED: &[&str] = &[
     "setpriv",
     "--reuid",
@@ -17,11 +16,10 @@ const LIMITED: &[&str] = &[
     "prlimit",
     "--memlock=8388608",
 ];
-/// The additional memory that may be locked and resident, in KiB.
+/// Additional KiB that may be locked and resident.
 const ROOM: u64 = 1024;
 
-/// Parses what the program prints: for each call its error, and its locked and resident memory in
-/// KiB.
+/// Parses the program's output: each call's error, and locked and resident KiB.
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
     let number = |word: &str| word.parse().ok();
     let lines = stdout.lines().filter_map(|line| {
@@ -56,8 +54,7 @@ fn bare(through: &[&str], flags: &str) -> Vec<(String, [u64; 3])> {
     said(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Attaches to the program before it locks its memory, and compares its output with a run without
-/// tiptoe.
+/// Attaches before the program locks its memory, and compares its output with an untraced run.
 fn attached(through: &[&str], flags: u32, probe: &Probe) {
     let flags = flags.to_string();
     let mut command = Command::new(through[0]);
@@ -94,7 +91,7 @@ fn compare(bare: &[(String, [u64; 3])], traced: &[(String, [u64; 3])], flags: &s
             fits(resident),
             "{who} of flags {flags}: {bare:?} {traced:?}"
         );
-        // The kernel's count of locked memory must not be lower than without tiptoe either.
+        // The kernel's count of locked memory must not be lower either.
         assert!(
             locked.1 >= locked.0,
             "{who} of flags {flags}: {bare:?} {traced:?}"
@@ -112,7 +109,7 @@ const FLAGS: &[u32] = &[
     ON_FAULT,
 ];
 
-/// Regression: 261 MB of segments and tables were locked with the program's memory.
+/// Regression: 261 MB of segments and tables were locked.
 #[test]
 fn a_program_locks_no_memory_of_the_agents() {
     for flags in FLAGS {
@@ -120,8 +117,7 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// Regression: the kernel compares all mapped memory with the limit, the agent's segments included,
-/// so the program's call failed.
+/// Regression: the kernel compares all mapped memory with the limit, with the agent's segments, so the call failed.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {
@@ -138,7 +134,7 @@ fn a_program_below_its_limit_may_lock_its_memory() {
     );
 }
 
-/// A lock that would fail without tiptoe must fail under tiptoe, too.
+/// A lock that fails without tiptoe fails with it.
 #[test]
 fn a_program_above_its_limit_may_not_lock_its_memory() {
     if !is_root() {
@@ -155,7 +151,7 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
             &limit,
         ];
         attached(&user, CURRENT, &Probe::new(&["called"]));
-        // A program with CAP_IPC_LOCK may lock any amount.
+        // CAP_IPC_LOCK allows any amount.
         attached(
             &["prlimit", &limit],
             CURRENT | FUTURE,
@@ -164,7 +160,7 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
     }
 }
 
-/// With `-- CMD` the agent is in the program from its start, before it locks its memory.
+/// With `-- CMD` the agent is there before the program locks its memory.
 #[test]
 fn a_started_program_locks_no_memory_of_the_agents() {
     for flags in [CURRENT, CURRENT | FUTURE] {

@@ -1,4 +1,4 @@
-//! Contended locks of programs: every futex call must be reported, with the right lock and callers.
+//! Contended locks of programs: all futex calls are reported, with the right lock and callers.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,8 +13,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.expect("the locks").as_slice()
 }
 
-/// Attaches and detaches repeatedly while threads wait and wake. No wake may be lost, and no two
-/// threads may hold the lock at once.
+/// Attaches and detaches while threads wait and wake. No wake may be lost, and only one thread may hold the lock.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
@@ -47,7 +46,7 @@ fn threads_that_wait_continue_after_attach_and_detach() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// glibc 2.41's cancellable waits, and glibc 2.31's waits, which are in another library.
+/// The cancellable waits of glibc 2.41, and the waits of 2.31, which are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_continue_after_attach_and_detach() {
@@ -59,7 +58,7 @@ fn threads_of_other_releases_continue_after_attach_and_detach() {
     }
 }
 
-/// A thread that is cancelled in a wait must unwind through libc as it does without tiptoe.
+/// A thread cancelled in a wait unwinds through libc as without tiptoe.
 fn check_cancelled(program: &Path) {
     for mode in ["exit", "cond", "read", "pause", "test", "async", "main"] {
         let alone = Command::new(program).arg(mode).output();
@@ -77,8 +76,8 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 checks the address at which a thread is cancelled; 2.31's check is in another
-/// library. No C++ program, because that would need a compiler of that release.
+/// glibc 2.41 checks the address at which a thread is cancelled, 2.31 in another library. No C++, because that
+/// needs the release's compiler.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn cancelled_waits_of_other_releases_unwind() {
@@ -95,14 +94,14 @@ fn cancelled_waits_of_other_releases_unwind() {
     }
 }
 
-/// Waits with a time-out must return what they return without tiptoe.
+/// Waits with a time-out return the same as without tiptoe.
 #[test]
 fn waits_with_a_time_out_keep_their_time() {
     let run = Probe::lock().run(&target("blocking"), &["3"]);
     run.good();
 }
 
-/// The lock, its waiter and its holder must be reported.
+/// The lock, its waiter and its holder are reported.
 #[test]
 fn a_slow_holder_is_named() {
     let program = target("slow_holder");
@@ -119,13 +118,12 @@ fn a_slow_holder_is_named() {
     let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
     let worst = blamed.max().expect("a holder of the lock");
     assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
-    // The program's time is longer, because the program reads its clock before the call and after it.
+    // The program reads its clock before and after the call, so its time is longer.
     let own = run.expected().0["waited_ns"];
     assert!(total > 0 && total <= own, "{total} of {own}");
 }
 
-/// Most of the waiting time must be blamed on the slow holder, and be near the program's own
-/// measurement.
+/// Most waiting time is blamed on the slow holder, about as the program measured.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
@@ -138,7 +136,7 @@ fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     assert!(total <= own && total > own / 2, "{total} of {own}");
 }
 
-/// `lock --now` inspects a process that hangs. It must patch nothing.
+/// `lock --now` inspects a hanging process, and patches nothing.
 #[test]
 fn a_deadlock_is_found() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -170,8 +168,8 @@ fn a_deadlock_is_found() {
     assert_eq!(patched_bytes(program.pid()), 0);
 }
 
-/// Locks without a name must be named by their location, both in a trace and with `--now`. A rwlock must have the
-/// number of its readers. The stack of a thread that ran before tiptoe attached must be named, too.
+/// Unnamed locks are named by their location, in a trace and with `--now`, which also names the stack of a thread
+/// that ran before. A rwlock has its number of readers.
 #[test]
 fn unnamed_locks_are_named_by_their_location() {
     let name = format!("tiptoe-locks-{}", std::process::id());
@@ -233,8 +231,7 @@ fn unnamed_locks_are_named_by_their_location() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// Each wait is at least 50 ms old, because the threads slept that long before the program printed
-/// anything.
+/// 50 ms old at least, because the threads slept so long before the program printed anything.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_deadlock_has_its_age() {
@@ -256,8 +253,7 @@ fn a_deadlock_has_its_age() {
     }
 }
 
-/// The number of readers must be right while one thread waits to write, and while another waits to read after that
-/// writer.
+/// The number of readers is right while one thread waits to write, and another to read after it.
 #[test]
 fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
@@ -265,12 +261,12 @@ fn the_number_of_readers_is_reported() {
     let all = rows(report).iter();
     let locks: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
     for mode in ["write", "read"] {
-        // A reader that arrives while the writer holds the lock, or waits for it, has its own row.
+        // A reader that meets a writer, holding or waiting, has its own row.
         let has_readers = |row: &&&Value| row["mode"] == mode && !row["readers"].is_null();
         let row = locks.iter().find(has_readers);
         let readers = &row.unwrap_or_else(|| panic!("{mode}: {locks:#?}"))["readers"];
         assert_eq!(readers["most"], 5, "{locks:#?}");
-        // On a busy machine a waiter may sleep only after some readers have left.
+        // On a busy machine a waiter may sleep only after some readers left.
         let average = readers["average"].as_f64().expect("a number");
         assert!(average > 1.0 && average <= 5.0, "{locks:#?}");
     }
@@ -278,8 +274,8 @@ fn the_number_of_readers_is_reported() {
     assert!(semaphore.expect("they wait")["readers"].is_null());
 }
 
-/// Hold times, grouped by the caller that takes the lock, must be within the sums that the program measures. Regression:
-/// holds of an adaptive mutex were 8 to 12% too long.
+/// Hold times by the caller that takes the lock are within the program's sums. Regression: those of an adaptive
+/// mutex were 8 to 12% too long.
 #[test]
 fn holds_are_timed() {
     let watch = || Probe::lock().with(&["--hold", "cache_lock"]);
@@ -303,7 +299,7 @@ fn holds_are_timed() {
         let [count, slow_ns] = held("slow_holder:slow_holder+");
         let own = run.expected().0;
         assert_eq!(count, own["holds"]);
-        // The program reads its own clock within each hold, and before and after it.
+        // The program reads its clock within each hold, and around it.
         let bounds = own["held_ns"]..=own["rounds_ns"];
         assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
         let [count, quick_ns] = held("slow_holder:quick+");
@@ -355,8 +351,7 @@ fn holds_are_timed_closely() {
     assert!(quick < own / 4, "{quick} of {own}");
 }
 
-/// Every hold must be counted, whichever call takes the lock: calls that wait or have a time-out,
-/// and a condition's wait.
+/// Every hold counts, whichever call takes the lock: with a wait, a time-out, or a condition's.
 #[test]
 fn every_hold_is_counted() {
     const THREADS: u64 = 4;
@@ -385,8 +380,7 @@ fn every_hold_is_counted() {
         let sum = |what: &str| -> u64 { holds.iter().filter_map(|hold| hold[what].as_u64()).sum() };
         let count = sum("count");
         if !kind.starts_with("rw") {
-            // Regression: spinning was counted as holding, so spin locks were held for longer than
-            // the run.
+            // Regression: spinning counted as holding, so spin locks were held longer than the run.
             let time = report.value["duration_ns"].as_u64();
             assert!(
                 Some(sum("total_ns")) <= time,
@@ -394,15 +388,14 @@ fn every_hold_is_counted() {
             );
         }
         match kind {
-            // Each wait adds a hold, unless the condition was already true.
+            // Each wait adds a hold, unless the condition was true.
             "cond" => assert!(count >= rounds * THREADS, "{count}"),
             _ => assert_eq!(count, rounds * THREADS, "{kind}: {holds:#?}"),
         }
     }
 }
 
-/// Regression: waits of an ended thread were attributed to the thread that reused its slab: two
-/// rows instead of six.
+/// Regression: an ended thread's waits were attributed to the thread that reused its slab: two rows instead of six.
 #[test]
 fn waits_of_ended_threads_are_not_attributed_to_others() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);
@@ -423,8 +416,8 @@ fn waits_of_ended_threads_are_not_attributed_to_others() {
     assert!(slept.iter().all(|(_, slept)| *slept >= 1), "{slept:?}");
 }
 
-/// Regression: a ring through a join was no deadlock, a holder that does not wait had no name, and
-/// several processes were refused.
+/// Regression: a ring through a join was no deadlock, a holder that does not wait had no name, and several
+/// processes were refused.
 #[test]
 fn a_deadlock_through_a_join_was_not_reported() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));

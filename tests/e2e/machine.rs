@@ -1,5 +1,4 @@
-//! tiptoe must take no priority from the programs on the machine, and the report must say what it
-//! used.
+//! tiptoe takes no priority from other programs, and reports what it used.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,11 +9,9 @@ use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The index of the nice value among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
+/// The nice value's index among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
 const NICE: usize = 16;
 
-/// Returns the nice value of each thread of a process. Threads that end during the reading are
-/// skipped.
 fn nice_values(pid: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();
@@ -29,7 +26,7 @@ fn nice_values(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// Returns the nice values that tiptoe's threads had until `is_over`.
+/// Returns the nice values of tiptoe's threads until `is_over`.
 fn look(
     tiptoe: &mut Process,
     what: &str,
@@ -44,18 +41,17 @@ fn look(
     seen
 }
 
-/// Regression: tiptoe ran at nice -15 while it attached and detached, and while it waited for
-/// libraries.
+/// Regression: tiptoe ran at nice -15 during attach and detach, and while it waited for libraries.
 #[test]
 fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));
     assert_eq!(own.len(), 1, "the test's threads: {own:?}");
     let mut process = Process::waiting(&target("hot"), &["1", "1000"]);
-    // A stopped program keeps tiptoe in each phase until the program continues.
+    // A stopped program keeps tiptoe in each phase.
     process.signal(libc::SIGSTOP);
     let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
     let tiptoe = &mut attached.process;
-    // The second thread of tiptoe is the one that looks for a thread to borrow.
+    // tiptoe's second thread looks for a thread to borrow.
     let attaching = look(tiptoe, "attaching", |_, values| values.len() > 1);
     process.signal(libc::SIGCONT);
     attached.wait_ready();
@@ -74,7 +70,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     assert!(process.finish().1.success());
 }
 
-/// Regression: the agent's thread ran at nice 0 in a program that had lowered its own priority.
+/// Regression: the agent's thread ran at nice 0 in a program of lower priority.
 #[test]
 fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     let waiting = WaitingTarget::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
@@ -88,7 +84,7 @@ fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     attached.finish();
 }
 
-/// tiptoe's own usage must be in the report, as JSON and as text.
+/// tiptoe's own usage is in the report, as JSON and text.
 #[test]
 fn the_report_says_what_tiptoe_itself_used() {
     let process = Process::waiting(&target("hot"), &["1", "1000"]);

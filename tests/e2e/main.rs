@@ -1,5 +1,4 @@
-//! End-to-end tests: real programs, traced by the command. Tests that need exact counts use
-//! `--budget off`.
+//! End-to-end tests: real programs, traced by the command, with `--budget off` where exact counts are needed.
 
 mod attach;
 mod bad_input;
@@ -85,5 +84,6 @@ mod watch_before;
 mod watch_forms;
 mod watch_large;
 mod watch_moves;
+mod watch_refused;
 mod watch_threads;
 mod without_agent;

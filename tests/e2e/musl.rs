@@ -12,7 +12,7 @@ fn built(flags: &[&str]) -> Option<std::path::PathBuf> {
         .ok()
 }
 
-/// Any program can load the agent at its start, because the agent needs no library.
+/// The agent needs no library, so any program can load it at its start.
 #[test]
 fn musl_programs_are_counted_in_process_from_their_start() {
     let Some(program) = built(&[]) else { return };
@@ -20,7 +20,7 @@ fn musl_programs_are_counted_in_process_from_their_start() {
     assert_eq!(report.via("agent"), 6, "{:#}", report.value);
 }
 
-/// After the program's start, musl's loader accepts no library with thread-local variables.
+/// After the start, musl's loader accepts no library with thread-local variables.
 #[test]
 fn running_musl_programs_are_counted_by_the_kernel() {
     let Some(program) = built(&[]) else { return };

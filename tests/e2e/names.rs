@@ -1,4 +1,4 @@
-//! No two functions may be reported by the same name.
+//! No two functions are reported by one name.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +26,7 @@ fn the_selected_implementation_is_named() {
     assert_eq!(event["notes"][0], "selected chosen", "{event:#}");
 }
 
-/// Counts each spec by itself, and asserts that the count is that of one function.
+/// Counts each spec alone, and asserts the count of one function.
 fn check_each(specs: &[&str], calls: u64) {
     let run = Probe::new(specs).run(&target("abi_tags"), &[&calls.to_string()]);
     let events = run.good().events();
@@ -36,8 +36,8 @@ fn check_each(specs: &[&str], calls: u64) {
     }
 }
 
-/// Regression: a function that returns `std::string`, whose name is `f[abi:cxx11]`, was found
-/// neither as `f` nor by the name in the hint.
+/// Regression: a function that returns `std::string`, named `f[abi:cxx11]`, was found neither as `f` nor by the
+/// hint's name.
 #[test]
 fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     check_each(
@@ -65,7 +65,7 @@ fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     }
 }
 
-/// A library's file name may contain colons, and bytes that are not UTF-8. A `[` in it must not begin a set of a glob.
+/// A library's file name may contain colons and bytes that are not UTF-8. A `[` in it begins no set of a glob.
 #[test]
 fn libraries_of_any_name_are_found() {
     let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));
@@ -88,7 +88,7 @@ fn libraries_of_any_name_are_found() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Go's own functions have names such as `type:.eq…` and `go:…`.
+/// Go's own functions are named `type:.eq…`, `go:…`.
 #[test]
 fn names_of_go_with_a_single_colon_are_found() {
     let program = match go_target("parks", &[]) {
@@ -116,7 +116,7 @@ fn a_function_that_is_inlined_everywhere_is_said() {
     assert!(said.contains(hint), "{said}");
 }
 
-/// Regression: 100 of 1,100 calls were counted, and the report did not mention the inlined ones.
+/// Regression: 100 of 1,100 calls were counted, and inlined ones were not mentioned.
 #[test]
 fn places_where_a_function_is_inlined_are_noted() {
     for via in ["agent", "kernel"] {

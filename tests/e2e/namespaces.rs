@@ -1,5 +1,5 @@
-//! A target in a container, which has other mounts, other process ids and a root that we cannot see; and tiptoe itself
-//! in a container.
+//! A target in a container, with other mounts and process ids and a root that we cannot see; and tiptoe in a
+//! container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,8 @@ use tiptoe_tests::{Probe, WaitingTarget, command, is_root, process, skipped, tar
 use crate::watch::{hits, said, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
-/// Makes a small root on a tmpfs in a new mount namespace. Arguments: the folder, the program, and
-/// `whole` (like a container: pivot_root, with /proc) or `bare` (chroot, without /proc).
+/// Makes a small root on a tmpfs in a new mount namespace. Arguments: the folder, the program, and `whole` (like a
+/// container: pivot_root, with /proc) or `bare` (chroot, without /proc).
 const ENTER: &str = r#"set -e
 mount -t tmpfs tmpfs "$1"
 mkdir -p "$1/bin" "$1/proc" "$1/old"
@@ -82,7 +82,7 @@ fn a_container_is_counted_in_process() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// The loader opens the agent through /proc. Without /proc the kernel counts.
+/// The loader opens the agent through /proc, without which the kernel counts.
 #[test]
 fn a_container_without_proc_is_counted_by_the_kernel() {
     if !is_root() {
@@ -100,8 +100,7 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: locks contain the ids that threads have in the container. They were taken for ids in /proc, so no
-/// deadlock of a container was found, and holders had wrong ids.
+/// Regression: locks contain the container's ids. Taken for ids in /proc, they gave no deadlocks and wrong holders.
 #[test]
 fn deadlocks_of_a_container_had_no_ring() {
     if !is_root() {
@@ -172,8 +171,8 @@ fn deadlocks_of_a_container_had_no_ring() {
     }
 }
 
-/// Regression: every thread of a container counted as ended, so each wait that was not over counted as left, and rows of
-/// `--by thread` had ids that /proc does not have.
+/// Regression: all threads of a container counted as ended, so unfinished waits counted as left, and `--by thread`
+/// had ids that /proc lacks.
 #[test]
 fn threads_of_a_container_were_taken_for_ended_ones() {
     if !is_root() {
@@ -205,7 +204,7 @@ fn threads_of_a_container_were_taken_for_ended_ones() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// BPF programs see process ids of the outer namespace, which the container does not know.
+/// BPF programs see ids of the outer namespace, which the container does not know.
 #[test]
 fn tiptoe_in_a_container_knows_its_processes() {
     let Some(_turn) = turn() else { return };
@@ -245,13 +244,13 @@ fn tiptoe_in_a_container_knows_its_processes() {
     }
 }
 
-/// tiptoe does not know ids inside a nested namespace, and BPF programs do not know tiptoe's ids.
+/// tiptoe knows no ids in a nested namespace, and BPF programs do not know tiptoe's.
 #[test]
 fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {
         return skipped("a container", "needs root");
     }
-    // pgrep is repeated, because the child is named `sleep` only after its exec.
+    // Repeated, because the child is named `sleep` only after its exec.
     const WITHIN: &str = "unshare --pid --fork sleep 60 & until pid=$(pgrep -x sleep -P $!); do sleep 0.01; done; \
                           exec \"$0\" lock --via kernel -p $pid";
     let mut tiptoe = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! The notes of a report: similar ones must be folded on the screen, and JSON must have all.
+//! Similar notes are folded on the screen, and JSON has all.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use tiptoe_tests::{Process, Ready, Report, command};
 
 const KILLED: usize = 8;
 
-/// Traces several processes until all of them were killed. Returns the report.
+/// Traces several processes until all were killed. Returns the report.
 fn killed(more: &[&str]) -> String {
     let start = |_| Process::start(Command::new("sleep").arg("60"));
     let sleeps: Vec<Process> = (0..KILLED).map(start).collect();
@@ -23,7 +23,7 @@ fn killed(more: &[&str]) -> String {
     report
 }
 
-/// Regression: one note for each of many processes filled the screen.
+/// Regression: a note for each of many processes filled the screen.
 #[test]
 fn many_similar_notes_are_folded_except_in_json_and_with_v() {
     let notes = |report: &str| {

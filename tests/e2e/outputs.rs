@@ -1,4 +1,4 @@
-//! `-o FILE`: in a folder to which other users may write, and beside a command that owns stderr.
+//! `-o FILE` in a folder to which others may write, and beside a command that owns stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -10,7 +10,7 @@ use tiptoe_tests::{command, is_root, skipped};
 
 use crate::doctor::UnprivilegedTiptoe;
 
-/// A folder with the permissions of /tmp. It is removed when the test ends.
+/// A folder with the permissions of /tmp, removed when the test ends.
 struct SharedFolder(PathBuf);
 
 impl SharedFolder {
@@ -30,7 +30,7 @@ impl Drop for SharedFolder {
     }
 }
 
-/// Regression: as root, `-o /tmp/report` followed another user's link and overwrote its target.
+/// Regression: root's `-o /tmp/report` followed another user's link and overwrote its target.
 #[test]
 fn another_users_link_is_not_followed() {
     if !is_root() {
@@ -102,7 +102,7 @@ fn new_reports_with_values_are_readable_only_for_their_owner() {
     }
 }
 
-/// Regression: notes, and the line `counting: …`, were among what the command wrote to its stderr.
+/// Regression: notes and `counting: …` were among the command's own stderr.
 #[test]
 fn notes_were_printed_to_the_commands_stderr() {
     if !is_root() {
@@ -129,7 +129,7 @@ fn notes_were_printed_to_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // The note that SIGINT is ignored is one that every instrument has.
+            // Every instrument has the note that SIGINT is ignored.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

@@ -1,11 +1,11 @@
-//! `--by`: the share of each thread, or of each thread name, in an event.
+//! `--by`: each thread's, or thread name's, share of an event.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use tiptoe_tests::{Probe, Report, target};
 
-/// Returns the parts of `works` by thread name, the largest of each name first.
+/// Returns the parts of `works` by thread name, the largest of each first.
 fn parts(options: &[&str]) -> (Report, BTreeMap<String, Vec<Value>>) {
     let run = Probe::new(&["works"])
         .with(options)
@@ -27,7 +27,6 @@ fn numbers(parts: &[Value], key: &str) -> Vec<u64> {
     parts.iter().map(number).collect()
 }
 
-/// Asserts that the parts add up to the event, for values that are sums.
 fn adds_up(report: &Report, parts: &BTreeMap<String, Vec<Value>>, key: &str) {
     let sum: u64 = parts.values().flat_map(|parts| numbers(parts, key)).sum();
     assert_eq!(sum, report.number("works", key), "{key}");
@@ -77,7 +76,7 @@ fn times_of_threads_and_names() {
     assert_eq!(left.collect::<Vec<_>>(), [1; 4], "{:#}", report.value);
 }
 
-/// The call that sleeps for 20 ms must be the longest, and be its thread's.
+/// The longest call, which sleeps for 20 ms, is its thread's.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_longest_call_is_that_of_its_thread() {

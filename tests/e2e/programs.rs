@@ -1,5 +1,5 @@
-//! sqlite3 and python3, run to their end: their output must be that of a run without tracing, and counts must equal
-//! those of kernel uprobes.
+//! sqlite3 and python3, run to their end: their output is as without tracing, and counts equal those of kernel
+//! uprobes.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Probe, Report, command, installed, skipped, target};
 
-/// Runs a deterministic command without tiptoe, with the agent, and with kernel uprobes. All outputs must be equal, and
-/// so must the counts.
+/// Runs a deterministic command without tiptoe, with the agent, and with kernel uprobes, for equal outputs and
+/// counts.
 fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");
@@ -41,8 +41,7 @@ fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     }
 }
 
-/// Probes all functions of a program at once. Only its output is compared, because counts of all
-/// functions are not known.
+/// Probes all functions of a program. Only its output is compared, because their counts are unknown.
 fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
     let Some(path) = installed(program) else {
         skipped(program, "not installed");
@@ -108,8 +107,7 @@ fn all_functions_of_sqlite3() {
     everything("sqlite3", &["-batch", ":memory:", SQL], "libsqlite3.so.0:*");
 }
 
-/// Regression: the `fld` with which these functions begin was executed twice, and left an
-/// additional value on the x87 stack.
+/// Regression: the `fld` with which these functions begin ran twice, and left a value on the x87 stack.
 #[test]
 fn long_doubles_are_the_same_while_libm_is_probed() {
     let program = target("long_doubles");
@@ -128,18 +126,16 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
     std::fs::remove_file(&report).expect("our own report");
 }
 
-/// Without address randomisation, libraries are close below the stack. All room for trampolines is
-/// below the libraries, where the kernel would also put the agent's memory if it could choose.
-/// Regression: arenas were also planned above the stack, where no process has addresses, so their
-/// functions were left to the kernel.
+/// Without address randomisation, libraries are close below the stack, and all room for trampolines is below them,
+/// where the kernel would also put the agent's memory. Regression: arenas were also planned above the stack, where
+/// no process has addresses, so that their functions were left to the kernel.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
     let Some(path) = installed("sqlite3") else {
         return skipped("sqlite3", "not installed");
     };
     const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x40000;
-    // SAFETY: changes the layout of programs that this thread starts from now on; the thread
-    // belongs to the test.
+    // SAFETY: changes the layout of programs that this thread, the test's own, starts from now on.
     let before = unsafe { libc::personality(ADDR_NO_RANDOMIZE) };
     assert!(before >= 0, "personality(2)");
     let run = Probe::new(&["libsqlite3.so.0:*"])
@@ -158,9 +154,8 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     );
 }
 
-/// Regression: with `--latency` a command's segment has 88 GiB of address space. In 7% of all runs
-/// the agent's short mappings left no hole for the segment among the agent's random addresses, so
-/// the kernel put it next to the libraries.
+/// Regression: with `--latency` a command's segment has 88 GiB. In 7% of runs the agent's short mappings left no
+/// hole for it among the agent's random addresses, so the kernel put it next to the libraries.
 #[test]
 fn segments_are_never_placed_next_to_libraries() {
     for _ in 0..40 {
@@ -185,7 +180,7 @@ fn all_functions_of_libc_under_python3() {
     everything("python3", &["-S", "-c", SCRIPT], "libc.so.6:*");
 }
 
-/// A faulthandler that handles its own faults must print its trace and die of SIGSEGV or SIGILL.
+/// A faulthandler that handles its own faults prints its trace and dies of SIGSEGV or SIGILL.
 #[test]
 fn pythons_faulthandler_gets_its_own_faults() {
     let Some(path) = installed("python3") else {

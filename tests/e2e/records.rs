@@ -1,5 +1,4 @@
-//! `--record`: every call is a line, each thread's lines are in order, and every call without a
-//! line is in the report's counts.
+//! `--record`: every call is a line, in order for each thread, or in the report's counts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +8,7 @@ use std::time::Duration;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{ExpectedCounts, Process, Report, Site, command, skipped, target, target_with};
 
-/// The records that fit into a thread's ring if nothing reads it. One more cell announces the
-/// thread.
+/// The records that fit a thread's ring without a reader; one more cell announces the thread.
 const ROOM: u64 = 8191;
 
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +18,7 @@ struct Call {
     args: [i64; 2],
 }
 
-/// The lines of one function's calls, and the report that follows them.
+/// The lines of a function's calls, and the report after them.
 struct RecordedLines {
     function: &'static str,
     calls: Vec<Call>,
@@ -62,7 +60,6 @@ impl RecordedLines {
         event[key].as_u64().expect(key)
     }
 
-    /// Asserts that each call was counted once, and that the report has the number of lines.
     fn assert_adds_up(&self, calls: u64) {
         let [recorded, lost, only_counted] =
             ["recorded", "records_lost", "only_counted"].map(|key| self.number(key));
@@ -76,7 +73,6 @@ impl RecordedLines {
         assert_eq!(recorded, self.calls.len() as u64, "{:#}", self.report.value);
     }
 
-    /// Returns the calls by their first argument.
     fn by_first(&self) -> BTreeMap<i64, Vec<Call>> {
         let mut by_first: BTreeMap<i64, Vec<Call>> = BTreeMap::new();
         for call in &self.calls {
@@ -86,8 +82,7 @@ impl RecordedLines {
     }
 }
 
-/// Asserts that the second arguments count up from 0 without a gap, on one thread, with increasing
-/// times.
+/// Asserts that second arguments count up from 0 without a gap, on one thread, with increasing times.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");
@@ -96,7 +91,7 @@ fn assert_in_order(calls: &[Call]) {
     assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
 }
 
-/// The file of the lines, and the function's name without its binary.
+/// The file of lines, and the function's name without its binary.
 type Lines = (PathBuf, &'static str);
 
 fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
@@ -117,7 +112,7 @@ fn attaching(pid: u32) -> (Command, Lines) {
     recording("f", &["--budget", "off", "-p", &pid.to_string()])
 }
 
-/// Runs a mode to its end. Returns its lines, and the number of calls that it printed.
+/// Runs a mode to its end. Returns its lines, and the calls that it printed.
 fn run(mode: &str, count: u64, options: &[&str]) -> (RecordedLines, u64) {
     let (mut command, lines) = recording("f", options);
     command
@@ -257,7 +252,7 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     assert!(firsts.eq(0..ROUNDS as i64), "each round's");
 }
 
-/// They are looked up when the thread that loads the library goes on.
+/// Looked up when the thread that loads the library continues.
 #[test]
 fn parameters_of_a_library_loaded_later_are_known() {
     let folder = tiptoe_tests::root().join("target/test-targets/described");
@@ -326,7 +321,7 @@ fn the_kernel_records_nothing() {
     }
 }
 
-/// Regression: calls that were recorded while tiptoe still attached had the time 0.
+/// Regression: calls recorded during the attach had the time 0.
 #[test]
 fn calls_before_the_start_were_at_zero() {
     let mut process = Process::waiting(&target("hot"), &["4", "0"]);
@@ -362,7 +357,7 @@ fn the_records_of_a_killed_tiptoe_were_lost() {
     assert!(line["at_ns"].is_u64(), "{line}");
 }
 
-/// Regression: a call of a function with one parameter was printed with two arguments, the second
+/// Regression: a call of a function with one parameter had a second argument, an old value of its register.
 /// one an old value of its register.
 #[test]
 fn arguments_that_the_function_does_not_have_were_printed() {
@@ -399,9 +394,9 @@ fn arguments_that_the_function_does_not_have_were_printed() {
         ("takes_none", 0, false),
         ("takes_one", 1, false),
         ("takes_two", 2, false),
-        // A floating-point number is in another register.
+        // Floating-point numbers are in other registers.
         ("takes_real", 1, false),
-        // A structure is no integer argument: how it is passed depends on its members.
+        // A structure is no integer argument: its members decide how it is passed.
         ("takes_pair", 2, true),
         ("takes_more", 2, true),
     ] {

@@ -1,5 +1,5 @@
-//! Compares our accounting of debug registers with the kernel's: both must give the same answer to
-//! every request of random sequences: of events, of events that replace others, and of debuggers.
+//! Our accounting of debug registers and the kernel must agree on all requests of random sequences: of events, of
+//! events that replace others, and of debuggers.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -13,11 +13,11 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// The number of threads. A few are enough, because the accounting treats all threads alike.
+/// A few threads are enough, because the accounting treats all alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
-/// A `Wait` that must never be used, because only one thread makes requests.
+/// A `Wait` that is never used, because only one thread makes requests.
 struct NoWait;
 
 impl Wait for NoWait {
@@ -31,11 +31,11 @@ impl Wait for NoWait {
     }
 }
 
-/// A process with one thread that only sleeps. A debugger is attached once it takes a register.
+/// A sleeping process with one thread. A debugger is attached once it takes a register.
 struct Idle {
     child: Child,
     is_traced: bool,
-    /// The registers that the debugger took, which the process keeps until it ends.
+    /// The debugger's registers, which the process keeps until it ends.
     poked: Vec<Request>,
 }
 
@@ -56,13 +56,13 @@ impl Idle {
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        // Both fail only if the child has been reaped.
+        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An xorshift generator; the seed identifies the sequence.
+/// An xorshift generator.
 struct Random(u64);
 
 impl Random {
@@ -81,7 +81,7 @@ struct Granted {
     breakpoint: Breakpoint,
 }
 
-/// Our accounting, the kernel's threads, and the requests that both granted.
+/// Our accounting, the kernel's threads, and requests that both granted.
 struct Comparison<'a> {
     ours: Accounting<'a, NoWait>,
     threads: Vec<Idle>,
@@ -152,8 +152,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a request by another. The kernel closes one event and opens another; no other thread takes the register
-    /// in between.
+    /// Replaces a request. The kernel closes one event and opens another; no other thread takes the register in
+    /// between.
     fn modify(&mut self, random: &mut Random) {
         let old = self.take(random);
         let (request, access) = self.request(random);
@@ -174,7 +174,7 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Replaces several requests in one call. The kernel replaces one after the other, and all back if it refuses one.
+    /// Replaces several requests in one call: the kernel one after the other, and all back if it refuses one.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();
@@ -233,7 +233,7 @@ impl Comparison<'_> {
         self.granted.append(&mut opened);
     }
 
-    /// Makes an event stop at another kind of access.
+    /// Changes what an event stops at.
     fn change(&mut self, random: &mut Random) {
         let old = self.take(random);
         let (Request { kind, .. }, access) = self.request(random);
@@ -254,7 +254,6 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Takes a register as a debugger.
     fn poke(&mut self, random: &mut Random) {
         let at = random.below(self.threads.len());
         let thread = &mut self.threads[at];
@@ -278,7 +277,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a thread by another; the kernel then releases the registers that its debugger took.
+    /// Replaces a thread; the kernel then releases its debugger's registers.
     fn end_a_thread(&mut self, random: &mut Random) {
         let at = random.below(self.threads.len());
         let ended = std::mem::replace(&mut self.threads[at], Idle::start());
@@ -346,7 +345,7 @@ fn open(request: &Request, access: Access, is_granted: bool) -> std::io::Result<
     patiently(is_granted, || Breakpoint::open(thread, cpu, access))
 }
 
-/// Tries until the kernel grants what must be free. A child that another test forks has copies of our descriptors until
+/// Tries until the kernel grants what must be free: another test's forked child has copies of our descriptors until
 /// its exec, so that a released register may still be taken.
 fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
     let mut done = act();
@@ -358,7 +357,7 @@ fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io:
     done
 }
 
-/// The time for which such copies may keep a released register.
+/// How long such copies may keep a released register.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn is_full<T>(opened: &std::io::Result<T>) -> bool {
@@ -375,8 +374,8 @@ fn refused() -> Option<String> {
     (error.raw_os_error() != Some(ENOSPC)).then(|| format!("perf_event_open: {error}"))
 }
 
-/// Finds out how many registers a thread can have of each kind, one kind after the other. This shows whether both kinds
-/// share the registers.
+/// Finds how many registers of each kind a thread can have, one kind after the other, which shows whether kinds
+/// share registers.
 fn registers(thread: i32) -> Registers {
     let of = |access| Breakpoint::all(Some(thread), None, access);
     let instruction = of(Access::Execute).len() as u32;

@@ -1,5 +1,5 @@
-//! Probes on the ends of calls. The programs return every kind of value in every way, and print how
-//! often each function was entered, returned and was left.
+//! Probes on the ends of calls. The programs return all kinds of values in all ways, and print how often each
+//! function was entered, returned and left.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,17 +12,14 @@ use crate::returns_unwind::everything;
 /// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndsRequest {
-    /// Entries alone.
     Entries,
     /// `--latency`: entries and ends.
     Latency,
-    /// `uretprobe:` specs, which count returns only.
+    /// `uretprobe:` specs, which count only returns.
     Returns,
 }
 
-/// Every request for ends.
 pub const ENDS: [EndsRequest; 2] = [EndsRequest::Latency, EndsRequest::Returns];
-/// Every request for ends, and entries alone.
 pub const EVERY: [EndsRequest; 3] = [
     EndsRequest::Entries,
     EndsRequest::Latency,
@@ -58,8 +55,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the program under tiptoe with every request. The output must be the same as without tiptoe, and every number
-/// exact.
+/// Runs the program under tiptoe with every request: the output is as without tiptoe, and all numbers are exact.
 pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
     let alone = alone(program, arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
@@ -88,7 +84,7 @@ pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison
     }
 }
 
-/// Checks the program both when tiptoe starts it and when tiptoe attaches to it.
+/// Checks the program started by tiptoe and attached to.
 pub fn check(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     started(program, arguments, ReturnComparison::Enough);
@@ -105,7 +101,7 @@ pub fn modes(program: &Path, modes: &[&str]) {
     }
 }
 
-/// Returns the locations of the probes on functions that are found by their own names.
+/// Returns the probes' locations, for functions that their own names find.
 pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site> {
     let known = symbols(program);
     let functions = functions
@@ -140,7 +136,7 @@ fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
     );
 }
 
-/// Regression: `dladdr` found no function at the return address of a followed call.
+/// Regression: `dladdr` found no function at a followed call's return address.
 #[test]
 fn callers_are_found_as_without_a_tracer() {
     let modes = ["own", "above", "backtrace", "unwinder", "next", "generated"];
@@ -151,8 +147,7 @@ fn callers_are_found_as_without_a_tracer() {
     sampled(&modes).for_each(|mode| everything(&at("-O0"), &[mode]));
 }
 
-/// Functions whose return address is read must only be counted, and the report must say why they
-/// are not timed.
+/// Functions whose return address is read are only counted, with the reason.
 #[test]
 fn functions_that_read_a_return_address_are_counted() {
     let counts = |mode: &str, functions: &[&str], why: &str| {
@@ -178,8 +173,7 @@ fn functions_that_read_a_return_address_are_counted() {
     counts("above", &["middle"], calls);
 }
 
-/// Calls from code that the program has generated must only be counted; calls from its own code are
-/// timed.
+/// Calls from generated code are only counted; calls from the program's own code are timed.
 #[test]
 fn calls_from_generated_code_are_only_counted() {
     for ask in ENDS {
@@ -196,7 +190,7 @@ fn calls_from_generated_code_are_only_counted() {
     }
 }
 
-/// Timed calls must work in every build for which entries work.
+/// Timed calls work in every build for which entries work.
 #[test]
 #[ignore = "nightly: all modes of many programs"]
 fn programs_of_every_shape() {
@@ -251,8 +245,7 @@ fn signals_stay_the_programs() {
     }
 }
 
-/// Regression: calls returned through the address of an earlier session's trampoline, which another
-/// trampoline had taken.
+/// Regression: calls returned through an earlier session's trampoline, whose address another had taken.
 #[test]
 fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     let program = target("hot");
@@ -273,7 +266,7 @@ fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     assert!(status.success(), "{status}");
 }
 
-/// Regression: a function whose return address cannot be found was left to the kernel, or refused.
+/// Regression: a function without a findable return address was left to the kernel, or refused.
 #[test]
 fn entries_are_counted_where_calls_cannot_be_followed() {
     let run = Probe::new(&["carried", "plain"])
@@ -296,7 +289,7 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
     );
 }
 
-/// Regression: of `uprobe:F uretprobe:F` only the first was counted, and nothing said so.
+/// Regression: of `uprobe:F uretprobe:F` only the first was counted, silently.
 #[test]
 fn the_second_event_of_a_function_was_dropped_silently() {
     for [first, second] in [
@@ -313,7 +306,7 @@ fn the_second_event_of_a_function_was_dropped_silently() {
         let (kind, _) = second.split_once(':').expect("a kind");
         assert_eq!(refusal["event"], format!("{kind}:hot:add"));
     }
-    // An event that is requested twice must be one event.
+    // An event requested twice is one event.
     let run = Probe::new(&["add", "uprobe:add", "ad?"]).run(&target("hot"), &["1", "1000"]);
     assert_eq!(run.good().count("add"), 1000);
     assert!(run.good().value["refusals"].is_null());

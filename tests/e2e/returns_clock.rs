@@ -1,4 +1,4 @@
-//! Timed calls in threads that may not read the time stamp counter (prctl PR_SET_TSC). tiptoe's own readings must not
+//! Timed calls in threads that may not read the time stamp counter (prctl PR_SET_TSC): tiptoe's readings must not
 //! kill the program, and no call may be lost.
 
 use tiptoe_tests::truth::Truth;
@@ -9,8 +9,8 @@ use crate::returns::{EndsRequest, alone, sites, text};
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 const EVERY: &[&[&str]] = &[&[], &["--latency"], &["--record"]];
 
-/// Asserts that each call is counted, and that each has exactly one end. A return right after a fork is not counted,
-/// because the fork takes the thread's slab away.
+/// Asserts that each call is counted, with exactly one end. A return right after a fork is not counted, because the
+/// fork takes the thread's slab away.
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;
@@ -61,12 +61,11 @@ fn a_forked_child_that_forbids_itself_the_clock_returns() {
 
 #[test]
 fn a_thread_may_have_forbidden_itself_the_clock_before_its_first_call() {
-    // The thread forbids itself the clock in a way that no hook sees. `--record` is left out, because its trampolines
-    // read the clock without a check.
+    // In a way that no hook sees. Without `--record`, whose trampolines read the clock unchecked.
     survives("before", &[&[], &["--latency"]]);
 }
 
-/// The program forbids itself the clock after the detach, when no hook sees it.
+/// After the detach, when no hook sees it.
 #[test]
 fn calls_that_outlive_the_tracer_read_no_clock() {
     let program = target("ret_clock");

@@ -1,5 +1,4 @@
-//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end
-//! inside a call.
+//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end inside a call.
 
 use std::path::Path;
 
@@ -17,7 +16,7 @@ fn longjmp_leaves_probed_frames() {
     );
 }
 
-/// The compiler's built-in setjmp and longjmp call no library, so that no hook sees the jump.
+/// The compiler's setjmp and longjmp call no library, so no hook sees the jump.
 #[test]
 fn the_compilers_own_longjmp() {
     check(&target("ret_jump"), &["builtin"]);
@@ -28,7 +27,7 @@ fn siglongjmp_leaves_handlers() {
     modes(&target("ret_jump"), &["handler", "altstack"]);
 }
 
-/// After the jump no function is entered and none returns, so the report must find the left frames by other means.
+/// After the jump no function is entered or returns, so the report must find the left frames by other means.
 #[test]
 fn a_jump_is_the_last_event_of_a_thread() {
     check(&target("ret_jump"), &["last"]);
@@ -40,8 +39,7 @@ fn longjmp_with_its_own_checks() {
     modes(&program, &["deep", "within", "layered"]);
 }
 
-/// A timer's signal handler jumps, at another instant each time. The expected counts are those that the same run
-/// prints.
+/// A timer's handler jumps at varying instants. The same run prints the expected counts.
 fn storm(mode: &str, compare: impl Fn(EndsRequest, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
@@ -66,8 +64,7 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     }
 }
 
-/// A jump may happen between tiptoe's count and the program's, so the two may differ by one for each
-/// signal.
+/// A jump between tiptoe's count and the program's: they may differ by one for each signal.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
@@ -93,8 +90,8 @@ fn sibling_calls() {
     modes(&target("ret_tail"), &["chain", "cycles"]);
 }
 
-/// More sibling calls than any table has room for. The stack must not grow, the result must be
-/// right, and calls without room must be counted.
+/// More sibling calls than any table has room for: the stack must not grow, the result is right, and calls without
+/// room are counted.
 #[test]
 #[ignore = "nightly: a million calls"]
 fn a_million_sibling_calls() {
@@ -149,7 +146,7 @@ fn threads_end_inside() {
     );
 }
 
-/// Returns a target whose threads are inside calls, and the report of a tracer that has detached.
+/// Returns a target whose threads are inside calls, and a detached tracer's report.
 fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
@@ -168,7 +165,7 @@ fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report
     (process, report)
 }
 
-/// Frames that were entered while a tracer was attached are left after it has detached, in every way.
+/// Frames entered while a tracer was attached are left after its detach, in all ways.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
@@ -186,7 +183,7 @@ fn frames_outlive_the_tracer() {
     }
 }
 
-/// A later tracer must not count the ends of calls that began before it.
+/// A later tracer must not count the ends of earlier calls.
 #[test]
 fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     let program = target("ret_stay");
@@ -212,7 +209,7 @@ fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     }
 }
 
-/// Asserts a refusal with this reason for returns, and that entries are still counted.
+/// Asserts a refusal with this reason for returns, with entries counted.
 fn refused(mode: &str, functions: &[&str], reason: &str) {
     let program = target("ret_twice");
     let libc = format!("libc.so.6:{mode}");
@@ -225,7 +222,7 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // Functions that tiptoe itself hooks must not be counted either.
+    // Nor must functions that tiptoe hooks be counted.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()
@@ -263,8 +260,8 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], WATCHED);
 }
 
-/// Regression: the linkage table pushes two words before it enters the loader's resolver, which
-/// leaves by a jump. One of the words was taken for the return address.
+/// Regression: the linkage table pushes two words before it enters the loader's resolver, which leaves by a jump.
+/// One was taken for the return address.
 #[test]
 fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     const RESOLVER: &str = "ld-linux-x86-64.so.2:_dl_runtime_resolve_*";
@@ -285,7 +282,7 @@ fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     refused(&["leaf", "--under", &RESOLVER.replace('*', "xsavec")]);
 }
 
-/// tiptoe must recognize functions that must not be timed, such as setjmp, by their code and not by their name.
+/// Functions that must not be timed, such as setjmp, are recognized by their code, not by their name.
 #[test]
 #[ignore = "nightly: every function of a program, as all_functions_of_programs_that_end_inside"]
 fn all_functions_of_programs_that_return_twice() {

@@ -1,5 +1,4 @@
-//! Frames that are left by unwinding, and programs that read their own stack: both must work as
-//! without probes.
+//! Frames left by unwinding, and programs that read their own stack, work as without probes.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +30,7 @@ fn exceptions_leave_probed_frames() {
     modes(&target("ret_throw"), THROWS);
 }
 
-/// libgcc's unwinder is linked into the program, where no hook knows it by its library.
+/// libgcc's unwinder is in the program, where no hook knows it by its library.
 #[test]
 #[ignore = "nightly: one of five builds of one program"]
 fn exceptions_with_a_statically_linked_unwinder() {
@@ -46,8 +45,8 @@ fn exceptions_in_a_stripped_program() {
     check(&thrower(&["-s", "-rdynamic"]), &["everything"]);
 }
 
-/// The entry point has no caller. The words where a return address would be are the program's arguments, and must not
-/// be replaced.
+/// The entry point has no caller: the words at its return address are the program's arguments, and must not be
+/// replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");
@@ -79,7 +78,7 @@ fn exceptions_in_other_builds() {
     }
 }
 
-/// The program must die as it does without probes: of SIGABRT, with the same last message and all frames.
+/// The program dies as without probes: of SIGABRT, with the same message and all frames.
 #[test]
 fn an_exception_that_is_not_caught() {
     let program = target("ret_throw");
@@ -111,7 +110,7 @@ fn threads_end_inside_c() {
     modes(&target("ret_cancel"), CANCELS);
 }
 
-/// C's cleanup handlers, which are found by unwinding.
+/// C's cleanup handlers, found by unwinding.
 #[test]
 #[ignore = "nightly: one of five builds of one program"]
 fn threads_end_inside_c_with_unwinding() {
@@ -127,7 +126,7 @@ fn threads_end_inside_cpp() {
     modes(&target("ret_cancel_cc"), CANCELS);
 }
 
-/// Threads are cancelled at any instruction of a probed function and of the trampoline around it.
+/// Threads are cancelled at any instruction of a probed function and its trampoline.
 #[test]
 fn cancellation_at_any_instant() {
     for name in ["ret_cancel", "ret_cancel_cc"] {
@@ -144,7 +143,7 @@ fn cancellation_at_any_instant() {
     }
 }
 
-/// Asserts that every entry has an end, for programs that cannot count their own.
+/// Asserts that all entries have an end, for programs that cannot count.
 pub fn every_end_is_known(report: &Report, function: &str, ask: EndsRequest) {
     assert!(report.entries(function) > 0, "{:#}", report.value);
     if ask == EndsRequest::Entries {
@@ -162,15 +161,14 @@ fn backtraces_of_a_program_are_unchanged() {
     modes(&target("ret_trace"), VIEWS);
 }
 
-/// The first `backtrace()` loads libgcc_s when the trace has already begun.
+/// The first `backtrace()` loads libgcc_s during the trace.
 #[test]
 fn backtraces_by_an_unwinder_that_is_loaded_later() {
     let program = target_with("ret_trace", &["-static-libgcc", "-static-libstdc++"]);
     modes(&program.expect("it builds"), VIEWS);
 }
 
-/// A timer's handler reads the stack at any instruction, including tiptoe's around a probed
-/// function.
+/// A timer's handler reads the stack at any instruction, also at tiptoe's.
 #[test]
 #[ignore = "nightly: long"]
 fn samples_of_a_profiler_are_complete() {
@@ -194,7 +192,7 @@ fn samples_of_a_profiler_are_complete() {
 
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
 
-/// Regression: the stop function of a forced unwinding was also called for each return thunk.
+/// Regression: a forced unwinding's stop function was also called for return thunks.
 #[test]
 fn a_stop_function_was_called_for_return_thunks() {
     modes(&target("ret_forced"), FORCED);
@@ -214,8 +212,8 @@ fn rusts_own_backtraces() {
     everything(&target("ret_backtrace"), &[]);
 }
 
-/// Probes every function of the program and of its C library. Only its output is compared, because
-/// counts of all functions are not known.
+/// Probes all functions of the program and its C library. Only output is compared, because their counts are
+/// unknown.
 pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);

@@ -1,13 +1,11 @@
-//! Programs built with a sanitizer. Its runtime checks which libraries precede it, and which
-//! addresses are mapped.
+//! Programs with a sanitizer, whose runtime checks which libraries precede it and which addresses are mapped.
 
 use std::path::PathBuf;
 use tiptoe_tests::{Probe, WaitingTarget, skipped, target_with};
 
 const FUNCTIONS: &[&str] = &["checked"];
 
-/// Returns the programs of gcc's sanitizers, each with a shared runtime and with one that is linked
-/// in.
+/// Returns the programs of gcc's sanitizers, each with a shared runtime and a static one.
 fn programs() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for (name, flags) in [
@@ -26,8 +24,8 @@ fn programs() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Regression: ASan ended with "runtime does not come first in initial library list", TSan with
-/// "unexpected memory mapping".
+/// Regression: ASan ended with "runtime does not come first in initial library list", TSan with "unexpected memory
+/// mapping".
 #[test]
 fn a_sanitizers_runtime_refused_to_start() {
     for (name, program) in programs() {
@@ -66,8 +64,7 @@ fn the_environment_of_a_sanitized_program_is_its_own() {
     }
 }
 
-/// Threads of a running program wait inside the runtime, so that none can be borrowed. The kernel
-/// must count after the deadline.
+/// Threads wait inside the runtime, so that none can be borrowed. The kernel counts after the deadline.
 #[test]
 #[ignore = "nightly: waits five seconds for each program"]
 fn a_running_sanitized_program_is_counted() {

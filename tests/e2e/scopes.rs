@@ -1,4 +1,4 @@
-//! `--by scope`: events grouped by the scopes that the program enters.
+//! `--by scope`: events by the scopes that the program enters.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,6 @@ fn probe(options: &[&str], words: &[&str]) -> Report {
     probe.run(&target("scoped"), words).good().clone()
 }
 
-/// Returns the parts of an event by their keys.
 fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
     let by = report.event("work").expect("counted")["by"].clone();
     let parts = by.as_array().expect("split").iter();
@@ -27,7 +26,7 @@ fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Returns the calls that `calls` makes in each scope in this number of rounds of all threads.
+/// Returns the calls that `calls` makes in each scope in `rounds` rounds of all threads.
 fn calls(rounds: u64) -> BTreeMap<String, u64> {
     let each = [
         ("read", 3),
@@ -52,14 +51,14 @@ fn timed_calls_are_grouped_by_scope() {
     assert_eq!(parts(&report, "returns"), calls(2000));
 }
 
-/// A child's scopes must not be counted for its parent, and the child must not be delayed.
+/// A child's scopes must not count for its parent, nor delay it.
 #[test]
 fn a_forked_child_enters_scopes_of_its_own() {
     let report = probe(&[], &["forks", "2", "1000"]);
     assert_eq!(parts(&report, "count"), calls(2000));
 }
 
-/// A future must be in its scope on whichever thread it is polled, and enter it once.
+/// A future is in its scope on whichever thread it is polled, and enters it once.
 #[test]
 fn a_future_is_in_its_scope_on_any_thread() {
     let program = rust_target("scoped_rust");
@@ -102,7 +101,7 @@ fn scopes_of_libraries_loaded_later_are_counted() {
     );
 }
 
-/// A handler may interrupt any code. Its scope must be nested in the scope in which its thread is.
+/// A handler may interrupt any code; its scope is nested in the thread's.
 #[test]
 fn handlers_enter_scopes_of_their_own() {
     let rounds = scaled(50_000_000);
@@ -110,8 +109,7 @@ fn handlers_enter_scopes_of_their_own() {
     let parts = parts(&report, "count");
     for (scope, count) in calls(2 * rounds) {
         match scope.as_str() {
-            // The handler's calls in this scope are added to the program's, because both scopes
-            // have the same name.
+            // Both scopes have the same name, so the handler's calls are added.
             "write/commit log" => assert!(parts[&scope] >= count, "{parts:?}"),
             scope => assert_eq!(parts[scope], count),
         }
@@ -154,7 +152,7 @@ fn waits_are_of_the_scope_that_their_thread_is_in() {
     assert_eq!(of("(no scope)"), 0, "{rows:#?}");
 }
 
-/// Returns `stat --by scope` with these events. `None` if this user may not count them.
+/// Returns `stat --by scope` of these events; `None` if this user may not count them.
 fn stat(events: &str) -> Option<Probe> {
     if !is_root() {
         skipped("scopes", "CPU time and events of scopes need root");
@@ -188,8 +186,7 @@ fn events_are_charged_to_scopes_exactly() {
     );
 }
 
-/// Each scope must have CPU time, and their sum must be the program's. A scope that sleeps must
-/// have less CPU time than wall-clock time.
+/// Each scope has CPU time, and their sum is the program's. A sleeping scope has less than wall-clock time.
 #[test]
 fn scopes_have_cpu_time() {
     let Some(stat) = stat("cs") else { return };
@@ -209,7 +206,7 @@ fn scopes_have_cpu_time() {
     );
 }
 
-/// Threads that sleep or wait for a CPU must use no CPU time.
+/// Threads that sleep or wait for a CPU use no CPU time.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn cpu_time_is_that_of_threads_that_run() {
@@ -220,8 +217,7 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // There are 40 rounds of 20 ms CPU time each, by the clock that the program itself reads. These times include the
-    // time that the hypervisor took from the machine.
+    // 40 rounds of 20 ms CPU time each, by the program's clock, with the time that the hypervisor took.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");
@@ -253,7 +249,7 @@ fn scopes_of_a_running_program_count_from_the_attach_on() {
     );
 }
 
-/// Runs `stat --by scope` with these options. Returns the lines of its report.
+/// Runs `stat --by scope` with these options. Returns the report's lines.
 fn lines(options: &[&str]) -> Vec<String> {
     let path = std::env::temp_dir().join(format!("tiptoe-scopes-{}", std::process::id()));
     let mut stat = command();
@@ -267,8 +263,7 @@ fn lines(options: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Regression: `-I` and `--csv` were refused. The counts of intervals must sum to those of the
-/// whole time.
+/// Regression: `-I` and `--csv` were refused. Intervals must sum to the whole.
 #[test]
 fn scopes_had_no_intervals_and_no_csv() {
     if stat("page-faults").is_none() {
@@ -349,7 +344,7 @@ fn impossible_requests_are_refused() {
         assert!(text.contains(said), "{words:?}: {text}");
         assert_eq!(run.status.code(), Some(2), "{words:?}: {text}");
     }
-    // Programs without scopes: one to which tiptoe attaches, and one that it starts.
+    // Programs without scopes, attached to and started.
     let program = Process::waiting(&target("plain_calls"), &[]);
     let pid = program.pid().to_string();
     let run = output(command().args(["stat", "--by", "scope", "-p", &pid]));

@@ -1,6 +1,5 @@
-//! Programs that may make only some system calls. The kernel must count in them, and the agent must
-//! leave a program before it confines itself, because the filter would kill the program for the
-//! agent's calls.
+//! Programs that may make only some system calls. The kernel counts in them, and the agent must leave before a
+//! program confines itself, because the filter would kill it for the agent's calls.
 
 use tiptoe_tests::{Probe, Report, WaitingTarget, skipped, target};
 
@@ -37,9 +36,8 @@ fn force_enters_if_the_filter_allows_it() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The filter forbids the borrowed thread to map memory, so the thread must return to the program.
-/// tiptoe runs for a fixed time: a changed text does not show that it counts, because the failing
-/// injection changes the text, too.
+/// The filter forbids the borrowed thread to map memory, so it must return to the program. tiptoe runs for a fixed
+/// time, because a changed text does not show that it counts: the failing injection changes it, too.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =
@@ -56,7 +54,7 @@ fn force_is_refused_if_the_filter_refuses() {
     );
 }
 
-/// In a program with several threads, the filter refuses a call of the agent's own thread.
+/// With several threads, the filter refuses a call of the agent's own thread.
 #[test]
 fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);
@@ -68,8 +66,7 @@ fn force_is_refused_if_the_filter_forbids_membarrier() {
     );
 }
 
-/// When a filter is installed during the trace, the agent must have left, and with it each probe that would need a
-/// system call.
+/// When a filter is installed, the agent must have left, and with it each probe that needs a system call.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
     for filter in ["strict", "kill", "refuse", "mild"] {
@@ -77,7 +74,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// seccomp(2) puts every thread under the filter at once, so the agent's thread must have left before.
+/// seccomp(2) puts all threads under the filter at once, so the agent's thread must have left.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {
@@ -113,7 +110,7 @@ fn sandboxes_itself(filter: &str, when: &str) {
     );
 }
 
-/// Debian's file(1) in its own sandbox must print what it prints alone.
+/// Debian's file(1) in its own sandbox prints what it prints alone.
 #[test]
 fn a_sandboxed_package_prints_what_it_prints() {
     let Some(file) = tiptoe_tests::installed("file") else {
@@ -129,8 +126,8 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A traced program's child must make no call for the agent. When it is about to install a filter or
-/// to be traced by its parent, it must have no trap byte.
+/// A traced program's child must make no call for the agent. Before it installs a filter or is traced by its
+/// parent, it must have no trap byte.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];
@@ -145,8 +142,7 @@ fn a_forked_child_made_calls_of_the_agents() {
     }
 }
 
-/// Regression: a program that handles its system calls itself (prctl) got SIGSYS for the agent's
-/// calls.
+/// Regression: a program that handles its system calls itself (prctl) got SIGSYS for the agent's calls.
 #[test]
 fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     let program = target("dispatched");

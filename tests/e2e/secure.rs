@@ -1,4 +1,4 @@
-//! Access that a hostile program or another user must not get from tiptoe.
+//! Access that a hostile program or user must not get from tiptoe.
 
 use std::ffi::CString;
 use std::fs;
@@ -10,9 +10,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent believed descriptors that a running program's environment named: it wrote
-/// to the program's files and closed them. Given another process's segments, it served whichever
-/// process held them.
+/// Regression: the agent believed descriptors named in a running program's environment: it wrote to the program's
+/// files and closed them. Given another process's segments, it served whichever process held them.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
@@ -47,8 +46,8 @@ fn the_environment_of_a_running_program_is_not_believed() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Regression: the agent's thread kept two capabilities, its uid and groups. Any thread of the
-/// program could use them through it, even after the program had given up its own.
+/// Regression: the agent's thread kept two capabilities, its uid and groups, which any thread of the program could
+/// use through it, even after the program had given up its own.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -78,15 +77,13 @@ fn the_agents_thread_holds_no_rights() {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), "1");
-    // A process that may not be dumped belongs to root in /proc. The program must be as dumpable as
-    // before.
+    // In /proc, a process that may not be dumped belongs to root. The program must be as dumpable as before.
     let own = fs::metadata(format!("/proc/{}/status", program.pid())).expect("it lives");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), 0);
     drop(attached);
 }
 
-/// A thread of the program can hijack the agent's thread, which must therefore be able to do
-/// nothing that needs a right.
+/// A thread of the program can hijack the agent's thread, which must therefore hold no rights.
 #[test]
 fn a_hijacked_agents_thread_can_do_nothing() {
     if !is_root() {
@@ -117,14 +114,14 @@ fn a_hijacked_agents_thread_can_do_nothing() {
             .all(|(_, result)| [eperm, eacces].contains(result)),
         "{results}"
     );
-    // The agent's thread must then continue as before.
+    // The agent's thread continues.
     attached.interrupt();
     program.go();
     assert!(program.finish().1.success());
     fs::remove_file(&own).expect("the file");
 }
 
-/// Regression: the file of a mapping was opened by its path, as root, whatever was at that path.
+/// Regression: root opened a mapping's file by its path, whatever was there.
 #[test]
 fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     let folder = std::env::temp_dir().join(format!("tiptoe-pipe-{}", std::process::id()));
@@ -133,7 +130,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::copy(target("hot"), &own).expect("a copy");
     let mut program = Process::waiting(&own, &["2", "1000"]);
     fs::remove_file(&own).expect("it is there");
-    // These are the paths that the kernel shows for a mapping whose file was removed.
+    // The kernel's paths for mappings of removed files.
     let pipes = ["hot", "hot (deleted)"].map(|name| folder.join(name));
     for pipe in &pipes {
         assert!(
@@ -153,7 +150,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Records each opening of some files (inotify(7)). O_PATH does not count as an opening.
+/// Records openings of some files (inotify(7)), without O_PATH.
 struct OpenLog(OwnedFd);
 
 impl OpenLog {

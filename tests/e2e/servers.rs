@@ -14,7 +14,7 @@ const NGINX: &str =
 http { access_log off; client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR;
 uwsgi_temp_path DIR; scgi_temp_path DIR; server { listen unix:DIR/socket; return 200 hello; } }";
 
-/// A client of nginx and memcached, in Python. Its arguments are the socket and the number of rounds.
+/// A client of nginx and memcached; its arguments are the socket and the rounds.
 pub(crate) const HTTP_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
@@ -38,14 +38,14 @@ for i in range(int(sys.argv[2])):
 print('fine')
 ";
 
-/// A server in its own folder. The folder is removed when the test ends.
+/// A server in its own folder, removed when the test ends.
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) folder: PathBuf,
 }
 
 impl Server {
-    /// Starts the server, and returns when `DIR/socket` exists. `DIR`, also in its arguments, is its folder.
+    /// Starts the server, and returns when `DIR/socket` exists; `DIR`, also in its arguments, is its folder.
     fn start(program: &Path, arguments: &str) -> Server {
         let folder = Server::folder(program);
         Server::start_in(folder, &mut Command::new(program), arguments)
@@ -54,7 +54,7 @@ impl Server {
     pub(crate) fn folder(program: &Path) -> PathBuf {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let name = program.file_name().expect("a program").to_string_lossy();
-        // Relaxed: only the numbers must differ; nothing is ordered by them.
+        // Relaxed: only the numbers must differ.
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
         let name = format!("tiptoe-{name}-{}-{turn}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -65,7 +65,7 @@ impl Server {
         folder
     }
 
-    /// Starts the server in a prepared folder, through a command to which its arguments are added.
+    /// Starts the server in a prepared folder, through a command.
     pub(crate) fn start_in(folder: PathBuf, command: &mut Command, arguments: &str) -> Server {
         let configuration = NGINX.replace("DIR", &folder.to_string_lossy());
         std::fs::write(folder.join("nginx.conf"), configuration).expect("the folder is ours");
@@ -102,8 +102,8 @@ impl Drop for Server {
     }
 }
 
-/// Returns the offset of the first instruction that a 5-byte jump at the entry does not cover. `None` if there is a
-/// branch before that instruction, because then a call may not execute it.
+/// Returns the offset of the first instruction that a 5-byte jump at the entry leaves; `None` after a branch,
+/// because then not every call reaches it.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     let mut known = symbols(path).into_iter();
     let (_, start) = known.find(|(name, _)| name == function)?;
@@ -136,7 +136,7 @@ fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     None
 }
 
-/// Our counts must equal the kernel's, which counts the first instruction after our jump in the same run, under load.
+/// Our counts equal the kernel's of the first instruction after our jump, under load.
 #[test]
 fn redis_counts_as_the_kernel_does_in_the_same_run() {
     let Some(link) = installed("redis-server") else {

@@ -45,8 +45,8 @@ fn backends(server: u32) -> Vec<u32> {
     children.filter(serves).collect()
 }
 
-/// Eight clients update the same row. The backends wait for each other's locks, all waits are of the
-/// server's semaphores, and every transaction succeeds.
+/// Eight clients update one row. The backends wait for each other's locks, all waits are of the server's
+/// semaphores, and every transaction succeeds.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_postgresql_are_its_semaphores() {
@@ -104,8 +104,8 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     assert!(sum("semaphore", "total_ns") <= most, "{:#}", report.value);
 }
 
-/// Eight clients update the same row of MariaDB. The server's mutexes have holders, InnoDB's own locks have wakers, all
-/// waits are timed, and every update is made once.
+/// Eight clients update one row of MariaDB. The server's mutexes have holders, InnoDB's locks wakers, all waits are
+/// timed, and each update is made once.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_mariadb_are_timed() {
@@ -166,7 +166,6 @@ fn the_locks_of_mariadb_are_timed() {
     assert!(!of_type("futex").any(has_holders), "{:#}", report.value);
 }
 
-/// Returns how much CPU time a process has used, in ticks.
 fn used(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, fields) = text.rsplit_once(") ").expect("a line");
@@ -177,7 +176,7 @@ fn used(pid: u32) -> u64 {
         .sum()
 }
 
-/// Under `lock` memcached answers as before, and does so with at most a third more CPU time.
+/// Under `lock` memcached answers as before, with at most a third more CPU time.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn memcached_keeps_its_throughput() {

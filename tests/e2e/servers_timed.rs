@@ -1,5 +1,4 @@
-//! Servers whose every call is followed to its return: their answers must be the same as without
-//! tracing.
+//! Servers whose every call is followed to its return answer as without tracing.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,10 +12,9 @@ use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::truth::{ReturnComparison, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, target};
 
-/// The time within which a server must answer a client.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// The folder of a server's socket and files. It is removed when the test ends.
+/// The folder of a server's socket and files, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -24,7 +22,7 @@ impl Folder {
         let folder = format!("tiptoe-timed-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
-        // All users may write there, because workers give up root.
+        // Workers that give up root write there.
         let anybody = Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
         Folder(folder)
@@ -38,7 +36,6 @@ impl Folder {
         self.path(name).to_string_lossy().into_owned()
     }
 
-    /// Connects to a server, waiting until it listens.
     fn connect(&self) -> UnixStream {
         let mut stream = None;
         wait_until("the server", Duration::from_secs(60), || {
@@ -58,7 +55,7 @@ impl Folder {
         text.trim().parse().ok()
     }
 
-    /// Kills the server that wrote its id, with its workers.
+    /// Kills that server with its workers.
     fn end_all(&self) {
         self.end();
         let until = Instant::now() + ANSWER;
@@ -67,17 +64,16 @@ impl Folder {
         }
     }
 
-    /// Asks the server that wrote its id to end.
+    /// Ends that server.
     fn end(&self) {
         if let Some(pid) = self.pid() {
-            // SAFETY: kill takes two numbers. The server removes the file before it ends, so that
-            // the id is its own.
+            // SAFETY: kill takes two numbers. The server removes the file before it ends, so the id is its own.
             unsafe { libc::kill(pid as i32, libc::SIGTERM) };
         }
     }
 }
 
-/// Ends a server whose test panics. Otherwise the test would wait for it, or leave it running.
+/// Ends a server whose test panics, which would otherwise wait for it or leave it running.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {
@@ -90,14 +86,13 @@ impl<F: Fn()> Drop for EndOnPanic<F> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // The server of a failed test may still run.
+        // A failed test's server may run.
         self.end();
         // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Asserts that every call that was entered has an end.
 fn every_end_is_known(report: &Report) {
     let number = |event: &serde_json::Value, key: &str| event[key].as_u64().expect("a number");
     let mut left = 0;
@@ -115,7 +110,7 @@ fn every_end_is_known(report: &Report) {
     println!("{left} calls were left");
 }
 
-/// Returns the answers to eight clients that ask at the same time.
+/// Returns the answers to eight concurrent clients.
 fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     let client = |number: u64| {
         let mut stream = BufReader::new(folder.connect());
@@ -139,7 +134,7 @@ fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     })
 }
 
-/// Returns the answers of the server that `start` starts, and the result of `start`.
+/// Returns the answers of the server that `start` starts, and its result.
 fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<u8>>, R) {
     let folder = Folder::new(name);
     let rounds = scaled(20_000).max(44);
@@ -148,10 +143,10 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
         let server = scope.spawn(move || start(&socket));
         let _end = EndOnPanic(|| {
             let asked = UnixStream::connect(folder.path("socket"));
-            // A server that no longer listens has already ended.
+            // A server that does not listen has ended.
             let _ = asked.and_then(|mut server| server.write_all(b"quit\n"));
         });
-        // The idle connection keeps a worker waiting for a line inside calls until the end.
+        // The idle connection keeps a worker inside calls until the end.
         let _idle = folder.connect();
         let answers = conversations(&folder, rounds);
         let quit = folder.connect().write_all(b"quit\n");
@@ -186,7 +181,7 @@ http { access_log off; sendfile on; client_body_temp_path DIR; proxy_temp_path D
 fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
 server { listen unix:DIR/socket; root DIR/files; } }";
 
-/// The sizes of the files that are fetched; one more file does not exist.
+/// Sizes of the fetched files; one more is missing.
 const SIZES: [usize; 5] = [0, 1, 4_096, 100_000, 3_000_000];
 
 /// Makes a folder with nginx's configuration and files.
@@ -199,7 +194,7 @@ fn website(name: &str) -> Folder {
         let bytes: Vec<u8> = (0..size).map(|at| (at * at / 7) as u8).collect();
         let file = folder.path("files").join(size.to_string());
         std::fs::write(&file, bytes).expect("the folder is ours");
-        // The time must be fixed, because answers contain the file's time.
+        // Fixed, because answers contain the file's time.
         let file = std::fs::File::open(file).expect("it is there");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         file.set_modified(long_ago).expect("the file is ours");

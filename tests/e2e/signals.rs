@@ -1,5 +1,4 @@
-//! SIGTRAP and SIGILL must remain the program's own signals, whether it handles, blocks, ignores or awaits them, or
-//! dies of them.
+//! SIGTRAP and SIGILL remain the program's, whether it handles, blocks, ignores, awaits or dies of them.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -145,7 +144,6 @@ fn signals_that_were_blocked_before_remain_blocked() {
     check(&target("masks"), &["held"]);
 }
 
-/// Returns which of SIGILL and SIGTRAP each thread blocks in the kernel.
 fn kernel_masks(pid: u32) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
     let mask = |path: std::path::PathBuf| {
@@ -163,7 +161,7 @@ fn kernel_masks(pid: u32) -> Vec<u64> {
     masks
 }
 
-/// After the trace, the program's masks and pending signals must be those that it would have without tiptoe.
+/// After the trace, masks and pending signals are as without tiptoe.
 #[test]
 fn after_detach_threads_block_what_they_believe_to_block() {
     const BOTH: [u64; 2] = [1 << 4, 1 << 3 | 1 << 4];
@@ -195,7 +193,7 @@ fn after_detach_threads_block_what_they_believe_to_block() {
     assert!(status.success(), "{status}: {output}");
 }
 
-/// redis's crash handler must get its faults, and the server must die of them, traced or not.
+/// redis's crash handler gets its faults, and the server dies of them, traced or not.
 #[test]
 fn rediss_crash_handler_gets_its_own_faults() {
     let Some(server) = installed("redis-server") else {
@@ -232,7 +230,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
         let (output, status) = process.finish();
         let crashed = format!("crashed by signal: {signal}");
         assert!(output.contains(&crashed), "{traced}: {status}: {output}");
-        // The handler itself may fault, with and without tracing.
+        // The handler may fault, with and without tracing.
         let deadly = [Some(signal), Some(libc::SIGSEGV)];
         assert!(deadly.contains(&status.signal()), "{traced}: {status}");
         if let Some(attached) = attached {
@@ -241,8 +239,8 @@ fn rediss_crash_handler_gets_its_own_faults() {
     }
 }
 
-/// Regression: on processors that report an `int1` with its own address, not that of the next
-/// instruction, the program died of SIGTRAP.
+/// Regression: on processors that report an `int1` with its own address instead of the next one, the program died
+/// of SIGTRAP.
 #[test]
 fn a_thread_that_hits_an_inner_trap_byte_continues() {
     let program = target("inner");
@@ -259,15 +257,14 @@ fn a_thread_that_hits_an_inner_trap_byte_continues() {
     attached.finish();
 }
 
-/// Regression: the byte before the end of a single step was taken for an executed trap byte, so the
-/// instruction ran twice. Steps inside trampolines were shown to the program.
+/// Regression: the byte before the end of a single step was taken for an executed trap byte, so the instruction ran
+/// twice. Steps inside trampolines were visible to the program.
 #[test]
 fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);
 }
 
-/// Regression: the program's handler was called for faults whose signal was blocked, and for its
-/// own for ever.
+/// Regression: the program's handler was called for faults whose signal was blocked, and for its own for ever.
 #[test]
 fn faults_of_blocked_signals_kill() {
     let program = target("refaults");

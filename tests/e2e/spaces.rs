@@ -2,8 +2,8 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, target};
 
-/// Returns the executable file mappings of a process by the kernel's list, and their bytes.
-/// Adjacent mappings of one file count as one.
+/// Returns a process's executable file mappings and their bytes, by the kernel's list. Adjacent mappings of a file
+/// are one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -23,8 +23,8 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the agent's
-/// model must equal the kernel's list, and no change may have been missed.
+/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the model
+/// must equal the kernel's list, with no change missed.
 #[test]
 fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
@@ -46,13 +46,14 @@ fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Each round changes mappings of code by nine calls, and every tenth round leaves its mapping.
+    // Nine calls of each round change mappings of code, and every tenth round leaves its mapping.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,
         "{space}"
     );
-    let lookups = number("speculative") + number("locked") + number("missed");
+    let ways = ["speculative", "locked", "missed", "unsure"];
+    let lookups: u64 = ways.map(number).iter().sum();
     assert!(lookups >= report.count("tiny"), "{space}");
     let (_, status) = process.finish();
     assert!(
@@ -66,22 +67,21 @@ fn replaced(by: &str) {
     run.good().assert_exact(&run.expected());
 }
 
-/// If the program maps something else at a probe's address, traps there must be the program's own.
+/// Traps at a probe's address where the program maps something else are the program's own.
 #[test]
 fn a_trap_in_a_new_mapping_at_a_probes_address_is_the_programs() {
     replaced("other");
 }
 
-/// Some programs copy their code to larger pages at the same addresses, with our trap bytes in it. Probes must still
+/// Some programs copy their code, with our trap bytes, to larger pages at the same addresses. Probes must still
 /// work.
 #[test]
 fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 
-/// Regression: a second mapping of one page was taken for a second copy of the program. Functions
-/// on other pages, which that mapping lacks, also got kernel uprobes, which the agent reported as
-/// another tracer's.
+/// Regression: a second mapping of one page was taken for a second copy of the program. Functions on other pages
+/// also got kernel uprobes, which the agent reported as another tracer's.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);
@@ -95,4 +95,37 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     assert!(!said.contains("another tracer"), "{said}");
     assert!(!said.contains("differs from its file"), "{said}");
     assert_eq!(report.via("kernel"), 0, "{said}");
+}
+
+/// A page moved by mremap kept its patches, whose jumps are relative, so the program ended by SIGSEGV there. And calls
+/// in code that was mapped once more were missing in a count that was reported as exact.
+fn moved(how: &str, is_at_least: bool) {
+    let run = Probe::new(&["long_one", "tiny"]).run(&target("moved"), &[how, "1000"]);
+    let report = run.good();
+    report.assert_exact(&run.expected());
+    for name in ["long_one", "tiny"] {
+        let event = report.event(name).expect("it was requested");
+        assert_eq!(event["at_least"] == true, is_at_least, "{how}: {event}");
+    }
+    let notes = report.value["typed_notes"].to_string();
+    assert_eq!(notes.contains("code-moved"), is_at_least, "{how}: {notes}");
+    assert!(!notes.contains("other-tracer"), "{how}: {notes}");
+}
+
+#[test]
+fn a_program_that_moves_probed_code_was_killed() {
+    moved("move", true);
+    moved("all", true);
+    moved("keep", true);
+    moved("inline", true);
+}
+
+#[test]
+fn a_forked_child_that_moves_probed_code_was_killed() {
+    moved("child", false);
+}
+
+#[test]
+fn calls_in_a_second_mapping_of_probed_code_were_missing() {
+    moved("again", true);
 }

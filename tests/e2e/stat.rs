@@ -1,4 +1,4 @@
-//! `tiptoe stat` on programs that know their own counts.
+//! `tiptoe stat` on programs that know their counts.
 
 use std::process::{Command, Output};
 
@@ -13,7 +13,6 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// Runs the target `counted` under these options, which end with `--`.
 fn counted(options: &[&str], arguments: &[&str]) -> Output {
     let mut command = stat(options);
     process::output(command.arg("--").arg(target("counted")).args(arguments))
@@ -23,7 +22,7 @@ fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns the session of a successful run, which is printed after the program's own output.
+/// Returns a successful run's session, printed after the program's output.
 fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
@@ -49,7 +48,7 @@ fn said(text: &str, name: &str) -> f64 {
     number.expect(text).parse().expect("a number")
 }
 
-/// Returns whether this user may count this here; otherwise prints that the test is skipped.
+/// Returns whether this user may count this here, or prints that the test is skipped.
 fn can_count(options: &[&str]) -> bool {
     let tried = process::output(stat(options).args(["--", "true"]));
     if !tried.status.success() {
@@ -58,13 +57,13 @@ fn can_count(options: &[&str]) -> bool {
     tried.status.success()
 }
 
-/// Counts a waiting target with `-p` from before its start until it prints that it is done.
+/// Counts a waiting target with `-p`, from before its start until it prints that it is done.
 fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let mut program = Process::waiting(&target("counted"), arguments);
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command lets the target begin, because it runs only while tiptoe counts. Its end ends the count.
+    // tiptoe's command lets the target begin, because it runs only while tiptoe counts; its end ends the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -292,7 +291,7 @@ fn fields_and_intervals_parse() {
     assert!(text.contains("# cost of tracing: "), "{text}");
 }
 
-/// The intervals must add up to the CPU time by the program's own clock.
+/// The intervals add up to the CPU time by the program's clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn intervals_add_up_to_the_whole_time() {
@@ -303,8 +302,7 @@ fn intervals_add_up_to_the_whole_time() {
     assert!(clock_ms > own_ms * 0.8, "{clock_ms} of {own_ms}: {text}");
 }
 
-/// Returns the output of `-x, -I` for a program that spins, the milliseconds of all intervals, and
-/// those of the program.
+/// Returns the output of `-x, -I` for a spinning program, and the milliseconds of all intervals and of the program.
 fn intervals_of_a_clock() -> (String, f64, f64) {
     let options = ["-x,", "-I", "20", "-e", "task-clock,page-faults"];
     let run = counted(&options, &["spins", "100"]);
@@ -346,7 +344,7 @@ fn runs_are_repeated_and_the_status_is_the_commands() {
     );
 }
 
-/// Regression: the line of an event that is not supported lacked the column of the spread.
+/// Regression: an unsupported event's line lacked the spread's column.
 #[test]
 fn lines_of_several_runs_lacked_a_column() {
     let run = counted(
@@ -360,8 +358,7 @@ fn lines_of_several_runs_lacked_a_column() {
     assert_eq!(columns, [8; 2], "{text}");
 }
 
-/// Returns what tiptoe printed about `counted`, without the folder of that program and the cost, whose words depend on
-/// chance.
+/// Returns what tiptoe printed about `counted`, without its folder and the cost, whose words depend on chance.
 fn printed(options: &[&str], arguments: &[&str]) -> String {
     let run = counted(options, arguments);
     let text = talk(&run);
@@ -374,7 +371,7 @@ fn printed(options: &[&str], arguments: &[&str]) -> String {
     text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines and keys must stay, because programs read them.
+/// Lines and keys must stay, because programs read them.
 #[test]
 fn the_report_keeps_its_form() {
     const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];

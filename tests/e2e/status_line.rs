@@ -1,4 +1,4 @@
-//! The status line must be on a terminal while a run counts, and must be erased afterwards.
+//! The status line is on a terminal while a run counts, and is erased afterwards.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
 use tiptoe_tests::{OnTerminal, Process, command, is_root, skipped, target};
 
-/// The end of every status line.
+/// Ends every status line.
 const END: &str = "Ctrl-C ends";
 
 /// Starts a program that calls `called` until its end.
@@ -18,8 +18,8 @@ fn busy() -> Process {
     busy
 }
 
-/// Returns the status lines in a terminal's output. Each is between a return to the line's beginning and an erasure of
-/// the rest of the line.
+/// Returns the status lines in a terminal's output: each from a return to the line's beginning to an erasure of the
+/// rest.
 fn status_lines(written: &str) -> Vec<&str> {
     let drawn = written.split('\r');
     let drawn = drawn.filter_map(|part| part.strip_suffix("\x1b[K"));
@@ -71,7 +71,7 @@ fn each_instrument_shows_its_progress_and_erases_it() {
     }
 }
 
-/// Interval lines and notes are printed above the line, which must not be mixed with them.
+/// Intervals and notes are above the line, not mixed with it.
 #[test]
 fn intervals_are_printed_above_the_status_line() {
     let busy = busy();
@@ -89,7 +89,7 @@ fn intervals_are_printed_above_the_status_line() {
     assert!(!status_lines(&written).is_empty(), "{written:?}");
 }
 
-/// A command writes to its terminal at any time, so a status line would be mixed with its output.
+/// A command may write to its terminal at any time, and a status line would be mixed with that.
 #[test]
 fn no_status_line_is_mixed_with_a_commands_output() {
     let script = "i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done; echo done";
@@ -102,8 +102,7 @@ fn no_status_line_is_mixed_with_a_commands_output() {
     assert!(left.iter().any(|line| line == "done"), "{left:#?}");
 }
 
-/// If stderr is no terminal, no status line may be added to it. Nor may there be one if the report on the terminal is
-/// input for programs.
+/// No status line without a terminal on stderr, or if the report on the terminal is input for programs.
 #[test]
 fn without_a_terminal_there_is_no_status_line() {
     let busy = busy();

@@ -1,4 +1,4 @@
-//! The addresses of the agent in a program must be random, and after a detach only what `SECURITY.md` lists may remain.
+//! The agent's addresses in a program are random, and after a detach only what `SECURITY.md` lists remains.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -46,7 +46,7 @@ impl Mapping {
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Returns whether the mapping is in the region for memory that need not be near any code.
+    /// Returns whether the mapping is where memory need not be near code.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -55,9 +55,8 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// Regression: the agent's stack, state and segments were at the same address in every process, and
-/// its trampolines at the same distance from the code. Two writes without any address leak took
-/// over its thread.
+/// Regression: the agent's stack, state and segments had the same address in every process, and its trampolines the
+/// same distance from the code. Two writes without any address leak took over its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -69,7 +68,7 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
                 |maps: &Vec<Mapping>| maps.iter().filter(|m| which(m)).map(|m| m.start).collect();
             found.iter().map(starts).collect()
         };
-        // These are the stack, the state, two segments, the list of mappings, and one page.
+        // The stack, the state, two segments, the list of mappings, and one page.
         let far = of(&Mapping::is_far);
         assert!(far.iter().all(|starts| starts.len() >= 6), "{found:#x?}");
         let stacks = of(&|m| m.is_far() && m.is_anonymous("rw-p", STACK));
@@ -88,7 +87,7 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
         let least = if is_fixed { 2 } else { 8 };
         assert!(different.len() >= least, "{arenas:x?}");
         println!("{} different arenas of 8: {arenas:x?}", different.len());
-        // Distances from the code must differ as well.
+        // Distances from the code must differ, too.
         let distances = found.iter().map(|maps| {
             let code = maps.iter().find(|m| m.path.ends_with("/libc.so.6"))?.start;
             let arena = maps.iter().rfind(|m| m.is_arenas() && m.start < code)?;
@@ -113,7 +112,7 @@ fn mapped_while_traced(program: &Path) -> Vec<Mapping> {
     mapped
 }
 
-/// SECURITY.md lists what remains, by size. Nothing else may remain.
+/// SECURITY.md lists what remains, by size.
 #[test]
 fn only_what_security_md_lists_remains_in_a_program() {
     let docs = std::fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
@@ -131,14 +130,14 @@ fn only_what_security_md_lists_remains_in_a_program() {
     let data = data.expect("a data segment").clone();
     attached.interrupt();
     let mut left = Mapping::all(pid);
-    // The program may have enlarged its heap, or a mapping next to one of its own.
+    // The program may have enlarged its heap, or a mapping next to its own.
     left.retain(|m| {
         !before
             .iter()
             .any(|b| b.path == m.path && !m.path.is_empty())
     });
     left.retain(|m| !before.contains(m));
-    // No mapping that the program can write may be shared with another process.
+    // No writable mapping may be shared with another process.
     let mut shared = left.iter().filter(|m| m.permissions.ends_with('s'));
     assert!(shared.all(Mapping::is_arenas), "{left:#x?}");
     assert_eq!(
@@ -184,8 +183,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process with a thread's ids may trace the thread, so any process with the ids that
-/// the agent's thread had taken could read and write root's memory.
+/// Regression: a process with a thread's ids may trace it, so any process with the ids of the agent's thread could
+/// read and write root's memory.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -1,5 +1,4 @@
-//! Waits that the budget does not allow timing: all must be counted, and a timed wait must be weighted by the number of
-//! skipped ones.
+//! Waits beyond the budget: all are counted, and a timed wait is weighted by the skipped ones.
 
 use serde_json::Value;
 use tiptoe_tests::report::ExpectedCounts;
@@ -7,13 +6,12 @@ use tiptoe_tests::{Futexes, Probe, Report, WaitingTarget, is_root, scaled, skipp
 
 use crate::locks::rows;
 
-/// The arguments of `turns`: the rounds, the long waits, and the milliseconds of a long wait.
+/// Arguments of `turns`: rounds, long waits, milliseconds of a long wait.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
 
-/// Returns tiptoe's report on threads that wake each other, the times that these threads measured, and the kernel's
-/// counts.
+/// Returns tiptoe's report on threads that wake each other, their own times, and the kernel's counts.
 fn watched(budget: &str) -> (Report, ExpectedCounts, Option<[u64; 2]>) {
     let arguments = turns();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -72,7 +70,7 @@ fn waits_beyond_the_budget_are_counted_and_estimated() {
     }
 }
 
-/// The weights of timed waits must add up to about the number of waits.
+/// The weights of timed waits add up to about the number of waits.
 #[test]
 #[ignore = "nightly: asserts times and shares"]
 fn estimates_are_near() {
@@ -82,17 +80,17 @@ fn estimates_are_near() {
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
         // Sampling must cover both locks, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
-        // The weights add up to the number of waits, within a factor of two.
+        // Within a factor of two.
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits may get large weights, and a few may be skipped without a weight.
+        // A few waits may get large weights, and a few no weight.
         assert!(
             reported > own / 4 && reported < 4 * own,
             "{reported} of {own}: {row:#}"
         );
     }
-    // Long waits must be reported whether or not they were sampled, with weight 1.
+    // Long waits are reported, sampled or not, with weight 1.
     let (reported, own) = (find_row(&report, "even"), own.0["even"]);
     let [reported, max] = [
         number(reported, "total_ns"),
@@ -114,7 +112,7 @@ fn without_a_budget_all_waits_are_timed() {
         let row = find_row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // The program's time is longer, because the program reads its clock before each call and after it.
+        // The program reads its clock before and after each call, so its time is longer.
         assert!(reported > 0 && reported <= own, "{reported} of {own}");
     }
 }
@@ -129,20 +127,18 @@ fn without_a_budget_the_times_are_whole() {
     }
 }
 
-/// Returns the number of waits with a waker.
 fn stood(row: &Value) -> u64 {
     let blame = row["blame"].as_array().into_iter().flatten();
     blame.map(|blame| number(blame, "count")).sum()
 }
 
-/// Returns the number of times in a histogram.
 fn total(histogram: &Value) -> u64 {
     let counts = histogram["counts"].as_array().into_iter().flatten();
     let counts = counts.filter_map(Value::as_u64).sum::<u64>();
     counts + number(histogram, "zero_count")
 }
 
-/// With few waits a second, all must be timed within the default budget.
+/// With few waits a second, all are timed within the default budget.
 #[test]
 fn long_waits_are_all_timed() {
     let run = Probe::lock_within("1%").run(&target("slow_holder"), &["300"]);

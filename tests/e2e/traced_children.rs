@@ -1,9 +1,8 @@
-//! Programs that trace their own child while tiptoe traces them.
+//! Traced programs that trace their own child.
 
 use tiptoe_tests::{Probe, target};
 
-/// Regression: the parent got SIGTRAP stops from the agent's trap bytes in its child's copy of the
-/// code.
+/// Regression: the parent got SIGTRAP stops from the agent's trap bytes in its child's copy of the code.
 #[test]
 fn a_tracer_saw_our_trap_bytes_in_its_child() {
     for mode in ["traceme", "own", "seize", "attach"] {

@@ -31,8 +31,8 @@ fn through_kernel() -> Probe {
     Probe::lock().with(&["--via", "kernel"])
 }
 
-/// Runs a program that contends for one kind of lock, with tiptoe attached. Returns its report, and
-/// the waits and wakes that perf counted.
+/// Runs a program that contends for one kind of lock, with tiptoe attached. Returns its report and perf's waits and
+/// wakes.
 fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
     let mut program = Process::waiting(program, arguments);
     let pid = program.pid();
@@ -49,11 +49,11 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
     (report, counts)
 }
 
-/// The report's note on calls that were not counted. If the tiptoe of another test is preempted while it changes a BPF
-/// map, the kernel runs no BPF program on that CPU. Only perf then counts the calls on that CPU.
+/// The note on uncounted calls. If another test's tiptoe is preempted while it changes a BPF map, the kernel runs
+/// no BPF program on that CPU, and only perf counts there.
 const MISSED: &str = "the kernel did not run the program";
 
-/// Returns how many runs of its BPF programs the report says are missing.
+/// Returns the BPF runs that the report says are missing.
 fn missed(report: &Report) -> u64 {
     let drops = report.value["locks"]["drops"].as_array().into_iter();
     let missed = drops.flatten().filter(|dropped| is_missed(dropped));
@@ -65,7 +65,7 @@ fn is_missed(dropped: &Value) -> bool {
     reason.is_some_and(|reason| reason.contains(MISSED))
 }
 
-/// Asserts that every call was counted, except those whose runs the report itself counts as missing.
+/// Asserts that all calls were counted, but for runs that the report counts as missing.
 #[track_caller]
 fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     let reported = report.lock_calls().map(|count| count.unwrap_or(0));
@@ -78,11 +78,10 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// If there are at most this many waits, all of them may be joins, because in a short run threads may never have
-/// contended for the lock.
+/// Up to this number, all waits may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
-/// Asserts that all calls are in the right rows and none was dropped.
+/// Asserts that all calls are in the right rows, and none was dropped.
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
     let locks = &report.value["locks"];
     assert_counted(report, [*waits, *wakes], kind);
@@ -92,8 +91,8 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         report.value
     );
     let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
-    // Each call of `once` has a lock of its own, so there may be no room for some. If the end of a wait is missed,
-    // other calls are dropped too.
+    // Each call of `once` has its own lock, so some may have no room. If a wait's end is missed, other calls are
+    // dropped, too.
     let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
         kind == "once" || !drops.iter().any(is_amiss),
@@ -109,7 +108,7 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         "{kind}: {:#}",
         report.value
     );
-    // Functions of a libc that is linked into the program are not the user's.
+    // A libc that is linked into the program is not the user's.
     let is_futex = |row: &Value| row["type"] == "futex";
     assert!(
         is != "libc's own" || !rows(report).iter().any(is_futex),
@@ -155,7 +154,7 @@ fn every_kind_is_counted_as_perf_counts_it() {
     }
 }
 
-/// The cost must be the run time of the BPF programs, as the kernel measures it.
+/// The cost is the BPF programs' run time by the kernel.
 #[test]
 fn the_cost_is_measured() {
     if !is_possible() {
@@ -176,7 +175,7 @@ fn the_cost_is_measured() {
     );
 }
 
-/// The report must name the waiter, the lock, the time and the holder, also in a static program.
+/// The report names the waiter, the lock, the time and the holder, also in a static program.
 #[test]
 fn a_slow_holder_is_named() {
     if !is_possible() {
@@ -200,7 +199,7 @@ fn a_slow_holder_is_named() {
         let holder = format!("{name}:slow_holder+");
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
-        // The program reads its clock before each call and after it, so its time is longer.
+        // The program reads its clock before and after each call, so its time is longer.
         let reported = row["total_ns"].as_u64().unwrap_or(0);
         assert!(reported > 0 && reported <= own, "{reported} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
@@ -209,7 +208,7 @@ fn a_slow_holder_is_named() {
     }
 }
 
-/// The times of the waits must be near those that the program measured.
+/// The times of waits are near those of the program.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
@@ -222,7 +221,7 @@ fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     assert!(reported <= own && reported > own / 2, "{reported} of {own}");
 }
 
-/// The report must name the lock by its variable, and the libc function that releases it.
+/// The report names the lock's variable, and libc's function that releases it.
 #[test]
 fn musl_programs_are_seen_started_or_running() {
     if !is_possible() {
@@ -250,8 +249,7 @@ fn musl_programs_are_seen_started_or_running() {
     assert!(notes(report).contains("musl"), "{}", notes(report));
 }
 
-/// Threads of Go's runtime are reported by the runtime's functions, with a note on what they wait
-/// for.
+/// Threads of Go's runtime are reported by its functions, with a note on what they wait for.
 #[test]
 fn threads_of_go_are_seen() {
     if !is_possible() {
@@ -297,7 +295,7 @@ fn a_program_under_seccomp_is_seen() {
     );
 }
 
-/// Another tracer's probe is on the agent's site, so the kernel's tracepoints must count the calls of that site.
+/// Another tracer's probe is on the agent's site, whose calls the kernel's tracepoints must count.
 #[test]
 fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     if !is_possible() {
@@ -344,7 +342,7 @@ fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     }
 }
 
-/// Forked children must not be traced.
+/// Forked children are not traced.
 #[test]
 fn children_are_not_counted() {
     if !is_possible() {
@@ -379,7 +377,7 @@ fn children_are_not_counted() {
     }
 }
 
-/// The trace must end when the program calls exec, as it does with an agent.
+/// The trace ends at exec, as with an agent.
 #[test]
 fn another_program_is_not_counted() {
     if !is_possible() {
@@ -394,7 +392,7 @@ fn another_program_is_not_counted() {
     assert!(notes.contains("ran another program"), "{notes}");
 }
 
-/// A killed tiptoe must leave nothing in the program or the kernel.
+/// A killed tiptoe leaves nothing in the program or the kernel.
 #[test]
 fn a_tiptoe_that_is_killed_leaves_nothing() {
     if !is_possible() {
@@ -464,8 +462,7 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// Regression: the second tiptoe of a program waited five seconds for the first one's agent, and
-/// then reported it as a lock.
+/// Regression: a second tiptoe waited five seconds for the first one's agent, then reported it as a lock.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {
@@ -479,7 +476,7 @@ fn the_agent_of_another_tiptoe_is_no_lock() {
     program.go();
     let said = program.line();
     assert!(said.starts_with("done "), "{said:?}");
-    // The agent of the first tiptoe serves a request, and then waits again.
+    // The first tiptoe's agent serves a request, and then waits again.
     first.interrupt();
     let report = second.interrupt();
     assert!(

@@ -1,4 +1,4 @@
-//! `--under`: only calls inside a function's calls may be counted, however the outer calls end.
+//! `--under`: only calls inside a function's calls count, however these end.
 
 use std::path::Path;
 
@@ -19,7 +19,6 @@ const MODES: [&str; 10] = [
     "travels",
 ];
 
-/// The options for the functions below.
 const ASKS: [&[&str]; 3] = [
     &["leaf", "step"],
     &["leaf", "step", "--latency"],
@@ -34,8 +33,7 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Lets tiptoe start the program, and attach to it. The output must be the same as without tiptoe, and every count
-/// exact.
+/// Starts the program under tiptoe, and attaches to it: the output is as without tiptoe, and counts are exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
     let expected = ExpectedCounts::parse(&alone);
@@ -62,7 +60,7 @@ fn only_what_is_below_counts() {
     sampled(&MODES).for_each(|mode| check(&program, mode));
 }
 
-/// A call that began under one tracer must not count for the next one, nor disturb it.
+/// A call that began under one tracer must not count for the next, nor disturb it.
 #[test]
 fn calls_that_began_before_the_trace_are_none_of_it() {
     let program = target("under");
@@ -106,7 +104,7 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// The budget must not reduce the outer function to counting, because then no call would be known to be inside it.
+/// The budget must not reduce the outer function to counting, because then no call would be known to be inside.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

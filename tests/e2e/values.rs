@@ -1,4 +1,4 @@
-//! `--by argN`: the number of calls with each value of an argument.
+//! `--by argN`: calls by an argument's value.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ fn by(argument: &str, options: &[&str]) -> Report {
     report
 }
 
-/// Returns the parts of an event by their keys.
 fn parts(report: &Report, function: &str) -> BTreeMap<String, u64> {
     let by = report.event(function).expect("counted")["by"].clone();
     let parts = by.as_array().expect("split").iter();
@@ -48,7 +47,7 @@ fn values_without_room_are_counted_together() {
     assert!(notes.contains("room"), "{notes}");
 }
 
-/// Regression: there must be room for 256 values, but only 251 were counted separately.
+/// Regression: only 251 of 256 values were counted separately.
 #[test]
 fn five_of_256_values_found_no_room() {
     let report = by("arg0", &[]);

@@ -1,4 +1,4 @@
-//! `--by argN --latency`: the times and ends of the calls with each value.
+//! `--by argN --latency`: times and ends of calls by value.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn probe(argument: &str) -> Probe {
     Probe::new(&FUNCTIONS).with(&["--latency", "--by", argument])
 }
 
-/// Returns the report of a run. Every total must be exact.
+/// Returns a run's report, whose totals must be exact.
 fn by(argument: &str) -> Report {
     let run = probe(argument).run(&target("timed_values"), &[]);
     let truth = Truth::parse(&String::from_utf8_lossy(&run.stdout));
@@ -32,8 +32,7 @@ fn timed(part: &Value) -> u64 {
     counts + number(&part["histogram"], "zero_count")
 }
 
-/// Returns the parts of a function by their keys. Asserts that they add up to the function, and
-/// that each returned call was timed.
+/// Returns a function's parts by key. Asserts that they add up to it, and that each returned call was timed.
 fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     let event = report.event(function).expect("counted");
     let parts = event["by"].as_array().expect("split").iter();
@@ -67,7 +66,7 @@ fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     parts
 }
 
-/// Returns the entries, returns and left frames of each value.
+/// Returns each value's entries, returns and left frames.
 fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
     let ends = |part| ["count", "returns", "left"].map(|key| number(part, key));
     let parts = parts.iter();
@@ -76,7 +75,7 @@ fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
         .collect()
 }
 
-/// Returns the calls that `works` makes with each value.
+/// Returns the calls of `works` with each value.
 fn works() -> BTreeMap<String, [u64; 3]> {
     let mut expected: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
     let mut add = |value, calls: [u64; 3]| {
@@ -92,7 +91,7 @@ fn works() -> BTreeMap<String, [u64; 3]> {
     add(1000 + libc::SIGUSR1 as u64, [4, 4, 0]);
     add(7, [1, 1, 0]);
     (0..20).for_each(|value| add(value << 20, [1, 1, 0]));
-    // The end is counted on the thread on which the call ended.
+    // The end counts on the thread on which the call ended.
     add(1 << 20, [1, 1, 0]);
     let key = |value: u64| match value as i64 {
         small @ -65_536..=65_536 => format!("arg0={small}"),
@@ -107,7 +106,7 @@ fn check(report: &Report) {
     let expected = expected.iter().map(|(key, ends)| (key.as_str(), *ends));
     let works = parts(report, "works");
     assert_eq!(ends(&works), expected.collect());
-    // This is the only call that sleeps.
+    // The only call that sleeps.
     let longest = number(&works["arg0=7"]["histogram"], "max_ns");
     assert!(longest >= 20_000_000, "{longest}");
     let each = ["arg0=0", "arg0=1", "arg0=2", "arg0=3", "arg0=4"];
@@ -145,7 +144,7 @@ fn other_arguments() {
     assert_eq!(ends(&works), expected.into());
 }
 
-/// Only calls that pass the filter may be counted for a value.
+/// Only calls that pass the filter count for a value.
 #[test]
 fn values_of_what_a_filter_passes() {
     let probe = Probe::new(&["works"]).with(&["--latency", "--by", "arg1"]);
@@ -155,7 +154,7 @@ fn values_of_what_a_filter_passes() {
     assert_eq!(ends(&parts(run.good(), "works")), expected.into());
 }
 
-/// The second attach must reuse the trampolines of the first.
+/// The second attach reuses the first one's trampolines.
 #[test]
 fn a_running_program_is_timed_by_value_again_and_again() {
     let program = target("timed_values");
@@ -178,7 +177,7 @@ fn a_running_program_is_timed_by_value_again_and_again() {
     }
 }
 
-/// Calls that exceed the budget must still be counted by value.
+/// Calls beyond the budget are still counted by value.
 #[test]
 fn within_a_budget_each_value_has_its_count() {
     let probe = Probe::within("0.001%", &["works"]).with(&["--latency", "--by", "arg1"]);
@@ -200,7 +199,7 @@ fn parts_unchecked(report: &Report, function: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Some of the many functions have times, all others must have counts, in process.
+/// Some of many functions have times, all others counts, in process.
 #[test]
 fn all_functions_of_python3_by_value() {
     let Some(python) = installed("python3") else {

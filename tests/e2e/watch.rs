@@ -1,4 +1,4 @@
-//! `tiptoe watch`: each access must be counted once, on any thread, with the value that was stored.
+//! `tiptoe watch`: each access counts once, on any thread, with the stored value.
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::RegisterLock;
@@ -10,8 +10,7 @@ use tiptoe_tests::{
 
 use crate::watch_before::traced;
 
-/// Waits for the right to use debug registers. `None`, with a note, if this machine cannot run
-/// these tests.
+/// Waits for the right to use debug registers. `None`, with a note, if this machine cannot run these tests.
 pub(crate) fn turn() -> Option<RegisterLock> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(RegisterLock::wait());
@@ -20,8 +19,7 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Waits for the debug registers if an instrument needs them, because other tests of watches count
-/// free ones.
+/// Waits for the debug registers if an instrument needs them, because other tests count free ones.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -50,7 +48,6 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.map_or(&[], Vec::as_slice)
 }
 
-/// Returns the only row of this function.
 pub(crate) fn find_row<'r>(report: &'r Report, function: &str) -> &'r Value {
     let at = format!("watched:{function}+");
     let starts = |row: &&Value| row["at"].as_str().is_some_and(|text| text.starts_with(&at));
@@ -81,7 +78,7 @@ pub(crate) fn hits(report: &Report, variable: usize) -> u64 {
     hits.as_u64().expect("hits")
 }
 
-/// Returns the number after this word in the target's output.
+/// Returns the number after this word in the output.
 pub(crate) fn said(run: &Run, word: &str) -> u64 {
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     let mut words = text.split_whitespace().skip_while(|found| *found != word);
@@ -98,7 +95,7 @@ pub(crate) fn is_whole(report: &Report) {
     }
 }
 
-/// Returns the row of the one thread in `watched corrupt` that stores a wrong value.
+/// Returns the row of the thread of `watched corrupt` that stores a wrong value.
 pub(crate) fn culprit(report: &Report) -> &Value {
     is_whole(report);
     let culprit = find_row(report, "scribble");
@@ -116,7 +113,7 @@ pub(crate) fn culprit(report: &Report) -> &Value {
     culprit
 }
 
-/// Watches, with a budget of 1%, a target that stores all the time. It must keep its speed.
+/// A target that always stores keeps its speed under a watch with a budget of 1%.
 pub(crate) fn check_hot(form: &[&str]) {
     let watched = Probe::watch_within("1%").with(&["stats.hits"]).with(form);
     let run = watched.run(&target("watched"), &["hot", "1000"]);
@@ -188,14 +185,14 @@ fn values_are_printed_by_their_types() {
         (&mode["last_old"], &mode["last_new"]),
         (&"IDLE".into(), &"BUSY".into())
     );
-    // Stored by read(2), which may need several stores for it.
+    // Stored by read(2), perhaps by several stores.
     let state = rows(report).iter().find(|row| row["in_kernel"] == true);
     let state = state.expect("the call is seen");
     assert_eq!(state["variable"], "watched:stats.state");
     assert_eq!(state["last_new"], "0");
 }
 
-/// Regression: accesses after the first event was enabled, but before the clock started, were all reported at 0.
+/// Regression: accesses before the clock started, but after the first event was enabled, were reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     let Some(_turn) = turn() else { return };
@@ -235,7 +232,7 @@ fn conditions_select_accesses() {
     assert_eq!(hits(none.good(), 0), 4);
 }
 
-/// Each line must have its own value, in the order of its thread.
+/// Each line has its own value, in its thread's order.
 #[test]
 fn every_access_has_a_line() {
     let Some(_turn) = turn() else { return };
@@ -254,8 +251,8 @@ fn every_access_has_a_line() {
     assert_eq!(counts, [rounds, rounds]);
 }
 
-/// A line may be at most one tick (10 ms) older than a line before it, because its access may not have been readable
-/// yet when that other one was read.
+/// A line may be up to one tick (10 ms) older than an earlier one, because its access may not have been readable
+/// then.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -298,15 +295,14 @@ fn a_hot_variable_does_not_stop_its_program() {
         number("windows") > 0 && number("used_up") > 0,
         "{allowance:#}"
     );
-    // Each window allows its hits, and one more for each CPU. The last window is not counted yet.
+    // The hits of each window, and one for each CPU. The last window is not counted yet.
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
     assert!(said(&run, "hits") > seen, "it has gone on");
 }
 
-/// The recorded accesses must be few, and a fair sample: a tenth of them must be from one place, within four standard
-/// deviations.
+/// The recorded accesses are few, and a fair sample: a tenth is from one place, within four standard deviations.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn a_hot_variable_is_sampled_evenly() {
@@ -344,7 +340,7 @@ fn the_watch_ends_with_its_process() {
         "{:#}",
         report.value["notes"]
     );
-    // Only the report may say so, and the report is in a file.
+    // Only the report, a file, may say so.
     assert!(!exec.stderr.contains("called exec"), "{}", exec.stderr);
 }
 
@@ -375,7 +371,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     drop(tiptoe);
     program.go();
     assert!(program.finish().1.success());
-    // All registers must be free again.
+    // All registers are free again.
     let all = watch(&["stats.hits", "stats.state", "owner", "total", "--all-slots"]);
     let run = all.run(&target("watched"), &["forked", "1"]);
     assert_eq!(hits(run.good(), 0), 20);
@@ -438,7 +434,7 @@ fn a_debugger_keeps_its_registers() {
     let mut debugger = Process::start(&mut debugger);
     loop {
         let line = debugger.line();
-        // gdb may print empty lines; at its end all lines are empty.
+        // gdb prints empty lines, and only these at its end.
         assert!(!line.is_empty() || debugger.lives(), "gdb ended");
         if line.contains("armed") {
             break;
@@ -471,7 +467,7 @@ fn a_debugger_keeps_its_registers() {
     drop(debugger);
 }
 
-/// Regression: `main.Counter` was parsed as the member `Counter` of a variable `main`.
+/// Regression: `main.Counter` was parsed as member `Counter` of `main`.
 #[test]
 fn variables_of_go_are_named_with_their_package() {
     let Some(_turn) = turn() else { return };

@@ -1,13 +1,13 @@
-//! `tiptoe watch`: the value before an access must be right, or be reported as unknown.
+//! `tiptoe watch`: the value before an access is right or unknown.
 
 use serde_json::Value;
 use tiptoe_tests::{Process, Report, command, target};
 
 use crate::watch::{hits, rows, turn, watch};
 
-/// The status of a command that SIGTRAP killed.
+/// The status of a command killed by SIGTRAP.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
-/// The message of a test that fails because of such a trap.
+/// The message of a test that fails by such a trap.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
@@ -19,8 +19,8 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Returns each access of the target in this mode, and the report. Panics with [`STRAY_TRAP`] if
-/// SIGTRAP killed the target.
+/// Returns each access of the target in this mode, and the report. Panics with [`STRAY_TRAP`] if SIGTRAP killed the
+/// target.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -48,8 +48,8 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
     (lines.collect(), Report::parse(report))
 }
 
-/// Returns the number of lines with a known old value and of those with an unknown one. The stored values count up by
-/// one, so each shows its old value: asserts that no line has a wrong one.
+/// Returns the number of lines with a known and an unknown old value. Stored values count up by one, so each shows
+/// its old one: asserts that none is wrong.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {
@@ -82,7 +82,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
         let [known, unknown] = known_and_unknown(&lines);
         assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
         let unknown_in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
-        // Some lines may have been dropped, because there was no room.
+        // Some lines may have been dropped, without room.
         assert!(
             unknown_in_rows.sum::<Option<u64>>() >= Some(unknown as u64),
             "{form}"
@@ -90,8 +90,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
     }
 }
 
-/// Only the first access of a turn has an unknown value before it. The number of accesses per turn
-/// depends on the load of the CPUs.
+/// Only a turn's first access has an unknown value before it. The accesses per turn depend on the load.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {

@@ -1,4 +1,4 @@
-//! `tiptoe watch`: the form of its reports, of the lines and notes during a run, and its exit statuses.
+//! `tiptoe watch`: the form of reports, lines and notes, and exit statuses.
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Form, Process, command, target};
@@ -6,7 +6,7 @@ use tiptoe_tests::{Form, Process, command, target};
 use crate::watch::{heard, turn};
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
-/// The paths, in the JSON, of strings that depend on the compiler, the machine or chance.
+/// JSON paths of strings that depend on compiler, machine or chance.
 const ANY: [&str; 7] = [
     ".at",
     ".command[]",
@@ -17,7 +17,7 @@ const ANY: [&str; 7] = [
     ".watch.drops[].reason",
 ];
 
-/// Returns the report of a watched command, with the lines of `--trace` before it.
+/// Returns a watched command's report, after the lines of `--trace`.
 fn printed(options: &[&str], mode: &str, rounds: u64) -> String {
     let mut tiptoe = command();
     tiptoe.arg("watch").args(options).args(["-o", "-", "--"]);
@@ -29,7 +29,7 @@ fn printed(options: &[&str], mode: &str, rounds: u64) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// Returns text with `0x0` in place of hexadecimal numbers and `T` in place of units of time, which depend on chance.
+/// Replaces hexadecimal numbers by `0x0` and units of time, which depend on chance, by `T`.
 fn plain(text: &str) -> String {
     let of_line = |line: &str| {
         let mut plain = String::new();
@@ -63,7 +63,7 @@ fn plain(text: &str) -> String {
     text.lines().map(of_line).collect()
 }
 
-/// The lines and keys must stay, because programs read them.
+/// Lines and keys must stay, because programs read them.
 #[test]
 fn the_json_keeps_its_form() {
     let Some(_turn) = turn() else { return };
@@ -119,7 +119,7 @@ fn the_text_keeps_its_form() {
     ]) {
         let options = ["stats.level", "--trace", "--budget", "off", "--via", via];
         let text = printed(&options, "values", 1);
-        // Callers depend on the C library, and the words of the cost on chance.
+        // Callers depend on the C library, the cost's words on chance.
         let left_out = ["<-", "cost", "tiptoe itself"];
         let is_kept = |line: &&str| !left_out.iter().any(|words| line.contains(words));
         let kept: Vec<&str> = text.lines().filter(is_kept).collect();
@@ -127,8 +127,8 @@ fn the_text_keeps_its_form() {
     }
 }
 
-/// Returns the form of the messages of a tiptoe that watches this program until they contain `words`, and of the notes
-/// in its report.
+/// Returns the form of the messages of a tiptoe that watches this program until they contain `words`, and of its
+/// report's notes.
 fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
     let watched = heard(options, program.pid());
     watched.wait_ready();
@@ -146,7 +146,7 @@ fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
     [said, notes.join("\n")].map(|text| Form::of_text(&plain(&text)))
 }
 
-/// The notes during a run, and those in its report.
+/// The notes during a run, and in its report.
 #[test]
 fn notes_keep_their_form() {
     let Some(_turn) = turn() else { return };
@@ -168,7 +168,7 @@ fn notes_keep_their_form() {
     Form::of_text(&plain(&notes.join("\n"))).assert_is(form);
 }
 
-/// The status of the command is the status of the watch.
+/// The command's status is the watch's.
 #[test]
 fn exit_statuses_are_the_commands() {
     let Some(_turn) = turn() else { return };

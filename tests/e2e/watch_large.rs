@@ -1,4 +1,4 @@
-//! The memory that `tiptoe watch` needs for programs with large debug information.
+//! The memory of `tiptoe watch` for large debug information.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -14,24 +14,21 @@ use crate::watch::turn;
 const MOST_BESIDES: f64 = 30e6;
 const MOST_PER_BYTE: f64 = 0.5;
 
-/// The shares of the sections in all debug information, as in C++ programs. The rest is lists of locations and ranges,
-/// which a watch never reads.
+/// The sections' shares, as in C++ programs. The rest is lists of locations and ranges, which a watch never reads.
 const INFO: f64 = 0.44;
 const STRINGS: f64 = 0.28;
 const LINES: f64 = 0.12;
 const OTHERS: f64 = 0.15;
 /// The bytes of a unit, with its lines, strings and other sections.
 const UNIT: usize = 200_000;
-/// The kinds of entries in a unit. Their number must fit one LEB128 byte, so it must be below 128.
+/// Kinds of entries in a unit, below 128 to fit one LEB128 byte.
 const KINDS: u8 = 120;
-/// The bytes of an entry, and of a string.
 const ENTRY: usize = 16;
 const STRING: usize = 48;
 
-/// The strings that are names of the variable and its type. All others are filler.
+/// The names of the variable and its type; all other strings are filler.
 const NAMES: [&str; 5] = ["large", "large_t", "hits", "long", "unit.cc"];
 
-/// Returns the number of one of these strings.
 fn string_number(name: &str) -> usize {
     let found = NAMES.iter().position(|known| *known == name);
     found.expect("it is listed")
@@ -43,7 +40,7 @@ fn name(number: usize) -> [u8; 4] {
 
 /// Returns the abbreviations: kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
-    // Forms and attributes by their DWARF numbers.
+    // By their DWARF numbers.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];
     let [name, size, of_type, line, sibling] = [0x03, 0x0b, 0x49, 0x3b, 0x01];
@@ -120,7 +117,6 @@ fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> V
     unit
 }
 
-/// The offset of the entries in a unit.
 const ENTRIES: u32 = 11 + 1 + 4 + 4 + 16;
 
 /// Returns the entries of `struct large_t { long hits; } large` at an address.
@@ -142,7 +138,7 @@ fn variable(address: u64) -> Vec<u8> {
     entries
 }
 
-/// Returns a line program of `len` bytes, whose header has 40 files.
+/// Returns a line program of `len` bytes, with 40 files.
 fn lines(len: usize) -> Vec<u8> {
     let mut header = vec![
         1, 1, 1, -5i8 as u8, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1,
@@ -163,7 +159,7 @@ fn lines(len: usize) -> Vec<u8> {
     lines
 }
 
-/// Writes the sections, `total` bytes in all, each to a file of its name.
+/// Writes the sections, `total` bytes in all, to files of their names.
 fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Result<()> {
     let file = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
     let part = |share: f64| (total as f64 * share) as usize;
@@ -190,7 +186,7 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
         abbrev.as_mut().expect("a file").write_all(&kinds)?;
         line.as_mut().expect("a file").write_all(&lines(of_lines))?;
     }
-    // The last unit covers all code of the program.
+    // The last unit covers all code.
     let last = unit(0, 0, [0, 1 << 30], &variable(variable_at));
     info?.write_all(&last)?;
     let mut text = file("str")?;
@@ -205,7 +201,7 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
     file("ranges")?.write_all(&vec![1; part(OTHERS) / 2])
 }
 
-/// Makes `hot` with this debug information, in which its variable `calls` is named `large.hits`.
+/// Makes `hot` with this debug information, which names its variable `calls` `large.hits`.
 fn program(folder: &Folder, total: usize) -> PathBuf {
     let address = symbol_value(&target("hot"), "calls");
     write_sections(folder.path(), total, address).expect("sections");
@@ -248,7 +244,7 @@ fn check(total: usize) {
     assert!((memory as f64) < most, "{memory} bytes of {most}: {said}");
 }
 
-/// Regression: all of `.debug_info`, `.debug_str` and `.debug_line` was read into memory and kept there.
+/// Regression: `.debug_info`, `.debug_str` and `.debug_line` were read into memory and kept.
 #[test]
 fn a_watch_reads_what_it_needs_of_large_debug_information() {
     check(100_000_000);

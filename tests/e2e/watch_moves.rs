@@ -1,4 +1,4 @@
-//! Variables whose address changes, and memory that is unmapped.
+//! Variables whose address changes, and unmapped memory.
 
 use std::process::Stdio;
 
@@ -20,7 +20,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         ready.wait();
         for object in 1..=3 {
             program.go();
-            // The target stores its number into the object until the watch has moved there.
+            // The target stores to the object until the watch has moved there.
             let number = format!("{object:#x}");
             while Report::parse(&watch.line()).value["new"] != *number {}
         }
@@ -28,7 +28,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         let (rest, status) = watch.finish();
         assert!(status.success(), "{status}");
         let report = Report::parse(rest.lines().next_back().expect("a report"));
-        // The allocator stores to an object when it is freed.
+        // The allocator stores to freed objects.
         assert_eq!(
             find_row(&report, "moved")["count"],
             300,
@@ -44,7 +44,7 @@ fn a_variable_behind_a_pointer_is_followed() {
     }
 }
 
-/// Regression: a variable was refused if the pointer to it is null when the command begins.
+/// Regression: a variable whose pointer was null when the command began was refused.
 #[test]
 fn a_variable_behind_a_null_pointer_was_refused() {
     let Some(_turn) = turn() else { return };
@@ -72,8 +72,8 @@ fn a_variable_behind_a_null_pointer_was_refused() {
     assert!(notes.contains(note), "{notes}");
 }
 
-/// Regression: a variable of a command that could not be located, for whatever reason, was never watched. Two watches
-/// of one variable, by a pointer that is not set yet, were accepted, and the second counted nothing.
+/// Regression: a command's variable that could not be located was never watched. Two watches of one variable, by a
+/// pointer that is not set yet, were accepted, and the second counted nothing.
 #[test]
 fn a_command_waited_for_variables_that_are_never_found() {
     let Some(_turn) = turn() else { return };
@@ -170,7 +170,7 @@ fn unmapped_memory_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a variable whose memory was unmapped kept its address, so that its pointers were not followed any more.
+/// Regression: an unmapped variable kept its address, so that its pointers were not followed any more.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     let Some(_turn) = turn() else { return };
@@ -192,8 +192,7 @@ fn the_address_of_an_ended_variable_was_taken() {
     }
 }
 
-/// A freed object's address may later belong to another object. An access by `free` must be reported, because it shows
-/// that.
+/// A freed object's address may later be another object's, so an access by `free` must be reported.
 #[test]
 fn a_freed_object_is_reported() {
     let Some(_turn) = turn() else { return };

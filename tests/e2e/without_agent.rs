@@ -1,5 +1,5 @@
-//! Commands that the agent cannot serve. The kernel must count, and the report must say why. It must count from the
-//! first call on if the reason is known beforehand, or if the agent can hold the program back.
+//! Commands that the agent cannot serve: the kernel counts, with the reason; from the first call on if that is
+//! known beforehand, or if the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Runs `program` under tiptoe, which is started through other commands. Asserts that the kernel counted, for the
-/// reason in `words`.
+/// Runs `program` under tiptoe, started through other commands. Asserts that the kernel counted, for the reason in
+/// `words`.
 fn by_kernel(
     through: &[&str],
     program: &Path,
@@ -32,7 +32,7 @@ fn by_kernel(
     )
 }
 
-/// The agent must report its failure, and hold the program until the kernel counts.
+/// The agent reports its failure, and holds the program until the kernel counts.
 #[test]
 fn an_agent_without_memory() {
     let (report, expected) = by_kernel(
@@ -44,7 +44,7 @@ fn an_agent_without_memory() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// The loader of a setuid program accepts no agent, so none is offered.
+/// A setuid program's loader accepts no agent, so none is offered.
 #[test]
 fn a_program_of_another_user() {
     if !is_root() {
@@ -64,8 +64,8 @@ fn a_program_of_another_user() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// Regression: without `process_vm_readv` the report said that nothing was called, and without `memfd_create` the kernel was
-/// not tried.
+/// Regression: without `process_vm_readv` the report said that nothing was called, and without `memfd_create` the
+/// kernel was not tried.
 #[test]
 fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
     if !is_root() {
@@ -80,8 +80,7 @@ fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
     }
 }
 
-/// tiptoe cannot know beforehand that this loader accepts no agent. The program runs, and is counted
-/// once tiptoe notices.
+/// tiptoe cannot know that this loader accepts no agent. The program runs, and is counted once tiptoe notices.
 #[test]
 fn a_loader_that_ignores_the_agent() {
     if !is_root() {
@@ -107,7 +106,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    // Built-in functions are disabled, because otherwise the compiler would compute the results itself.
+    // Without built-in functions, because the compiler would compute the results.
     let flags = ["-O1", "-fno-builtin", "-static"];
     let program = match tiptoe_tests::target_with("strings", &flags) {
         Ok(program) => program,
@@ -146,8 +145,8 @@ fn counts_of_go_were_not_split_and_nothing_said_so() {
     }
 }
 
-/// Regression: calls of `deep` that restarted because their stack was too small were counted twice.
-/// Nor did the report say that the kernel takes no times.
+/// Regression: calls of `deep` that restarted with a larger stack were counted twice, and nothing said that the
+/// kernel takes no times.
 #[test]
 fn calls_of_go_are_counted_once_if_a_stack_grows() {
     if !is_root() {

@@ -1,13 +1,13 @@
 //! Computes how much stack a BPF program uses, from its instructions.
 
-/// Returns the number of bytes below the frame pointer (r10) that these instructions reach, by
-/// accesses through r10 and through addresses computed from it by adding constants.
+/// Returns how many bytes below the frame pointer (r10) these instructions reach, through r10 or addresses computed
+/// from it by adding constants.
 ///
-/// Registers are followed in the order of the code, without its branches. If an added value is not a constant, the last
+/// Registers are followed in the order of the code, without branches. If an added value is not constant, the last
 /// known distance is kept.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
-    // The distance of each register from the frame pointer; `None` unless it was computed from it.
+    // Each register's distance from the frame pointer; `None` unless computed from it.
     let mut from_frame = [None; 16];
     from_frame[10] = Some(0);
     let mut instructions = program.iter();

@@ -1,4 +1,4 @@
-//! Takes debug registers by perf_event_open. Tests that take any must run one at a time, because a CPU has only four.
+//! Takes debug registers by perf_event_open. Such tests must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,12 @@ const BREAKPOINT: u64 = 5;
 const IDLE: u64 = 1 | 1 << 5 | 1 << 6;
 const CLOEXEC: u64 = 8;
 const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
-/// The watched word, which nothing accesses.
 static WATCHED: u64 = 0;
 
-/// The kind of access that a breakpoint stops at.
+/// What a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Writes only.
+    /// Writes.
     Write,
     /// Reads and writes.
     Any,
@@ -32,7 +31,7 @@ pub enum Access {
 pub struct Breakpoint(File);
 
 impl Breakpoint {
-    /// Opens a breakpoint for a thread (on all CPUs or on one) or for a CPU (without a thread).
+    /// Opens a breakpoint for a thread (on all CPUs or one) or a CPU.
     pub fn open(thread: Option<i32>, cpu: Option<u32>, access: Access) -> io::Result<Breakpoint> {
         let words = attr(access);
         let thread = thread.unwrap_or(-1);
@@ -50,7 +49,7 @@ impl Breakpoint {
         Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// Makes the breakpoint stop at another kind of access.
+    /// Changes what it stops at.
     pub fn change(&self, access: Access) -> io::Result<()> {
         let words = attr(access);
         // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
@@ -60,14 +59,13 @@ impl Breakpoint {
         }
     }
 
-    /// Opens breakpoints until the kernel refuses one, at most 32.
+    /// Opens breakpoints until the kernel refuses, at most 32.
     pub fn all(thread: Option<i32>, cpu: Option<u32>, access: Access) -> Vec<Breakpoint> {
         let open = std::iter::from_fn(|| Breakpoint::open(thread, cpu, access).ok());
         open.take(32).collect()
     }
 }
 
-/// Returns the perf_event_attr of a disabled breakpoint.
 fn attr(access: Access) -> [u64; 16] {
     let (bits, length) = match access {
         Access::Write => (2, 1),
@@ -83,7 +81,7 @@ fn attr(access: Access) -> [u64; 16] {
     words
 }
 
-/// Attaches to a process with one thread as a debugger, and stops it. Only the calling thread is its debugger.
+/// Becomes the debugger of a process with one thread, and stops it. Only the calling thread is its debugger.
 pub fn trace(pid: i32) -> io::Result<()> {
     let (none, options, mut status) = (0usize, libc::PTRACE_O_EXITKILL as usize, 0);
     // SAFETY: the calls take numbers, and a place for the status that outlives the call.
@@ -94,8 +92,8 @@ pub fn trace(pid: i32) -> io::Result<()> {
     }
 }
 
-/// Takes a debug register of a thread that the calling thread traces, as a debugger does: by its number. The kernel
-/// keeps it until the thread ends.
+/// Takes a debug register of a traced thread by its number, as a debugger does. The kernel keeps it until the
+/// thread ends.
 pub fn poke(tid: i32, number: usize) -> io::Result<()> {
     let at = offset_of!(libc::user, u_debugreg) + 8 * number;
     let address = &raw const WATCHED as u64;
@@ -110,13 +108,13 @@ fn answer(result: i64) -> io::Result<()> {
     }
 }
 
-/// The right to use debug registers. No other test has it until this is dropped.
+/// The right to use debug registers, which no other test has until this is dropped.
 #[derive(Debug)]
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the right to use debug registers. Tests of other checkouts may hold it too, because the whole machine
-    /// has only these registers.
+    /// Waits for the right, which tests of other checkouts share, because the whole machine has only these
+    /// registers.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

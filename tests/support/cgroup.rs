@@ -1,4 +1,4 @@
-//! Makes cgroups (version 2) for tests, and reads the kernel's own counts of them.
+//! Makes cgroups (version 2) for tests, and reads the kernel's counts of them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup and everything that is made in it. Only one exists at a time, because a test that counts all cgroups must
-/// not see those of other tests.
+/// A cgroup with all that is made in it. Only one exists at a time, because a test that counts all cgroups must not
+/// see those of others.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -15,15 +15,13 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup below the root. Fails with the reason if this user or machine does not allow
-    /// it.
+    /// Makes a cgroup below the root. Fails with the reason if that is not allowed.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
-        // Relaxed: only the numbers must differ; nothing is ordered by them.
+        // Relaxed: only the numbers must differ.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The name must begin as the keeper's does, because the keeper removes cgroups of that name
-        // if this process is killed.
+        // Must begin with the keeper's name, because the keeper removes such cgroups if this process is killed.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);
@@ -34,18 +32,18 @@ impl Cgroup {
         })
     }
 
-    /// Returns the cgroup's folder.
+    /// Returns its folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the cgroup's name as tiptoe prints it.
+    /// Returns its name as tiptoe prints it.
     pub fn name(&self) -> String {
         let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()
     }
 
-    /// Makes a cgroup within this one.
+    /// Makes a cgroup within it.
     pub fn make(&self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         fs::create_dir(&path).expect("a cgroup");
@@ -57,7 +55,7 @@ impl Cgroup {
         fs::write(cgroup.join("cgroup.procs"), pid.to_string()).expect("a move");
     }
 
-    /// Returns the CPU time of a cgroup by the kernel's own count.
+    /// Returns a cgroup's CPU time by the kernel's count.
     pub fn usage_ns(cgroup: &Path) -> f64 {
         let text = fs::read_to_string(cgroup.join("cpu.stat")).expect("cpu.stat");
         let line = text
@@ -69,9 +67,9 @@ impl Cgroup {
 }
 
 impl Cgroup {
-    /// Kills all processes in the cgroup.
+    /// Kills all processes in it.
     pub fn kill(&self) {
-        // The file is missing before Linux 5.14.
+        // Missing before Linux 5.14.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
 }

@@ -1,9 +1,9 @@
-//! Makes roots of Debian releases, with their C libraries, and builds programs for them; also roots
-//! with a few packages, whole machines, and kernels.
+//! Makes roots of Debian releases with their C libraries, builds programs for them, and makes roots with a few
+//! packages, whole machines, and kernels.
 //!
-//! apt downloads the packages once, with lists and folders of its own, and they are unpacked under `target/test-roots`.
-//! A program that is built for a root must run both inside and outside of it. So the program names the root's loader
-//! and libraries by their paths outside, and a link in the root makes the same paths valid after a chroot.
+//! apt, with its own lists and folders, downloads the packages once to `target/test-roots`. A program for a root
+//! must run inside and outside of it. So it names the root's loader and libraries by their paths outside, which a
+//! link makes valid after a chroot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::target::target_of;
 use crate::waiting::WaitingTarget;
 use crate::{installed, root};
 
-/// The packages that our programs and their compiler need.
+/// What our programs and their compiler need.
 const PACKAGES: &[&str] = &[
     "libc6",
     "libc6-dev",
@@ -22,23 +22,20 @@ const PACKAGES: &[&str] = &[
     "libstdc++6",
     "linux-libc-dev",
 ];
-/// Where packages come from.
 const MIRROR: &str = "http://deb.debian.org/debian";
-/// The script that mounts /proc and /dev in a mount namespace of its own, then runs the program in
-/// the root.
+/// Mounts /proc and /dev in a new mount namespace, then runs the program in the root.
 const ENTER: &str = r#"set -e
 for folder in proc dev; do mount --rbind "/$folder" "$1/$folder"; done
 exec chroot "$@""#;
 
-/// The root of one release.
+/// A release's root.
 #[derive(Debug)]
 pub struct Debian {
     root: PathBuf,
 }
 
 impl Debian {
-    /// Returns the root of a release such as `trixie`. Fails with the reason if its packages cannot
-    /// be downloaded.
+    /// Returns the root of a release such as `trixie`. Fails with the reason if its packages cannot be downloaded.
     pub fn new(release: &str) -> Result<Debian, String> {
         let root = made(release, release, |packages, place| {
             packages.download(PACKAGES);
@@ -55,12 +52,12 @@ impl Debian {
         let loader = self.root.join("lib64/ld-linux-x86-64.so.2");
         let flags = [
             format!("--sysroot={}", self.root.display()),
-            // The compiler must use the libraries of the release that it comes from.
+            // The compiler must use its own release's libraries.
             format!("-B{first}"),
             format!("-L{first}"),
             format!("-L{second}"),
-            // RPATH rather than RUNPATH, because it must also be searched for libraries that libc itself loads, such as
-            // libgcc_s when a thread is cancelled.
+            // RPATH, not RUNPATH, because it must also hold for libraries that libc loads, such as libgcc_s when a
+            // thread is cancelled.
             format!("-Wl,--disable-new-dtags,-rpath={second}"),
             format!("-Wl,--dynamic-linker={}", loader.display()),
         ];
@@ -68,20 +65,19 @@ impl Debian {
         target_of(&self.root.join("bin-of-tests"), name, &flags)
     }
 
-    /// Starts a program in the root, with its own /proc and /dev.
+    /// Starts a program as [`Debian::command`] does.
     pub fn waiting(&self, program: &Path, arguments: &[&str]) -> WaitingTarget {
         WaitingTarget::start(self.command(program).args(arguments), program)
     }
 
-    /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are
-    /// the same inside and outside.
+    /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are the same inside
+    /// and outside.
     pub fn command(&self, program: &Path) -> Command {
         entered(&self.root, program)
     }
 }
 
-/// Returns the command that runs a program in any root, with its own /proc and /dev. The path is
-/// the one inside.
+/// Returns the command that runs a program in any root, with its own /proc and /dev, by its path inside.
 pub fn entered(root: &Path, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", ENTER, "sh"]);
@@ -89,8 +85,8 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with only these packages of a release, without those on which they depend. Fails with the reason if
-/// they cannot be downloaded.
+/// Returns a folder with these packages of a release, without their dependencies. Fails with the reason if they
+/// cannot be downloaded.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -98,8 +94,7 @@ pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf,
     })
 }
 
-/// Returns the kernel of a release for virtual machines. Fails with the reason if it cannot be
-/// downloaded.
+/// Returns a release's kernel for virtual machines. Fails with the reason if it cannot be downloaded.
 pub fn kernel(release: &str) -> Result<PathBuf, String> {
     let name = format!("{release}-kernel");
     let root = made(&name, release, |apt, _| {
@@ -114,8 +109,8 @@ pub fn kernel(release: &str) -> Result<PathBuf, String> {
         .ok_or("the package has no kernel".to_owned())
 }
 
-/// Returns a whole machine of a release, with additional packages, configured as an administrator
-/// would install them. Fails with the reason if they cannot be downloaded.
+/// Returns a whole machine of a release with additional packages, configured as by an administrator. Fails with the
+/// reason if they cannot be downloaded.
 pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
     made(&format!("{release}-machine"), release, |apt, _| {
@@ -128,16 +123,15 @@ pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     })
 }
 
-/// Returns a folder of `target/test-roots`. If it does not exist yet, `make` makes it, in the folder `root` of apt.
-/// Fails with the reason if the packages of the release cannot be reached.
+/// Returns a folder of `target/test-roots`, made by `make` in apt's `root` if needed. Fails with the reason if the
+/// packages cannot be reached.
 fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Result<PathBuf, String> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _turn = MAKING.lock();
     let folder = root().join("target/test-roots");
     let place = folder.join(name);
     if !place.exists() {
-        // Made under another name and renamed when complete, because another run of the tests may
-        // make the same folder.
+        // Renamed when complete, because another run of the tests may make the same folder.
         let part = folder.join(format!("{name}-{}", std::process::id()));
         let packages = Packages::new(release, &part);
         let reached = packages.reach();
@@ -158,7 +152,6 @@ fn run(command: &mut Command) -> Result<(), String> {
     output.status.success().then_some(()).ok_or(said)
 }
 
-/// An apt with its own folders.
 struct Packages<'a> {
     folder: &'a Path,
     options: Vec<String>,
@@ -200,7 +193,6 @@ impl Packages<'_> {
         command
     }
 
-    /// Downloads the lists of packages.
     fn reach(&self) -> Result<(), String> {
         installed("apt-get").ok_or("there is no apt-get")?;
         self.apt(&["update"])
@@ -211,7 +203,7 @@ impl Packages<'_> {
         self.apt(&words).expect("the packages");
     }
 
-    /// Returns the package whose name begins with `prefix` and on which another one depends.
+    /// Returns the dependency of `package` whose name begins with `prefix`.
     fn dependency(&self, package: &str, prefix: &str) -> String {
         let listed = output(self.command("apt-cache").args(["depends", package]));
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -223,7 +215,7 @@ impl Packages<'_> {
     }
 }
 
-/// Unpacks the packages of a folder to `root` in it.
+/// Unpacks a folder's packages to `root` in it.
 fn unpack(folder: &Path) {
     let script = r#"set -e
 mkdir root
@@ -233,7 +225,7 @@ mkdir -p root/proc root/dev"#;
     run(shell.args(["-c", script]).current_dir(folder)).expect("a root");
 }
 
-/// Makes links in the folder's `root` for `place`, to which the root is renamed later.
+/// Makes links in the folder's `root`, which will be renamed to `place`.
 fn link(folder: &Path, place: &Path) {
     let script = r#"set -e
 cd root

@@ -9,13 +9,11 @@ use std::process::Command;
 /// Files of `/proc/PID` and `/proc/PID/task/TID` that show the state of a process.
 const OF_PROCESS: &[&str] = &["cmdline", "status", "maps", "limits", "cgroup"];
 const OF_THREAD: &[&str] = &["comm", "status", "wchan", "stack", "syscall"];
-/// The arguments of timeout(1) that run gdb. The limit is needed because gdb may wait for a process
-/// that does not stop.
+/// Runs gdb under timeout(1), because gdb may wait for a process that does not stop.
 const GDB: &[&str] = &["-k", "1", "10", "gdb", "-nx", "-batch", "-ex"];
 
-/// Writes one file for each process into `folder`, which is created: its state, and the stacks of
-/// all threads as the kernel and gdb see them. Unreadable files are skipped, because a process may
-/// end at any time.
+/// Writes a file for each process into `folder`, which is created: its state, and all threads' stacks as the kernel
+/// and gdb see them. Unreadable files are skipped, because a process may end at any time.
 pub fn save(folder: &Path, pids: &[i32]) {
     if fs::create_dir_all(folder).is_err() {
         return;

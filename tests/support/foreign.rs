@@ -38,9 +38,8 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol` in `program`, which process `pid` runs. Hits are
-    /// counted in its youngest thread only, although the kernel's trap is in all of them. `None` if
-    /// this kernel has no uprobe events.
+    /// Returns the first instruction of `symbol` in `program`, which process `pid` runs. Hits count only in its
+    /// youngest thread, although the kernel's trap is in all. `None` without uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
@@ -53,19 +52,19 @@ impl ProbePoint {
         })
     }
 
-    /// Returns the point `bytes` bytes after this one.
+    /// Returns the point `bytes` later.
     #[must_use]
     pub fn after(mut self, bytes: u64) -> ProbePoint {
         self.offset += bytes;
         self
     }
 
-    /// Puts a uprobe on the instruction. It is removed when the returned value is dropped.
+    /// Puts a uprobe there until the result is dropped.
     pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
-    /// Puts a return uprobe on the instruction. It is removed when the returned value is dropped.
+    /// Puts a return uprobe there until the result is dropped.
     pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }
@@ -83,12 +82,12 @@ impl ProbePoint {
     }
 }
 
-/// A kernel uprobe on a program. It is removed when this is dropped.
+/// A kernel uprobe on a program, removed when dropped.
 #[derive(Debug)]
 pub struct ForeignProbe(File);
 
 impl ForeignProbe {
-    /// Returns the number of hits so far.
+    /// Returns the hits so far.
     pub fn count(&self) -> u64 {
         let mut bytes = [0; 8];
         (&self.0).read_exact(&mut bytes).expect("a counter");

@@ -1,6 +1,6 @@
-//! Computes the form of a report: everything on which programs that read it rely, without its numbers.
+//! Computes the form of a report: all that programs rely on, without its numbers.
 //!
-//! A form is a set of lines, because the number of intervals and rows, and the order of rows, depend on chance.
+//! It is a set of lines, because the number and order of intervals and rows depend on chance.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::Report;
 pub struct Form(BTreeSet<String>);
 
 impl Form {
-    /// Returns the form of JSON: `PATH: VALUE` for each value. Strings at the paths `any` may be of any text.
+    /// Returns `PATH: VALUE` for each value of JSON. Strings at the paths `any` may be any text.
     pub fn of_json(lines: &str, any: &[&str]) -> Form {
         let mut form = Form::default();
         for line in lines.lines().filter(|line| line.starts_with('{')) {
@@ -22,7 +22,7 @@ impl Form {
         form
     }
 
-    /// Returns the form of text, in which numbers are `0`, and spaces single.
+    /// Returns the form of text: numbers are `0`, spaces single.
     pub fn of_text(text: &str) -> Form {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -50,7 +50,7 @@ impl Form {
         self.0.insert(format!("{path}: {said}"));
     }
 
-    /// Asserts that the form is this one. Lines that begin with `?` may be missing, because they depend on chance.
+    /// Asserts the form. Lines that begin with `?` depend on chance and may be missing.
     pub fn assert_is(&self, expected: &str) {
         let lines = expected.lines().filter(|line| !line.is_empty());
         let (chance, always): (BTreeSet<&str>, BTreeSet<&str>) =
@@ -71,7 +71,6 @@ impl Form {
     }
 }
 
-/// Replaces each number by `0`.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     let mut is_in_number = false;

@@ -1,16 +1,13 @@
-//! Puts a keeper above a test program that was started directly, as `cargo test` does.
+//! Puts a keeper above a test program that was started directly, as by `cargo test`.
 //!
 //! ```text
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
-//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`. If the test process is
-//!   killed, the keeper reaps it.
-//! - If the keeper is killed, the test process gets SIGKILL, and the front, also a subreaper, kills
-//!   the rest.
+//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`; a killed test process it reaps.
+//! - If the keeper is killed, the test process gets SIGKILL, and the front, also a subreaper, kills the rest.
 //!
-//! Each of the three must be forked while its parent has one thread, because `PR_SET_PDEATHSIG`
-//! follows the parent's *thread*.
+//! Each must be forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
 
 use std::io;
 use std::time::Duration;
@@ -20,8 +17,8 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, which must have one thread. Returns only in the kept process, which is a
-/// new process with another id. Does nothing if there already is a keeper.
+/// Puts a keeper above the calling process, unless there is one. The caller must have one thread; only the kept
+/// process, which is a new one, returns.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
         return;
@@ -42,7 +39,7 @@ pub fn keep_this_process() {
         }
         keeper => {
             let status = wait_for_keeper(keeper);
-            // There is something to kill and remove only if the keeper was killed.
+            // Only a killed keeper leaves anything.
             kill_all();
             left.remove();
             std::process::exit(status);
@@ -50,7 +47,7 @@ pub fn keep_this_process() {
     }
 }
 
-/// Does the last steps of the kept process before it runs the test program.
+/// The last steps of the kept process before the test program.
 fn become_kept(keeper: i32, left: &Leftovers) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);
@@ -61,7 +58,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     }
 }
 
-/// Waits until the keeper has ended, forwarding SIGTERM to it. Returns its exit status.
+/// Waits for the keeper's end, forwarding SIGTERM. Returns its exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {
@@ -73,7 +70,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
                     }
                 }
             }
-            // SAFETY: kill takes two numbers; the keeper is our child and has not been reaped.
+            // SAFETY: kill takes two numbers; the keeper is our child and not reaped.
             Some(_) => unsafe {
                 libc::kill(keeper, libc::SIGTERM);
             },

@@ -1,4 +1,4 @@
-//! Counts a program's futex calls by the kernel's tracepoint, independent of tiptoe.
+//! Counts a program's futex calls by the kernel's tracepoint.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -9,10 +9,9 @@ use crate::foreign::{Attr, open};
 
 const TRACEPOINT: u32 = 2;
 const INHERIT: u64 = 1 << 1;
-/// The ioctl `PERF_EVENT_IOC_SET_FILTER`.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
-/// The kernel's counts of a thread and of all threads that it starts afterwards.
+/// Counts a thread and all threads that it starts afterwards.
 #[derive(Debug)]
 pub struct Futexes {
     waits: File,
@@ -20,7 +19,7 @@ pub struct Futexes {
 }
 
 impl Futexes {
-    /// Begins to count. Returns `None` if this kernel has no such tracepoint.
+    /// Begins to count. `None` without the tracepoint.
     pub fn of(thread: u32) -> Option<Futexes> {
         let id = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/id";
         let id: u64 = std::fs::read_to_string(id).ok()?.trim().parse().ok()?;
@@ -33,8 +32,7 @@ impl Futexes {
                 ..Attr::default()
             };
             let event = open(&attr, thread as i32);
-            // Each operation with and without FUTEX_PRIVATE_FLAG (128) and FUTEX_CLOCK_REALTIME
-            // (256).
+            // With and without FUTEX_PRIVATE_FLAG (128) and FUTEX_CLOCK_REALTIME (256).
             let flags = [0, 128, 256, 384];
             let all = operations
                 .iter()

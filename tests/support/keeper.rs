@@ -1,11 +1,10 @@
-//! The keeper: the process above a test process. It ensures that nothing which a test starts outlives the test, however
-//! the test ends.
+//! The keeper: the process above a test process. Nothing that a test starts may outlive the test, however it ends.
 //!
-//! The keeper is the subreaper of everything below it, so that orphans of the test become its
-//! children. When the test process ends or runs out of time, or the keeper gets SIGTERM, the keeper
-//! kills the whole tree. It then removes the test's temporary folder, the mounts in it, and the
-//! test's cgroups. `front` puts a keeper above a test program that is run directly. `xtask` starts
-//! one for each test, and includes this file by path, because it must not link what it tests.
+//! The keeper is the subreaper of all below it, so that the test's orphans become its children. When the test
+//! process ends or runs out of time, or the keeper gets SIGTERM, the keeper kills the whole tree and removes the
+//! test's temporary folder, mounts in it, and cgroups. `front` puts a keeper above a test program that is run
+//! directly. `xtask` starts one for each test, and includes this file by path, because it must not link what it
+//! tests.
 
 use std::fs;
 use std::io;
@@ -15,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// The environment variable with the name of the keeper's [`Leftovers`]. A process that has this variable needs no
-/// second keeper.
+/// The environment variable with the name of the keeper's [`Leftovers`]; a process that has it needs no second
+/// keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
-/// The folder to which a failing test saves its state (see `evidence`).
+/// Where a failing test saves its state (see `evidence`).
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
 /// The exit status of a test that ran out of time, as timeout(1) has it.
 pub const OUT_OF_TIME: i32 = 124;
-/// The time that a killed process may take to end.
+/// How long a killed process may take to end.
 const DYING: Duration = Duration::from_secs(10);
 
-/// The way in which a kept process ended.
+/// How a kept process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// With an exit code.
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// By the keeper, because the process ran out of time or the keeper got SIGTERM.
+    /// By the keeper: out of time, or the keeper got SIGTERM.
     Killed(i32),
 }
 
@@ -46,14 +45,14 @@ impl End {
     }
 }
 
-/// Makes the caller end with its keeper. Sets every signal to its default and unblocks it, because nohup and background
-/// jobs start their children with some ignored. May only make system calls, because it runs between fork and exec.
+/// Makes the caller end with its keeper. Sets all signals to their defaults and unblocks them, because nohup and
+/// background jobs start children with some ignored. May only make system calls, because it runs between fork and
+/// exec.
 ///
-/// # Errors
-/// The keeper has already ended.
+/// # Errors The keeper has already ended.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: neither call touches memory. close_range sets close-on-exec on descriptors that a
-    // runner left open, because children must not inherit them.
+    // SAFETY: neither call touches memory. Descriptors that a runner left open get close-on-exec, because children
+    // must not inherit them.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
@@ -65,12 +64,12 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
     }
 }
 
-/// The names of what a test may leave besides processes: files in its temporary folder, and cgroups.
+/// What a test may leave besides processes: temporary files and cgroups.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
-    /// The beginning of the names of the test's cgroups (`Cgroup::new`).
+    /// The beginning of the cgroups' names (`Cgroup::new`).
     pub name: String,
-    /// The test's temporary folder. Every user may write there, as in /tmp, because tests run programs as other users.
+    /// The temporary folder, writable for all as /tmp is, because tests run programs as other users.
     pub folder: PathBuf,
 }
 
@@ -82,19 +81,18 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
-    /// Makes the folder. Only a keeper may call this, because any other process would leave the folder if it were
-    /// killed.
+    /// Makes the folder. Only for a keeper, because any other process would leave it if killed.
     pub fn prepare(&self) {
         let folder = &self.folder;
-        // An earlier process with the same id may have left the folder when it was killed.
+        // A killed process with the same id may have left it.
         remove_folder(folder);
         let made = fs::create_dir(folder)
             .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)));
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns the variables that a kept test needs. Prices are measured once for all tests, in a
-    /// cache that must not be the user's.
+    /// Returns the variables of a kept test. Prices are measured once for all tests, in a cache that must not be
+    /// the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -103,19 +101,17 @@ impl Leftovers {
         ]
     }
 
-    /// Removes the leftovers. No process of the test may be left.
+    /// Removes the leftovers, after all processes of the test.
     pub fn remove(&self) {
         remove_cgroups(&self.name);
         remove_folder(&self.folder);
     }
 }
 
-/// Makes the caller the keeper of the processes that it will start, until its parent, the process
-/// `front`, ends. The keeper has its own session, because a terminal's signals (on close, or
-/// Ctrl-C) must reach the front alone.
+/// Makes the caller the keeper of its later children until its parent `front` ends. It has its own session, because
+/// a terminal's signals must reach the front alone.
 pub fn be_keeper(front: i32) {
-    // SAFETY: none of the calls touches memory. setsid fails only if the caller already leads a
-    // session.
+    // SAFETY: none of the calls touches memory. setsid fails only if the caller leads a session.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -132,20 +128,19 @@ pub fn adopt() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Blocks the signals that a keeper waits for. Must be called before the fork, because otherwise a signal could be
-/// lost.
+/// Blocks the signals that a keeper waits for. Must precede the fork, because otherwise a signal could be lost.
 pub fn block_signals() {
     let set = signals();
-    // SAFETY: the set is initialised and outlives the call. SIGCHLD gets its default, because children of a process
-    // that ignores it cannot be waited for.
+    // SAFETY: the set is initialised and outlives the call. SIGCHLD gets its default, because ignoring it would
+    // prevent waiting for children.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
     }
 }
 
-/// Waits until the child `test` ends, `limit` passes, or the caller gets SIGTERM. Then kills
-/// everything below the caller and removes the test's leftovers.
+/// Waits until the child `test` ends, `limit` passes, or SIGTERM. Then kills everything below the caller and
+/// removes the leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
@@ -178,7 +173,7 @@ fn wait_for(test: i32, limit: Option<Duration>) -> End {
     }
 }
 
-/// Kills and reaps everything below the caller. Prints the processes that do not end.
+/// Kills and reaps everything below the caller. Prints what does not end.
 pub fn kill_all() {
     let until = Instant::now() + DYING;
     loop {
@@ -199,7 +194,7 @@ pub fn kill_all() {
     }
 }
 
-/// Returns all descendants of a process, including zombies.
+/// Returns all descendants of a process, with zombies.
 pub fn below(root: i32) -> Vec<i32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -212,7 +207,7 @@ pub fn below(root: i32) -> Vec<i32> {
         };
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
         let stat = String::from_utf8_lossy(&stat);
-        // The name, in parentheses, may contain any character, also parentheses and spaces.
+        // The name, in parentheses, may contain parentheses and spaces.
         let parent = stat
             .rsplit_once(") ")
             .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok());
@@ -233,7 +228,7 @@ pub fn below(root: i32) -> Vec<i32> {
     found
 }
 
-/// Returns the mount point of cgroup version 2, if it is mounted.
+/// Returns the mount point of cgroup version 2.
 pub fn cgroup_root() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let mut fields = mounts
@@ -253,12 +248,11 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Kills the processes in a cgroup and below it, and removes the cgroups. Gives up if they have not
-/// ended within [`DYING`].
+/// Kills the processes in a cgroup and below, and removes the cgroups. Gives up after [`DYING`].
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {
-        // The file is missing before Linux 5.14.
+        // Missing before Linux 5.14.
         let _ = fs::write(path.join("cgroup.kill"), "1");
         remove_cgroup(path);
         std::thread::sleep(Duration::from_millis(1));
@@ -274,8 +268,8 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Removes a temporary folder. Mounts in it are detached first, because otherwise files of another
-/// file system would be removed.
+/// Removes a temporary folder after detaching mounts in it, because otherwise files of other file systems would be
+/// removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for place in mounts
@@ -306,7 +300,6 @@ fn default_signals() {
     }
 }
 
-/// Returns the signals that the keeper waits for: the end of a child, and the request to end.
 fn signals() -> libc::sigset_t {
     // SAFETY: a signal set may be all zeros before sigemptyset fills it; it outlives the calls.
     unsafe {
@@ -318,7 +311,7 @@ fn signals() -> libc::sigset_t {
     }
 }
 
-/// Waits for a signal of [`block_signals`], for at most `limit`.
+/// Waits at most `limit` for a signal of [`block_signals`].
 pub fn wait_signal(limit: Duration) -> Option<i32> {
     let set = signals();
     let limit = libc::timespec {
@@ -331,7 +324,7 @@ pub fn wait_signal(limit: Duration) -> Option<i32> {
     (signal > 0).then_some(signal)
 }
 
-/// Reaps one ended child, if there is any.
+/// Reaps one ended child.
 pub fn reap() -> Option<(i32, End)> {
     let mut status = 0;
     // SAFETY: waitpid writes the status, which outlives the call.
@@ -351,7 +344,7 @@ pub fn pid() -> i32 {
     std::process::id().cast_signed()
 }
 
-/// Returns the process id of the caller's parent.
+/// Returns its parent's.
 pub fn parent() -> i32 {
     // SAFETY: getppid has no arguments and cannot fail.
     unsafe { libc::getppid() }

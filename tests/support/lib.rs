@@ -1,8 +1,8 @@
 //! Helpers of the end-to-end tests: build target programs, run the command, read its report.
 //!
-//! Targets print `expect FUNCTION COUNT` for each function whose calls they can count, and check
-//! their own results. A target that exits with 0 was therefore not disturbed by tiptoe. Targets
-//! whose calls may end without a return print those ends as well (see `truth`).
+//! Targets print `expect FUNCTION COUNT` for each function whose calls they can count, and check their own results:
+//! one that exits with 0 was not disturbed. Targets whose calls may end without a return also print those ends (see
+//! `truth`).
 
 pub mod breakpoint;
 pub mod cgroup;
@@ -46,7 +46,7 @@ pub use waiting::WaitingTarget;
 
 use std::path::{Path, PathBuf};
 
-/// Runs before `main`, because a keeper must be forked while there is one thread.
+/// Before `main`, because a keeper must be forked while there is one thread.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static KEEP: extern "C" fn() = keep;
@@ -63,14 +63,13 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Returns `whole` repetitions scaled by `TIPTOE_TEST_SCALE` (0.004 in the gate, 0.01 in `make
-/// nightly`, 1 in `make stress`), at least one.
+/// Scales `whole` repetitions by `TIPTOE_TEST_SCALE` (0.004 in the gate, 0.01 in `make nightly`, 1 in `make
+/// stress`), to at least one.
 pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }
 
-/// Returns all cases in `make stress`, and otherwise every third, beginning with the first. Used for lists in which
-/// cases nearly repeat each other.
+/// Returns all cases in `make stress`, otherwise every third. For lists whose cases nearly repeat each other.
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)
@@ -81,7 +80,7 @@ fn scale() -> f64 {
     scale.and_then(|scale| scale.parse().ok()).unwrap_or(0.004)
 }
 
-/// Returns the path of an installed program. `None` if it is not installed.
+/// Returns the path of an installed program.
 pub fn installed(program: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/go/bin"]
         .iter()

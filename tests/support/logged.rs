@@ -10,13 +10,13 @@ use crate::process::{Process, wait_until};
 use crate::ready::Ready;
 use crate::report::Report;
 
-/// The time within which tiptoe must print an awaited message, even on a busy machine.
+/// How long an awaited message may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running tiptoe with its messages and its report.
+/// A running tiptoe with its messages and report.
 #[derive(Debug)]
 pub struct LoggedTiptoe {
-    /// The running command.
+    /// The command.
     pub process: Process,
     ready: Ready,
     talk: PathBuf,
@@ -24,17 +24,17 @@ pub struct LoggedTiptoe {
 }
 
 impl LoggedTiptoe {
-    /// Starts a tiptoe command that has all arguments except those for its outputs.
+    /// Starts a tiptoe command that lacks only the arguments for its outputs.
     pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: only the numbers must differ; nothing is ordered by them.
+        // Relaxed: only the numbers must differ.
         let turn = TURN.fetch_add(1, Relaxed);
         let file = |what: &str| {
             let name = format!("tiptoe-logged-{}-{turn}-{what}", std::process::id());
             std::env::temp_dir().join(name)
         };
         let (talk, report) = (file("talk"), file("report"));
-        // An earlier run that was killed may have left a file of this name.
+        // A killed run may have left this file.
         let _ = std::fs::remove_file(&report);
         command.stderr(File::create(&talk).expect("a temporary folder"));
         command.arg("-o").arg(&report);
@@ -62,7 +62,7 @@ impl LoggedTiptoe {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits for the end of tiptoe, and returns its report.
+    /// Waits for tiptoe's end, and returns its report.
     pub fn finish(self) -> Report {
         let LoggedTiptoe {
             process,

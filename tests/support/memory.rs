@@ -1,4 +1,4 @@
-//! Reads a running program's code from memory, to see probes being written and removed.
+//! Reads a running program's code, to see probes being written and removed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,14 +10,13 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::process::wait_until;
 
-/// The time within which a probe must appear or disappear, even on a busy machine.
+/// How long a probe may take to appear or disappear on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The bytes at a function's entry among which its probe may be: an `endbr64`, a no-operation and
-/// four instructions may precede it.
+/// A probe may be this far after the entry: an `endbr64`, a no-operation and four instructions may precede it.
 const WINDOW: usize = 64;
 
-/// The location of a probe in a running program. The probe may be there or not.
+/// The location of a probe, which may be there or not.
 #[derive(Debug)]
 pub struct Site {
     memory: File,
@@ -26,13 +25,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol` in `program`, which process `pid` runs. It must not be probed
-    /// yet, because its bytes are saved as the original ones.
+    /// Returns the entry of `symbol` in `program`, which process `pid` runs. It must not be probed yet, because its
+    /// bytes are saved as the original ones.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
 
-    /// Returns one instruction, for a probe on exactly that instruction.
+    /// Returns one instruction, for a probe on exactly that.
     pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
         Site::of(pid, program, symbol, offset, 1)
     }
@@ -49,7 +48,7 @@ impl Site {
         site
     }
 
-    /// Returns the bytes that are there now.
+    /// Returns the bytes there.
     pub fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.original.len()];
         self.memory
@@ -58,12 +57,12 @@ impl Site {
         bytes
     }
 
-    /// Returns whether a probe is there now.
+    /// Returns whether a probe is there.
     pub fn is_probed(&self) -> bool {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that an injection writes here temporarily are no probe.
+    /// Waits until a probe is there. Bytes that an injection writes temporarily are none.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -72,7 +71,7 @@ impl Site {
         });
     }
 
-    /// Waits until exactly these bytes are there.
+    /// Waits for exactly these bytes.
     pub fn wait_for(&self, bytes: &[u8]) {
         wait_until("the bytes", LIMIT, || self.now() == bytes);
     }
@@ -83,13 +82,12 @@ impl Site {
     }
 }
 
-/// Returns the number of bytes of a running program's code, with its libraries, that differ from
-/// their files.
+/// Returns how many bytes of a running program's and its libraries' code differ from their files.
 pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns how many bytes of one file's code differ, by the end of the file's path.
+/// Returns how many bytes of one file's code differ; `name` ends its path.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
@@ -104,7 +102,7 @@ pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
         let (start, end) = range.split_once('-')?;
         let mut bytes = [(); 2].map(|()| vec![0; (number(end) - number(start)) as usize]);
         memory.read_exact_at(&mut bytes[0], number(start)).ok()?;
-        // The part of the last page after the end of the file is zero.
+        // The last page is zero after the end of the file.
         let _ = file.read_at(&mut bytes[1], number(offset)).ok()?;
         Some(
             bytes[0]
@@ -133,12 +131,12 @@ pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     maps.lines().find_map(offset).expect("it is mapped")
 }
 
-/// Returns the address at which the program's file is loaded: 0 unless it is position-independent.
+/// Returns where the program's file is loaded: 0 unless it is position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
-    // Compares only file names, because the path differs in another root.
+    // Only file names, because the path differs in another root.
     let first = maps
         .lines()
         .find(|line| line.ends_with(&format!("/{name}")))
@@ -148,7 +146,7 @@ fn base(pid: u32, program: &Path) -> u64 {
     if start < 0x1000_0000 { 0 } else { start }
 }
 
-/// Returns the value of a symbol.
+/// Returns a symbol's value.
 pub fn symbol_value(program: &Path, symbol: &str) -> u64 {
     let all = symbols(program);
     let found = all.into_iter().find(|(name, _)| name == symbol);
@@ -156,8 +154,7 @@ pub fn symbol_value(program: &Path, symbol: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
 }
 
-/// Returns the names and values of a program's symbol table, and then of its dynamic one, without
-/// those that it imports.
+/// Returns names and values of a program's symbol table, then its dynamic one, without imports.
 pub fn symbols(program: &Path) -> Vec<(String, u64)> {
     let bytes = std::fs::read(program).expect("a program");
     let file = object::File::parse(&*bytes).expect("an ELF file");

@@ -1,4 +1,4 @@
-//! Runs programs for tests. Each program is killed when its test ends, and after 60 s at the latest.
+//! Runs programs for tests. Each is killed when its test ends, after 60 s at the latest.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::{evidence, keeper};
 
-/// A running program with pipes to its stdin and from its stdout.
+/// A running program with pipes to stdin and from stdout.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -55,12 +55,12 @@ impl Process {
         stdin.write_all(b"go\n").expect("the target reads");
     }
 
-    /// Closes the program's stdin. An endless target then ends.
+    /// Closes stdin, at which an endless target ends.
     pub fn close(&mut self) {
         self.stdin = None;
     }
 
-    /// Returns the next line of the program's stdout.
+    /// Returns the next line of stdout.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout
@@ -71,7 +71,7 @@ impl Process {
         line.trim_end().to_owned()
     }
 
-    /// Closes the program's stdin and waits for its end. Returns the rest of its stdout, and its status.
+    /// Closes stdin and waits for the end. Returns the rest of stdout, and the status.
     pub fn finish(mut self) -> (String, ExitStatus) {
         self.close();
         let mut text = String::new();
@@ -83,12 +83,12 @@ impl Process {
         (text, self.child.wait().expect("our child"))
     }
 
-    /// Waits for the program's end without closing its stdin.
+    /// Waits for the end without closing stdin.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("our child")
     }
 
-    /// Returns whether the program still runs.
+    /// Returns whether the program runs.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -110,13 +110,13 @@ impl Drop for Process {
                 _ => save_evidence(self.pid().cast_signed()),
             }
         }
-        // Both fail only if the child has already been reaped.
+        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs a command to its end, like `Command::output`, within the time that a test may take.
+/// Runs a command as `Command::output`, within the time of a test.
 pub fn output(command: &mut Command) -> Output {
     let child = command
         .stdin(Stdio::null())
@@ -137,7 +137,7 @@ pub struct FedProcess {
 }
 
 impl FedProcess {
-    /// Starts a command. It waits when it first reads its stdin.
+    /// Starts a command, which waits when it first reads its stdin.
     pub fn start(command: &mut Command) -> FedProcess {
         let child = command
             .stdin(Stdio::piped())
@@ -157,13 +157,12 @@ impl FedProcess {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// Writes the program's stdin and waits for its end. Returns its stdout, and its status, which is 128 + N for
-    /// signal N.
+    /// Writes stdin and waits for the end. Returns stdout and the status, 128 + N for signal N.
     pub fn finish(mut self, input: &[u8]) -> (Vec<u8>, i32) {
         let mut child = self.child.take().expect("it runs");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let output = std::thread::scope(|scope| {
-            // The write may fail, because a program that ends early does not read all of its stdin.
+            // Fails if the program ends early and does not read all.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().expect("our own child")
         });
@@ -176,14 +175,14 @@ impl FedProcess {
 impl Drop for FedProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only if the child has already been reaped.
+            // Both fail only if the child was reaped.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Kills a process group that hangs, so that its test fails. Saves the state of the group before that.
+/// Kills a process group that hangs, after saving its state, so that its test fails.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,
@@ -217,13 +216,13 @@ impl Drop for Watchdog {
     }
 }
 
-/// Returns the time that a started program may run: 60 s, or `TIPTOE_TEST_LIMIT` in `make nightly`.
+/// How long a program may run: 60 s, or `TIPTOE_TEST_LIMIT` in `make nightly`.
 fn limit() -> Duration {
     let limit = std::env::var("TIPTOE_TEST_LIMIT").ok();
     Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
 }
 
-/// Saves the state of a process, of its descendants and of everything else that this test started.
+/// Saves the state of a process, its descendants, and all else that this test started.
 fn save_evidence(leader: i32) {
     if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
         let mut all = keeper::below(std::process::id().cast_signed());

@@ -1,12 +1,11 @@
-//! The JSON Schemas that the book publishes. Tests of the crates that have the types include this file.
-//!
-//! `cargo run -p xtask -- schema` writes the schemas.
+//! The JSON Schemas in the book, which `cargo run -p xtask -- schema` writes. Tests of the crates that have the
+//! types include this file.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// Panics unless the book has the schema of what `option` prints, made from today's types and their documentation.
+/// Panics unless the book has the schema of what `option` prints, from today's types and their documentation.
 pub(crate) fn check<Line: JsonSchema>(name: &str, option: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src");
     let file = format!("{folder}/{name}.schema.json");
@@ -33,7 +32,7 @@ fn schema<Line: JsonSchema>(name: &str, option: &str) -> String {
     format!("{schema:#}\n")
 }
 
-/// Removes defaults, line breaks of descriptions and links to types. Removes `null` from keys that are absent instead.
+/// Removes defaults, line breaks and links in descriptions, and `null` from keys that are absent instead.
 fn tidy(schema: &mut Value) {
     let Value::Object(map) = schema else {
         schema.as_array_mut().into_iter().flatten().for_each(tidy);
@@ -61,7 +60,7 @@ fn tidy(schema: &mut Value) {
     others.for_each(|(_, value)| tidy(value));
 }
 
-/// Returns a description as one line, with the texts of links in place of the links.
+/// Returns a description as one line, with links replaced by their texts.
 fn without_links(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ").replace("[`", "`");
@@ -75,7 +74,6 @@ fn without_links(text: &str) -> String {
     plain
 }
 
-/// Removes `null` from the types of a schema.
 fn without_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|name| name != "null");
@@ -94,7 +92,7 @@ fn without_null(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Regression: the book printed the Rust path of a link.
+/// Regression: the book printed a link's Rust path.
 #[test]
 fn links_of_comments_kept_their_targets() {
     let text = "As [`a`](crate::A::a),\n [`b`] (not c) and `d`";

@@ -5,12 +5,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The read end of a pipe to whose write end tiptoe writes `ready`.
+/// The read end of the pipe to which tiptoe writes `ready`.
 #[derive(Debug)]
 pub struct Ready(PipeReader);
 
 impl Ready {
-    /// Adds `--ready-fd` to a tiptoe command, and starts the command by `start`.
+    /// Adds `--ready-fd` to a tiptoe command, and starts it by `start`.
     pub fn of<T>(command: &mut Command, start: impl FnOnce(&mut Command) -> T) -> (T, Ready) {
         let (near, far) = std::io::pipe().expect("a pipe");
         let fd = far.as_raw_fd();

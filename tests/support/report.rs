@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// A report, or another line, as printed by `--json`.
+/// A report, or another line of `--json`.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The parsed JSON.
@@ -14,7 +14,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses one line. Panics if it is not JSON, or does not match the book's schema.
+    /// Parses one line. Panics if it is no JSON or does not match the book's schema.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
@@ -22,7 +22,7 @@ impl Report {
         Report { value }
     }
 
-    /// Returns a report that contains only these events. It does not match the schema.
+    /// Returns a report of only these events, which does not match the schema.
     #[cfg(test)]
     pub(crate) fn of_events(events: &str) -> Report {
         let events: Value = serde_json::from_str(events).expect("JSON");
@@ -30,12 +30,12 @@ impl Report {
         Report { value }
     }
 
-    /// Returns the report's events.
+    /// Returns the events.
     pub fn events(&self) -> &[Value] {
         self.value["events"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the event of a function, by any of its names.
+    /// Returns a function's event, by any of its names.
     pub fn event(&self, function: &str) -> Option<&Value> {
         self.events().iter().find(|event| {
             let named = event["names"]
@@ -53,7 +53,7 @@ impl Report {
         [&locks["waits"], &locks["wakes"]].map(Value::as_u64)
     }
 
-    /// Returns the count of a function. Panics if it has no event.
+    /// Returns a function's count. Panics without an event.
     pub fn count(&self, function: &str) -> u64 {
         let event = self
             .event(function)
@@ -61,7 +61,7 @@ impl Report {
         event["count"].as_u64().expect("a count")
     }
 
-    /// Returns the number of events counted via `agent` or `kernel`.
+    /// Returns the number of events via `agent` or `kernel`.
     pub fn via(&self, way: &str) -> usize {
         self.events()
             .iter()
@@ -69,7 +69,7 @@ impl Report {
             .count()
     }
 
-    /// Returns the reasons of refusals, with the number of times that each occurs.
+    /// Returns the reasons of refusals, with how often each occurs.
     pub fn refusals(&self) -> BTreeMap<String, usize> {
         let mut reasons = BTreeMap::new();
         for refusal in self.value["refusals"].as_array().into_iter().flatten() {
@@ -80,7 +80,7 @@ impl Report {
         reasons
     }
 
-    /// Asserts that every expected count equals the reported one.
+    /// Asserts that the reported counts equal the expected ones.
     pub fn assert_exact(&self, expected: &ExpectedCounts) {
         assert!(!expected.0.is_empty(), "the target expects nothing");
         let wrong: Vec<String> = expected
@@ -96,18 +96,18 @@ impl Report {
     }
 }
 
-/// Returns FUNCTION of `uprobe:BINARY:FUNCTION`. FUNCTION may contain `::`.
+/// Returns FUNCTION of `uprobe:BINARY:FUNCTION`, which may contain `::`.
 fn function_of(event: &Value) -> Option<&str> {
     let (_, after) = event["event"].as_str()?.split_once(':')?;
     Some(after.split_once(':')?.1)
 }
 
-/// The number of calls of each function as the target printed it.
+/// Each function's calls as the target printed them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectedCounts(pub BTreeMap<String, u64>);
 
 impl ExpectedCounts {
-    /// Parses the lines `expect NAME COUNT` of a target's output.
+    /// Parses the lines `expect NAME COUNT`.
     pub fn parse(output: &str) -> ExpectedCounts {
         let lines = output
             .lines()
@@ -119,7 +119,7 @@ impl ExpectedCounts {
         )
     }
 
-    /// Returns the names of the functions.
+    /// Returns the functions.
     pub fn names(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()
     }

@@ -1,7 +1,7 @@
-//! Checks what `--json` prints against the JSON Schema that the book publishes.
+//! Checks what `--json` prints against the book's JSON Schema.
 //!
-//! The checker is our own, because well-known validators need 40 packages and a minute to build. It knows only the
-//! keywords that the schema uses, and refuses all others.
+//! The checker is our own, because known validators need 40 packages and a minute to build. It refuses keywords
+//! that the schema does not use.
 
 use std::sync::LazyLock;
 
@@ -12,8 +12,8 @@ static SESSION: LazyLock<Schema> =
 static DOCTOR: LazyLock<Schema> =
     LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Panics unless a line of `--json` matches the schema. Keys that the schema lacks are refused here, although programs
-/// of users must accept them, because later versions may have more.
+/// Panics unless a line of `--json` matches the schema. Keys that the schema lacks are refused here, although
+/// users' programs must accept them, because later versions may have more.
 pub(crate) fn check(line: &Value) {
     let fitted = match (line.get("tiptoe"), line.get("checks")) {
         (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),
@@ -32,7 +32,7 @@ impl Schema {
         Schema(serde_json::from_str(text).expect("JSON"))
     }
 
-    /// Returns what of a value first does not fit this part of the schema.
+    /// Returns what first does not fit this part of the schema.
     fn fit(&self, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
         for (keyword, of) in schema.as_object().expect("a schema is an object") {
             let all = of.as_array().map_or(&[][..], Vec::as_slice);
@@ -65,7 +65,7 @@ impl Schema {
                         .try_for_each(|item| self.fit(of, item, &format!("{path}[]")))?;
                     true
                 }
-                // As the standard says, these hold for numbers alone.
+                // By the standard these hold only for numbers.
                 "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
                 "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
                 "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,

@@ -1,4 +1,4 @@
-//! A terminal for tests. A program runs on it, and the test reads what the terminal shows.
+//! A terminal for tests, on which a program runs and whose content a test reads.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::process::wait_until;
 /// How long a program may take to write a text.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// A program on a terminal of its own.
+/// A program on its own terminal.
 pub struct OnTerminal {
     child: Child,
     keyboard: File,
@@ -25,7 +25,7 @@ pub struct OnTerminal {
 }
 
 impl OnTerminal {
-    /// Starts a command on a terminal with `columns` columns.
+    /// Starts a command on `columns` columns.
     pub fn start(command: &mut Command, columns: u16) -> OnTerminal {
         let (terminal, inside) = open(columns);
         let own = |fd: &OwnedFd| File::from(fd.try_clone().expect("a descriptor"));
@@ -44,7 +44,7 @@ impl OnTerminal {
         }
         let child = command.spawn().expect("the program starts");
         drop(inside);
-        // The command must be dropped, because it would keep the terminal open.
+        // Dropped, because the command would keep the terminal open.
         command.stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::null());
         command.stderr(std::process::Stdio::null());
@@ -52,7 +52,7 @@ impl OnTerminal {
         let (mut from, to) = (own(&terminal), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
             let mut some = [0; 4096];
-            // The read fails when the program has ended.
+            // Fails when the program has ended.
             while let Ok(count @ 1..) = from.read(&mut some) {
                 to.lock().expect("no reader panics").extend(&some[..count]);
             }
@@ -66,18 +66,18 @@ impl OnTerminal {
         }
     }
 
-    /// Waits until the program has written a text, at any time.
+    /// Waits until the program has written a text.
     pub fn wait_for(&self, text: &str) {
         wait_until(text, LIMIT, || self.written().contains(text));
     }
 
-    /// Returns everything that it wrote, with escape sequences.
+    /// Returns all it wrote, with escape sequences.
     pub fn written(&self) -> String {
         let seen = self.seen.lock().expect("no reader panics");
         String::from_utf8_lossy(&seen).into_owned()
     }
 
-    /// Returns the lines that the terminal shows.
+    /// Returns the lines on the terminal.
     pub fn shown(&self) -> Vec<String> {
         shown(&self.written(), self.columns)
     }
@@ -89,7 +89,7 @@ impl OnTerminal {
             .expect("the terminal takes it");
     }
 
-    /// Waits for the program's end. Returns all that it wrote, the lines that are left, and its status.
+    /// Waits for the end. Returns all it wrote, the remaining lines, and its status.
     pub fn finish(mut self) -> (String, Vec<String>, ExitStatus) {
         let status = self.child.wait().expect("our child");
         let reader = self.reader.take().expect("it is joined once");
@@ -100,7 +100,7 @@ impl OnTerminal {
 
 impl Drop for OnTerminal {
     fn drop(&mut self) {
-        // Both fail only if the child was reaped already.
+        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -131,7 +131,7 @@ fn open(columns: u16) -> (OwnedFd, OwnedFd) {
     both
 }
 
-/// Returns the lines that a terminal shows after this output. Fails for escape sequences that tiptoe does not use.
+/// Returns the lines on a terminal after this output. Fails for escape sequences that tiptoe does not use.
 fn shown(written: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = vec![Vec::new()];
     let mut at = 0;

@@ -7,30 +7,30 @@ use std::time::SystemTime;
 use crate::process::output;
 use crate::{installed, root, turn};
 
-/// Builds `tests/targets/NAME.{c,cc,rs}`, with the flags in its first line.
+/// Builds `tests/targets/NAME.{c,cc,rs}` with the flags of its first line.
 pub fn target(name: &str) -> PathBuf {
     target_with(name, &[]).unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Builds a target with additional flags, which become part of the binary's name: `hot-static`.
-/// Fails with the compiler's message.
+/// Builds a target with additional flags, which become part of its name: `hot-static`. Fails with the compiler's
+/// message.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// Builds a target into `folder`, with flags that are not part of its name.
+/// Builds a target into `folder`, with flags that do not become part of its name.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
     let mut compiler = compiler(&source);
-    // Libraries must come after the source, because the linker skips a library to which nothing has referred yet.
+    // After the source, because the linker skips libraries to which nothing has referred yet.
     compiler.args(flags);
     let built = build(folder, &source, compiler, name, &[]);
     built.unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Builds a Rust target that needs crates; it is an example of this crate.
+/// Builds a Rust target that needs crates, an example of this crate.
 pub fn rust_target(name: &str) -> PathBuf {
     let path = crate::tiptoe::built().join("examples").join(name);
     assert!(
@@ -41,10 +41,10 @@ pub fn rust_target(name: &str) -> PathBuf {
     path
 }
 
-/// Builds a C target linked to musl: `hot-musl`. Fails with the compiler's message.
+/// Builds a C target with musl: `hot-musl`. Fails with the compiler's message.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
-    // The kernel's headers, because musl has none.
+    // musl has no kernel headers.
     for folder in ["/usr/include", "/usr/include/x86_64-linux-gnu"] {
         compiler.args(["-idirafter", folder]);
     }
@@ -53,8 +53,7 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
-/// Builds `tests/targets/NAME.go`. A program with `import "C"` is linked to libc. Fails with the
-/// compiler's message.
+/// Builds `tests/targets/NAME.go`, linked to libc if it imports "C". Fails with the compiler's message.
 pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
@@ -76,8 +75,7 @@ pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     )
 }
 
-/// Returns the Java launcher and its arguments for the class of `tests/targets/NAME.java`. Fails
-/// with the compiler's message.
+/// Returns the Java launcher and its arguments for `tests/targets/NAME.java`. Fails with the compiler's message.
 pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
     let [java, javac] =
         ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));
@@ -108,14 +106,12 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
-    // There must be one build at a time, because a second build must not replace the file of a program that already
-    // runs.
+    // One build at a time, because another must not replace the file of a running program.
     let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);
     }
-    // The program is built under another name and renamed when it is complete, because a killed compiler must not leave
-    // half a program.
+    // Renamed when complete, because a killed compiler must not leave half a program.
     let part = built.with_extension("part");
     let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
@@ -130,7 +126,7 @@ fn build(
     Ok(built)
 }
 
-/// Returns the folder of built targets, which `-Wl,-rpath` names for libraries in it.
+/// Returns the folder of built targets, which `-Wl,-rpath` names.
 pub fn folder() -> PathBuf {
     let folder = root().join("target/test-targets");
     std::fs::create_dir_all(&folder).expect("target is writable");
@@ -187,8 +183,7 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// Returns whether the binary is newer than all sources together. All of them are compared, because a changed header or
-/// flag must cause a new build.
+/// Returns whether the binary is newer than all sources, because a changed header or flag must cause a new build.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

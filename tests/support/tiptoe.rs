@@ -9,14 +9,13 @@ use crate::ready::Ready;
 use crate::report::{ExpectedCounts, Report};
 use crate::waiting::last_child;
 
-/// Returns the command: `TIPTOE_BIN`, or the one that cargo builds, which is in the parent of this test program's
-/// folder.
+/// Returns the command: `TIPTOE_BIN`, or cargo's, in the parent of this test program's folder.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
     existing(named.unwrap_or_else(|| built().join("tiptoe")))
 }
 
-/// Returns `tiptoe-dev`, which cargo builds to the same folder.
+/// Returns `tiptoe-dev`, in the same folder.
 pub fn dev_command() -> Command {
     existing(Path::new(command().get_program()).with_file_name("tiptoe-dev"))
 }
@@ -33,7 +32,7 @@ pub(crate) fn built() -> PathBuf {
     test.ancestors().nth(2).expect("target/debug").to_owned()
 }
 
-/// A `tiptoe probe` command under construction. Counts are exact, because it has `--budget off`.
+/// A `tiptoe probe` command under construction, with exact counts by `--budget off`.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
     instrument: Option<&'static str>,
@@ -45,9 +44,9 @@ pub struct Probe {
 /// The result of a traced command and of tiptoe.
 #[derive(Debug)]
 pub struct Run {
-    /// The report, if tiptoe wrote one.
+    /// The report, if there is one.
     pub report: Option<Report>,
-    /// The command's own stdout.
+    /// The command's stdout.
     pub stdout: Vec<u8>,
     /// The command's stderr and tiptoe's messages.
     pub stderr: String,
@@ -56,12 +55,12 @@ pub struct Run {
 }
 
 impl Probe {
-    /// Returns a probe that counts these specs.
+    /// Returns a probe of these specs.
     pub fn new<S: AsRef<str>>(specs: &[S]) -> Probe {
         Probe::within("off", specs)
     }
 
-    /// Returns a probe within a budget.
+    /// As [`Probe::new`], within a budget.
     pub fn within<S: AsRef<str>>(budget: &str, specs: &[S]) -> Probe {
         let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
         Probe {
@@ -76,7 +75,7 @@ impl Probe {
         Probe::lock_within("off")
     }
 
-    /// Returns a `tiptoe lock` command within a budget.
+    /// As [`Probe::lock`], within a budget.
     pub fn lock_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("lock"),
@@ -90,7 +89,7 @@ impl Probe {
         Probe::watch_within("off")
     }
 
-    /// Returns a `tiptoe watch` command within a budget.
+    /// As [`Probe::watch`], within a budget.
     pub fn watch_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("watch"),
@@ -116,22 +115,21 @@ impl Probe {
         self
     }
 
-    /// Sets a variable in the environment of tiptoe, which the traced command inherits.
+    /// Sets an environment variable of tiptoe, which the traced command inherits.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Probe {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Gives tiptoe its own namespace of process ids, as in a container.
+    /// Gives tiptoe its own pid namespace, as in a container.
     #[must_use]
     pub fn contained(mut self) -> Probe {
         self.is_contained = true;
         self
     }
 
-    /// Runs `program` to its end under this probe. The report goes through a file, because stdout
-    /// belongs to the program.
+    /// Runs `program` to its end. The report is a file, because stdout belongs to the program.
     pub fn run(&self, program: &Path, arguments: &[&str]) -> Run {
         let report = report_path();
         let mut command = self.command(&report);
@@ -139,8 +137,8 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// Returns the tiptoe command that launches `program` under this probe, and the path of the report for
-    /// [`take_report`]. The program's arguments must be added to the command.
+    /// Returns the command that launches `program`, without the program's arguments, and the report's path for
+    /// [`take_report`].
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -148,7 +146,7 @@ impl Probe {
         (command, report)
     }
 
-    /// Starts a waiting target under this probe. Returns the command and the target's process id.
+    /// Starts a waiting target. Returns the command and the target's process id.
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (AttachedTiptoe, u32) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -165,7 +163,7 @@ impl Probe {
         (attached, pid)
     }
 
-    /// Attaches to running processes. Ends with `--duration`, or when they end.
+    /// Attaches to running processes, until `--duration` or their end.
     pub fn attach(&self, pids: &[u32]) -> AttachedTiptoe {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -179,7 +177,7 @@ impl Probe {
         }
     }
 
-    /// Attaches for the time that `--duration` gives.
+    /// Attaches for the time of `--duration`.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -212,7 +210,7 @@ fn contained(command: &Command) -> Command {
 }
 
 impl Run {
-    /// Reads the result of a finished command and its report.
+    /// Reads a finished command's result and report.
     pub fn new(output: Output, report: &Path) -> Run {
         let code = std::os::unix::process::ExitStatusExt::signal(&output.status)
             .map(|signal| 128 + signal);
@@ -224,7 +222,7 @@ impl Run {
         }
     }
 
-    /// Returns the report of a run that must have ended with status 0.
+    /// Returns the report of a run that must have status 0.
     pub fn good(&self) -> &Report {
         assert_eq!(self.status, 0, "status {}: {}", self.status, self.stderr);
         self.report
@@ -238,10 +236,10 @@ impl Run {
     }
 }
 
-/// A running tiptoe that is attached to processes.
+/// A running tiptoe, attached to processes.
 #[derive(Debug)]
 pub struct AttachedTiptoe {
-    /// The running command.
+    /// The command.
     pub process: Process,
     report: PathBuf,
     ready: Ready,
@@ -253,13 +251,13 @@ impl AttachedTiptoe {
         self.ready.wait();
     }
 
-    /// Asks tiptoe to end, as Ctrl-C does, and returns its report.
+    /// Ends tiptoe as Ctrl-C does, and returns its report.
     pub fn interrupt(self) -> Report {
         self.process.signal(libc::SIGINT);
         self.finish()
     }
 
-    /// Waits for the end of tiptoe, and returns its report.
+    /// Waits for tiptoe's end, and returns its report.
     pub fn finish(self) -> Report {
         let (_, status) = self.process.finish();
         assert!(status.success(), "tiptoe ended with {status}");
@@ -269,11 +267,11 @@ impl AttachedTiptoe {
     }
 }
 
-/// Reads a report and removes its file. `None` if tiptoe wrote none.
+/// Reads a report and removes its file, if there is one.
 pub fn take_report(path: &Path) -> Option<Report> {
     let text = std::fs::read_to_string(path).ok();
     let _ = std::fs::remove_file(path);
-    // The lines of `--record` come before the report.
+    // Lines of `--record` precede the report.
     let text = text?;
     Some(Report::parse(text.lines().next_back()?))
 }
@@ -286,7 +284,7 @@ fn report_path() -> PathBuf {
         TURN.fetch_add(1, Relaxed)
     );
     let path = std::env::temp_dir().join(name);
-    // An earlier run that was killed may have left a file of this name.
+    // A killed run may have left this file.
     let _ = std::fs::remove_file(&path);
     path
 }

@@ -1,21 +1,20 @@
-//! Counts the kernel's tracepoints in one process by perf events, independent of tiptoe.
+//! Counts the kernel's tracepoints in one process by perf events.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 const TRACEPOINT: u64 = 2;
-/// The attribute flag `inherit`, which makes an event also count in threads that are started later.
+/// The attribute flag `inherit`: also count in later threads.
 const INHERIT: u64 = 1 << 1;
-/// `PERF_EVENT_IOC_SET_FILTER`
 const SET_FILTER: u64 = 0x4008_2406;
 
-/// A tracepoint counted in one process, and in all threads that it starts afterwards.
+/// A tracepoint counted in a process and all threads that it starts afterwards.
 #[derive(Debug)]
 pub struct Tracepoint(File);
 
 impl Tracepoint {
-    /// Begins to count the events of a tracepoint, such as `lock:contention_begin`, whose fields pass the filter.
+    /// Begins to count a tracepoint, such as `lock:contention_begin`, where its fields pass the filter.
     pub fn count(name: &str, filter: Option<&str>, pid: u32) -> io::Result<Tracepoint> {
         let place = name.replace(':', "/");
         let id = std::fs::read_to_string(format!("/sys/kernel/tracing/events/{place}/id"))?;
@@ -46,7 +45,7 @@ impl Tracepoint {
         Ok(Tracepoint(event))
     }
 
-    /// Returns the count so far, including that of ended threads.
+    /// Returns the count so far, including ended threads.
     pub fn read(&mut self) -> u64 {
         let mut count = [0; 8];
         let read = self.0.read_exact(&mut count);

@@ -7,13 +7,11 @@ use serde_json::Value;
 
 use crate::report::{ExpectedCounts, Report};
 
-/// The numbers that a target prints for each function, in lines `expect`, `returns`, `left`, `inside` and `unfinished`:
-/// the entries, and how many of them returned, were left without a return, were running at the end, or were one of the
-/// last two.
+/// What a target prints for each function, in lines `expect`, `returns`, `left`, `inside` and `unfinished`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth(pub BTreeMap<String, Calls>);
 
-/// The calls of one function. `None` if the target does not print the number.
+/// One function's calls; `None` for a number that the target does not print.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Every call.
@@ -22,18 +20,18 @@ pub struct Calls {
     pub returns: Option<u64>,
     /// Calls that ended without a return: by an exception, longjmp, or the end of their thread.
     pub left: Option<u64>,
-    /// Calls that are running when the program ends.
+    /// Calls that run when the program ends.
     pub inside: Option<u64>,
-    /// The sum of `left` and `inside`, if the target knows only that.
+    /// `left` plus `inside`, if the target knows only that.
     pub unfinished: Option<u64>,
 }
 
-/// How a report's returns are compared with the target's numbers.
+/// How returns are compared with the target's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReturnComparison {
     /// Every call is timed.
     Enough,
-    /// Some calls may be counted without being followed. Such a call is reported as a return or as only counted.
+    /// Some calls may not be followed; each is reported as a return or as only counted.
     Bounded,
 }
 
@@ -59,13 +57,13 @@ impl Truth {
         }
     }
 
-    /// Returns the functions that are entered. A report has no event for the others.
+    /// Returns the functions that are entered; a report has no event for others.
     pub fn names(&self) -> Vec<&str> {
         let entered = self.0.iter().filter(|(_, calls)| calls.entries > 0);
         entered.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns only the numbers of entries.
+    /// Returns only the entries.
     pub fn entries(&self) -> ExpectedCounts {
         let entries = self
             .0
@@ -75,13 +73,13 @@ impl Truth {
     }
 }
 
-/// Returns a target's output without these numbers, because they vary from run to run.
+/// Returns the output without these numbers, which vary from run to run.
 pub fn without_truth(output: &str) -> String {
     let lines = output.lines().filter(|line| parse_number(line).is_none());
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Parses `WORD NAME COUNT` as (NAME, COUNT). `None` if WORD is not one of these words.
+/// Parses `WORD NAME COUNT` as (NAME, COUNT), for these words.
 fn parse_number(line: &str) -> Option<(&str, u64)> {
     let (word, rest) = line.split_once(' ')?;
     let known = ["expect", "returns", "left", "inside", "unfinished"].contains(&word);
@@ -90,7 +88,7 @@ fn parse_number(line: &str) -> Option<(&str, u64)> {
 }
 
 impl Report {
-    /// Returns a number of a function's event. Panics if it has none.
+    /// Returns a number of a function's event. Panics without it.
     pub fn number(&self, function: &str, key: &str) -> u64 {
         let event = self
             .event(function)
@@ -99,7 +97,7 @@ impl Report {
         number.unwrap_or_else(|| panic!("`{function}` has no `{key}`: {event:#}"))
     }
 
-    /// Returns whether a function's event counts returns: `uretprobe:` rather than `uprobe:`.
+    /// Returns whether a function's event is `uretprobe:`.
     pub fn counts_returns(&self, function: &str) -> bool {
         let event = self
             .event(function)
@@ -107,8 +105,7 @@ impl Report {
         event.is_some_and(|event| event.starts_with("uretprobe:"))
     }
 
-    /// Returns the number of entries: the event's count, or the sum of all ends if the event counts
-    /// returns.
+    /// Returns the entries: the event's count, or for returns the sum of all ends.
     pub fn entries(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.ends(function),
@@ -122,7 +119,7 @@ impl Report {
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// Returns the count that an event must have: the sum of all ends, or for returns only the returns.
+    /// Returns the count that an event must have: the sum of all ends, or for returns only these.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),
@@ -130,9 +127,8 @@ impl Report {
         }
     }
 
-    /// Asserts that entries, returns, left frames and running calls equal the target's numbers, and
-    /// that every entry has one of these ends. The count must be that of all ends, or of the returns.
-    /// Only an event of entries may have times.
+    /// Asserts that entries, returns, left and running calls equal the target's, that every entry has such an end,
+    /// that the count is that of all ends or of the returns, and that only events of entries have times.
     pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");
@@ -153,7 +149,7 @@ impl Report {
             ReturnComparison::Enough => returns,
             ReturnComparison::Bounded => returns + counted,
         };
-        // Calls that are running when the program ends are reported as left.
+        // Calls that run when the program ends are reported as left.
         let left_at_the_end = calls.left.map(|left| left + calls.inside.unwrap_or(0));
         let rows = [
             ("entries", Some(calls.entries), self.entries(name)),

@@ -1,5 +1,5 @@
-//! Locks for things that a machine has only once, such as debug registers. A lock is taken on the folder that the
-//! kernel has for the thing, so that all processes find the same lock and no file is left.
+//! Locks for things that a machine has only once, such as debug registers. The lock is on the kernel's folder for
+//! the thing, so that all processes find the same lock and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,17 +7,17 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A wait for a lock fails after this time, so no test may hold a lock longer.
+/// A wait fails after this time, so no test may hold a lock longer.
 const LIMIT: Duration = Duration::from_secs(130);
 
-/// Waits for the lock of this folder. The lock is released when the returned file is closed. Panics after 130 s.
+/// Waits for this folder's lock, until the returned file is closed. Panics after 130 s.
 pub fn wait(folder: &Path) -> File {
     let file = File::open(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     lock(&file, folder);
     file
 }
 
-/// Waits for the lock of a file. Creates the file if it does not exist.
+/// Waits for the lock of a file, created if needed.
 pub fn wait_for_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path);

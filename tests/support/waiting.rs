@@ -1,4 +1,4 @@
-//! A target that waits until tiptoe has attached. It is started directly or through other commands.
+//! A target that waits until tiptoe has attached, started directly or through other commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,15 +13,14 @@ use crate::tiptoe::Probe;
 pub struct WaitingTarget {
     /// The started process.
     pub process: Process,
-    /// The target's process id. It is not that of `process` if the started command forked the
-    /// target.
+    /// The target's process id, which differs from that of `process` if the started command forked it.
     pub pid: u32,
     program: PathBuf,
 }
 
 impl WaitingTarget {
-    /// Starts `program`, with `wait` as its last argument, through another command such as `prlimit
-    /// --nofile=4`. `through` must have at least one word.
+    /// Starts `program`, with `wait` as last argument, through another command such as `prlimit --nofile=4`, of at
+    /// least one word.
     pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> WaitingTarget {
         let mut command = Command::new(through[0]);
         command.args(&through[1..]).arg(program).args(arguments);
@@ -58,7 +57,7 @@ impl WaitingTarget {
         report
     }
 
-    /// Lets the target run to its end. Its status must be 0.
+    /// Lets the target run to its end, with status 0.
     pub fn end(mut self) -> ExpectedCounts {
         self.process.go();
         self.finish()
@@ -69,7 +68,7 @@ impl WaitingTarget {
         Site::new(self.pid, &self.program, function)
     }
 
-    /// Waits for the end of a target that has begun, and returns the counts that it printed. Its status must be 0.
+    /// Waits for a target that has begun, and returns its counts. Its status must be 0.
     pub fn ended(self) -> ExpectedCounts {
         self.finish()
     }
@@ -81,7 +80,7 @@ impl WaitingTarget {
     }
 }
 
-/// Returns the last of a chain of processes that have one child each.
+/// Returns the last of a chain of only children.
 pub fn last_child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let child = children

@@ -1,28 +1,27 @@
-//! Rules on ARCHITECTURE.md: its length, and that the files, functions and tests which it names exist.
+//! Rules on ARCHITECTURE.md: its length, and that the named files, functions and tests exist.
 
 use std::path::PathBuf;
 
 use crate::sources::tracked;
 use crate::{read, root};
 
-/// The most lines of the page.
 const MOST_LINES: usize = 150;
 
-/// Returns a line for each fault of the page.
+/// Returns the page's faults, a line each.
 pub fn faults() -> Vec<String> {
     let page = read("ARCHITECTURE.md");
     let tests = tests();
     faults_in(&page, &find, &|name| tests.contains(&format!("fn {name}(")))
 }
 
-/// Returns the sources that have tests, as one text.
+/// Returns the sources with tests, as one text.
 fn tests() -> String {
     let files = tracked(&["tests/e2e/*.rs", "xtask/tests/*.rs", "crates/*/tests/*.rs"]);
     let texts = files.iter().map(|path| read(&path.display().to_string()));
     texts.collect::<Vec<_>>().concat()
 }
 
-/// Returns a crate's file, which the page names without the crate's group.
+/// Returns a crate's file, named without the crate's group.
 fn find(path: &str) -> Option<String> {
     let groups = ["core", "code", "engines", "host", "apps"];
     let mut files = groups

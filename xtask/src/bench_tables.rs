@@ -1,8 +1,8 @@
-//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench`, so that no number of a bench is
-//! written by hand.
+//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench`, so that no number is written by
+//! hand.
 //!
-//! A run is a file in `docs/costs`, made by `scripts/costs.sh`. A table in the page begins with a comment that names
-//! the run and the bench, and selects rows from its JSON:
+//! A run is a file in `docs/costs`, made by `scripts/costs.sh`. A table begins with a comment that names the run
+//! and the bench, and selects rows from its JSON:
 //!
 //! ```text
 //! <!-- costs epyc lock
@@ -14,14 +14,13 @@
 //! -->
 //! ```
 //!
-//! A cell is the row of the bench that meets the conditions of `where`, of the table's row and of its column. With
-//! `less` the cell is the difference to another row of the bench, which meets the same conditions except that the
-//! fields in `less` have the values given there. With `over` it is the ratio to that other row. If there is no such
-//! row, the cell is empty; two such rows are an error. The table ends before the line `<!-- end -->`. If the run does
-//! not have the bench, a sentence says so in place of the table. If the bench itself doubts its numbers, because the
-//! machine was busy, its reason is below the table.
+//! A cell is the bench's row that meets the conditions of `where`, of the table's row and of its column. `less`
+//! takes the difference to another row, which meets the same conditions but for the fields in `less`; `over` takes
+//! the ratio. Without such a row the cell is empty; two are an error. The table ends before the line `<!-- end
+//! -->`. A sentence replaces it if the run lacks the bench; if the bench doubts its numbers, because the machine
+//! was busy, its reason is below.
 //!
-//! [`compare`] compares two runs of one machine. Most of their medians should be within each other's intervals.
+//! [`compare`] compares two runs of one machine, most of whose medians should be within each other's intervals.
 
 use std::fmt::Write as _;
 
@@ -29,20 +28,19 @@ use serde_json::Value;
 
 use crate::read;
 
-/// The page whose tables are filled.
+/// The page with the tables.
 pub const PAGE: &str = "docs/src/costs.md";
 const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
-/// What is in place of a table if the run does not have the bench.
+/// Replaces a table if the run lacks the bench.
 const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
 /// How a bench's note begins if the machine was busy.
 const DOUBT: &str = "not to be trusted: ";
 
-/// Conditions that a row of a bench must meet: fields and their values.
+/// Fields and their values, which a row of a bench must have.
 type Conditions = Vec<(String, String)>;
 
-/// How a cell compares its row with another.
 #[derive(Clone, Copy, PartialEq)]
 enum Comparison {
     None,
@@ -58,7 +56,7 @@ struct Selection {
     comparison: Comparison,
 }
 
-/// Returns the page on costs with its tables filled from `docs/costs`.
+/// Returns the page on costs with its tables filled.
 ///
 /// # Errors
 ///
@@ -68,7 +66,7 @@ pub fn page() -> Result<String, String> {
     filled(&read(PAGE), &run)
 }
 
-/// Returns a page with its tables filled; `run` returns a recorded run by its name.
+/// Returns a page with its tables filled; `run` returns a run by its name.
 ///
 /// # Errors
 ///
@@ -131,8 +129,8 @@ struct Measured {
     spread: f64,
 }
 
-/// Compares two runs of `docs/costs`, of the same machine. Returns whether the medians of at least 9 of 10 rows are
-/// within each other's intervals, and a text with the rows that are not.
+/// Compares two runs of one machine. Returns whether the medians of at least 9 of 10 rows are within each other's
+/// intervals, and a text with the others.
 ///
 /// # Errors
 ///
@@ -169,7 +167,7 @@ fn compared(one: &str, other: &str) -> Result<(bool, String), String> {
     Ok((10 * within >= 9 * shared, text))
 }
 
-/// Returns all rows of a run that have a spread.
+/// Returns a run's rows that have a spread.
 fn measured(run: &str) -> Result<Vec<Measured>, String> {
     let run: Value = serde_json::from_str(run).map_err(|why| why.to_string())?;
     let benches = run["benches"].as_object().ok_or("the run has no benches")?;
@@ -267,7 +265,7 @@ impl Selection {
         Ok(table.replace("|  |", "| |").replace("|  |", "| |"))
     }
 
-    /// Returns the conditions of the row that a cell is compared with: its own, changed by those of the base.
+    /// Returns the conditions of the row to compare with: the cell's, changed by those of the base.
     fn of_base(&self, conditions: Conditions) -> Conditions {
         let is_changed = |field: &String| self.base.iter().any(|(other, _)| other == field);
         let kept = conditions
@@ -308,7 +306,7 @@ fn conditions_of(text: &str) -> Result<Conditions, String> {
     parsed.ok_or_else(|| format!("`{text}` has a condition without `=`"))
 }
 
-/// Returns the only row that meets all conditions; `None` if there is none.
+/// Returns the only row that meets all conditions, if there is one.
 fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a Value>, String> {
     let meets = |row: &&Value| {
         conditions.iter().all(|(field, value)| match &row[field] {
@@ -323,8 +321,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with its spread. The number of decimals depends on the spread; without one, the number has three
-/// digits.
+/// Formats a number with as many decimals as its spread needs, or without a spread with three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,
@@ -341,7 +338,7 @@ fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     }
 }
 
-/// Returns a number with a comma before each three digits of its whole part.
+/// Formats a number with commas.
 fn thousands(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let digits = whole.trim_start_matches('-').len();
@@ -384,7 +381,7 @@ mod tests {
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
     }
 
-    /// Regression: the page had numbers of a busy machine without the bench's own doubt.
+    /// Regression: the page had a busy machine's numbers without the bench's doubt.
     #[test]
     fn a_doubt_of_the_bench_is_below_its_table() {
         let doubt = r#""notes": ["not to be trusted: the machine was busy", "else"]"#;

@@ -1,5 +1,5 @@
-//! The modules of a crate, and the names that each file uses of others. Only code of the product is read: items
-//! under `#[cfg(test)]`, and under what only loom and miri set, are left out.
+//! A crate's modules, and the names that each file uses of others, without items under `#[cfg(test)]` or only for
+//! loom and miri.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,29 +10,29 @@ use syn::{ForeignItem, Item, Meta, UseTree};
 
 use crate::root;
 
-/// A module, which is a file or a part of one.
+/// A module: a file or a part of one.
 pub struct Module {
-    /// The index of its file in [`CrateModules::paths`].
+    /// The file's index in [`CrateModules::paths`].
     pub file: usize,
-    /// Its items, without modules.
+    /// Items but modules.
     pub items: Vec<Item>,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
     defined: BTreeSet<String>,
-    /// Names that `use` brings, each with its path.
+    /// Names from `use`, each with its path.
     used: BTreeMap<String, Vec<String>>,
     /// The paths before `::*`.
     globs: Vec<Vec<String>>,
 }
 
-/// For each pair of files, the names that the first file uses of the second one.
+/// For two files, the names that the first uses of the second.
 pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
-/// The modules of a crate. The first one is the root.
+/// A crate's modules, the root first.
 pub struct CrateModules {
     /// The files, from the crate's `src`.
     pub paths: Vec<String>,
-    /// The text of each file.
+    /// Each file's text.
     pub texts: Vec<String>,
     /// The modules.
     pub modules: Vec<Module>,
@@ -40,7 +40,7 @@ pub struct CrateModules {
 }
 
 impl CrateModules {
-    /// Reads the library of a crate, or its program if it has no library. The folder is for instance `host/price`.
+    /// Reads a crate's library, or its program without one. The folder is such as `host/price`.
     pub fn read(folder: &str) -> Self {
         let source = root().join("crates").join(folder).join("src");
         let doors = ["lib.rs", "main.rs"].map(|name| source.join(name));
@@ -60,7 +60,7 @@ impl CrateModules {
         crate_modules
     }
 
-    /// Adds a file, whose modules have their files in `folder`. Returns its module.
+    /// Adds a file, whose modules have their files in `folder`.
     fn add_file(&mut self, path: &Path, folder: &Path, parent: Option<usize>) -> usize {
         let text = std::fs::read_to_string(path);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -72,7 +72,7 @@ impl CrateModules {
         self.add_module(tree.items, self.paths.len() - 1, folder, parent)
     }
 
-    /// Adds a module of a file, with the modules inside it. Returns the module.
+    /// Adds a module of a file, with those inside it.
     fn add_module(
         &mut self,
         items: Vec<Item>,
@@ -114,8 +114,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that each file uses of each other file. Two uses do not count: a `pub use`, because it hands a name
-    /// on, and a name of a module that this module is inside.
+    /// Returns the names that each file uses of each other, except by `pub use`, which hands a name on, and of
+    /// modules that this module is inside.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -134,15 +134,13 @@ impl CrateModules {
         edges
     }
 
-    /// Returns whether a module or one that it is inside is in a file.
     fn is_inside(&self, module: usize, file: usize) -> bool {
         let mut modules =
             std::iter::successors(Some(module), |module| self.modules[*module].parent);
         modules.any(|module| self.modules[module].file == file)
     }
 
-    /// Returns the file with the definition that a path in a module names, or `None` if the path names a module or
-    /// something of another crate.
+    /// Returns the file that defines a path; `None` if the path names a module or is of another crate.
     fn file_of(&self, module: usize, path: &[String]) -> Option<usize> {
         self.find(module, path, 0)
     }
@@ -226,7 +224,7 @@ impl Module {
     }
 }
 
-/// The paths of `use` items, each with its name here; of `::*`, without a name.
+/// The paths of `use` items, each with its name here; of `::*`, without one.
 #[derive(Default)]
 struct UseItems {
     paths: Vec<(Option<String>, Vec<String>)>,
@@ -266,14 +264,13 @@ impl Visit<'_> for UseItems {
     }
 }
 
-/// The paths that code uses.
 #[derive(Default)]
 struct References {
     paths: BTreeSet<Vec<String>>,
 }
 
 impl References {
-    /// Adds the paths that the tokens of a macro's call may contain.
+    /// Adds the paths that a macro call's tokens may contain.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -334,7 +331,7 @@ impl Visit<'_> for References {
     }
 }
 
-/// Returns whether attributes leave an item to tests and models.
+/// Returns whether an item is only for tests and models.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let mut lists = attributes
         .iter()
@@ -364,7 +361,7 @@ fn holds_in_tests_only(condition: &Meta) -> bool {
     }
 }
 
-/// Returns the attributes of an item.
+/// Returns an item's attributes.
 pub fn attributes(item: &Item) -> &[syn::Attribute] {
     match item {
         Item::Const(item) => &item.attrs,

@@ -1,5 +1,4 @@
-//! The dependencies of the command, as `cargo metadata` resolves them: those that are part of it,
-//! and those that only build it.
+//! The command's dependencies, by `cargo metadata`: those that are part of it, and those that only build it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,16 +8,16 @@ use serde_json::Value;
 use crate::metadata::{ask, list};
 use crate::read;
 
-/// The roots: the command, and the agent that it embeds.
+/// The command, and the agent that it embeds.
 const ROOTS: [&str; 2] = ["tiptoe", "tiptoe-agent"];
 
 /// The resolved packages of this workspace.
 #[derive(Debug)]
 pub struct Dependencies {
     metadata: Value,
-    /// Ids of packages whose code is in the command.
+    /// Packages whose code is in the command.
     runtime: BTreeSet<String>,
-    /// Ids of the packages in `runtime`, and of those that only build the command.
+    /// Those, and packages that only build the command.
     all: BTreeSet<String>,
 }
 
@@ -26,7 +25,7 @@ pub struct Dependencies {
 #[derive(Clone, Copy, Debug)]
 pub struct Package<'a> {
     value: &'a Value,
-    /// Whether the package's code is in the command.
+    /// Whether its code is in the command.
     pub is_runtime: bool,
 }
 
@@ -44,7 +43,7 @@ impl Dependencies {
         dependencies
     }
 
-    /// Returns all packages, ordered by name.
+    /// Returns all packages by name.
     pub fn packages(&self) -> Vec<Package<'_>> {
         let all =
             list(&self.metadata["packages"]).filter(|value| self.all.contains(text(&value["id"])));
@@ -58,7 +57,7 @@ impl Dependencies {
         packages
     }
 
-    /// Returns the ids of the packages that a package needs to be built or to run.
+    /// Returns the packages that a package needs to be built or to run.
     pub fn used_by(&self, id: &str) -> Vec<&str> {
         self.edges(id, true)
     }
@@ -77,8 +76,8 @@ impl Dependencies {
         reached
     }
 
-    /// Returns the ids of a package's dependencies, without those of its tests. Build scripts and procedural macros are
-    /// only followed if `has_build_edges`, because their code is not in the command.
+    /// Returns a package's dependencies, without those of tests. Build scripts and procedural macros are followed
+    /// only if `has_build_edges`, because their code is not in the command.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
@@ -106,7 +105,7 @@ impl Dependencies {
 }
 
 impl<'a> Package<'a> {
-    /// Returns Cargo's identifier of the package.
+    /// Returns Cargo's identifier.
     pub fn id(&self) -> &'a str {
         text(&self.value["id"])
     }
@@ -127,12 +126,12 @@ impl<'a> Package<'a> {
         text(&self.value["license"]).replace('/', " OR ")
     }
 
-    /// Returns whether the package is a member of this workspace.
+    /// Returns whether it is a member of this workspace.
     pub fn is_own(&self) -> bool {
         self.value["source"].is_null()
     }
 
-    /// Returns the package's SHA-256 in Cargo.lock.
+    /// Returns its SHA-256 in Cargo.lock.
     pub fn checksum(&self) -> Option<String> {
         let lock = read("Cargo.lock");
         let head = format!(
@@ -147,7 +146,7 @@ impl<'a> Package<'a> {
         Some(checksum.split('"').next()?.to_owned())
     }
 
-    /// Returns whether the package's sources have unsafe code.
+    /// Returns whether its sources have unsafe code.
     pub fn has_unsafe(&self) -> bool {
         let folder = Path::new(text(&self.value["manifest_path"])).parent();
         sources(&folder.expect("a manifest is in a folder").join("src"))
@@ -157,7 +156,7 @@ impl<'a> Package<'a> {
     }
 }
 
-/// Returns whether a line of a program has an unsafe block, function, trait or implementation.
+/// Returns whether a line has an unsafe block, function, trait or implementation.
 fn is_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     let mut after = code.split("unsafe").skip(1).map(str::trim_start);

@@ -1,9 +1,9 @@
-//! Requires an example in the documentation of every public item that programs link.
+//! Requires an example for every public item that programs link.
 
 use crate::read;
 use crate::sources::tracked;
 
-/// The beginnings of items that have a page of documentation.
+/// How items with a page of documentation begin.
 const ITEMS: [&str; 9] = [
     "pub fn ",
     "pub const ",
@@ -15,11 +15,10 @@ const ITEMS: [&str; 9] = [
     "pub unsafe ",
     "macro_rules! ",
 ];
-/// The beginnings of such items in a public trait.
+/// How such items of a public trait begin.
 const OF_TRAITS: [&str; 3] = ["fn ", "const ", "type "];
 
-/// Returns the public items of a crate whose documentation has no example. The crate is given by its
-/// folder.
+/// Returns the public items without an example of the crate in a folder.
 pub fn missing(folder: &str) -> Vec<String> {
     let paths = tracked(&[&format!("{folder}/src/*.rs")]);
     let of_file = |path: &std::path::PathBuf| {
@@ -35,7 +34,7 @@ pub fn missing(folder: &str) -> Vec<String> {
 fn missing_in(source: &str) -> Vec<String> {
     let (mut documented, mut has_example, mut hidden) = (false, false, false);
     let (mut in_trait, mut missing) = (false, Vec::new());
-    // The rest of the file is skipped, because unit tests are last in a file.
+    // Unit tests are last in a file.
     let lines = source
         .lines()
         .take_while(|line| !line.starts_with("mod tests"));
@@ -59,7 +58,7 @@ fn missing_in(source: &str) -> Vec<String> {
             missing.push(bare.trim_end_matches('{').trim_end().to_owned());
         }
         in_trait = (in_trait || bare.starts_with("pub trait ")) && line != "}";
-        // Any other line ends the documentation, even a line inside an attribute that has several lines.
+        // Any other line ends the documentation, even one inside an attribute of several lines.
         (documented, has_example, hidden) = (false, false, false);
     }
     missing

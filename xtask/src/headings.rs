@@ -7,10 +7,9 @@ use crate::pages::{prose, prose_with_code};
 use crate::sources::tracked;
 use crate::{read, root};
 
-/// The book's list of pages.
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
-/// Returns the links of these pages to headings that do not exist.
+/// Returns these pages' links to missing headings.
 pub fn broken(pages: &[String]) -> Vec<String> {
     let of_page = |page: &String| {
         let text = read(page);
@@ -23,7 +22,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
                     .unwrap_or(Path::new(""))
                     .join(target),
             };
-            // Links to missing files are left to another rule.
+            // Missing files are another rule's.
             let page = std::fs::read_to_string(root().join(path));
             page.is_ok_and(|page| !ids(&page).contains(heading))
         };
@@ -35,7 +34,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
     pages.iter().flat_map(of_page).collect()
 }
 
-/// Returns the pages of the book that are not in its list. mdBook would not build them.
+/// Returns the book's pages that its list lacks, which mdBook would not build.
 pub fn unlisted() -> Vec<String> {
     let list = read(SUMMARY);
     let pages = tracked(&["docs/src/*.md"]);
@@ -49,8 +48,7 @@ pub fn unlisted() -> Vec<String> {
         .collect()
 }
 
-/// Returns the links of a line to headings: the page, empty if it is this page, and the heading's
-/// id.
+/// Returns a line's links to headings: the page, empty for this one, and the heading's id.
 fn links(line: &str) -> Vec<(String, String)> {
     let targets = line.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
@@ -61,7 +59,7 @@ fn links(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the ids of a page's headings, as mdBook and GitHub make them.
+/// Returns a page's ids of headings, as mdBook and GitHub make them.
 fn ids(page: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for line in prose_with_code(page) {
@@ -70,7 +68,7 @@ fn ids(page: &str) -> BTreeSet<String> {
             continue;
         };
         let id = id(text);
-        // The ids of headings with equal text end with a number.
+        // Ids of equal headings end with a number.
         let numbered = (1..).map(|number| format!("{id}-{number}"));
         let mut names = std::iter::once(id.clone()).chain(numbered);
         ids.extend(names.find(|name| !ids.contains(name)));

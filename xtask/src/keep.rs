@@ -1,5 +1,4 @@
-//! Runs one test under a keeper, which ends everything that the test started. The library of the tests uses the same
-//! keeper (`tests/support/keeper.rs`).
+//! Runs one test under the keeper of `tests/support/keeper.rs`, which ends everything that the test started.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -12,8 +11,7 @@ mod keeper;
 
 pub use keeper::{adopt, kill_all};
 
-/// Runs a program for at most `seconds`. Returns its exit status as a shell reports it; 124 if it
-/// ran out of time.
+/// Runs a program for at most `seconds`. Returns its exit status as a shell does; 124 if it ran out of time.
 #[expect(
     clippy::zombie_processes,
     reason = "the keeper reaps it and its descendants"

@@ -1,21 +1,21 @@
-//! The table of crates in ARCHITECTURE.md, and the rules on edges that follow from it.
+//! The table of crates in ARCHITECTURE.md, and the rules on edges.
 
 use crate::metadata::Package;
 
 const MARK: &str = "<!-- layers: read by xtask -->";
 
-/// A row of the table: a crate's layer and attributes, and the crates that it may use.
+/// A row: a crate's layer and attributes, and what it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrateLayer {
-    /// The layer. 0 is the lowest.
+    /// 0 is the lowest.
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
     /// The crates on which it may depend, by the last part of their folder.
     pub may_use: Vec<String>,
-    /// Whether the crate must be `#![no_std]`.
+    /// Whether it must be `#![no_std]`.
     pub is_no_std: bool,
-    /// Whether the crate must be `#![forbid(unsafe_code)]`.
+    /// Whether it must be `#![forbid(unsafe_code)]`.
     pub forbids_unsafe: bool,
 }
 
@@ -38,7 +38,7 @@ impl CrateLayer {
     }
 }
 
-/// Parses the table of the page. Fails with the first bad line.
+/// Parses the page's table. Fails with the first bad line.
 pub fn table(page: &str) -> Result<Vec<CrateLayer>, String> {
     let (_, after) = page.split_once(MARK).ok_or(format!("no line `{MARK}`"))?;
     let rows = after
@@ -67,7 +67,7 @@ fn parse_row(line: &str) -> Result<CrateLayer, String> {
     })
 }
 
-/// Returns the crates of the table that do not exist, and the packages under `crates/` without a row.
+/// Returns missing crates of the table, and packages under `crates/` without a row.
 pub fn missing(rows: &[CrateLayer], packages: &[Package]) -> Vec<String> {
     let unbuilt = rows
         .iter()
@@ -125,7 +125,7 @@ fn fault(row: &CrateLayer, used: &CrateLayer) -> Option<&'static str> {
     (!row.may_use.iter().any(|name| name == used.name())).then_some("not in its row")
 }
 
-/// Returns the rows that allow what the rules forbid. They are checked too, because the page itself may be wrong.
+/// Returns rows that allow what the rules forbid, because the page may be wrong.
 pub fn wrong_rows(rows: &[CrateLayer]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {

@@ -1,8 +1,8 @@
 //! Checks the rules on crates, sources and pages, and runs all tests ([`tests`]). The tests in `tests/` call the
 //! checks.
 //!
-//! The table in ARCHITECTURE.md is the only place that says which crate may use which. It is compared with `cargo
-//! metadata` and the sources. Each check returns a list of differences, which must be empty.
+//! Only the table in ARCHITECTURE.md says which crate may use which; it is compared with `cargo metadata` and the
+//! sources. Each check returns a list of differences, which must be empty.
 
 pub mod architecture;
 pub mod bench_tables;
@@ -22,6 +22,7 @@ pub mod schema;
 pub mod sessions;
 pub mod shared_object;
 pub mod sources;
+pub mod steps;
 pub mod tests;
 pub mod words;
 

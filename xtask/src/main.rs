@@ -1,5 +1,4 @@
-//! `cargo run -p xtask -- WHAT`: tasks of the scripts and the Makefile that need more than a line
-//! of shell.
+//! `cargo run -p xtask -- WHAT`: what the scripts and the Makefile cannot do in a line of shell.
 
 use xtask::dependencies::Dependencies;
 use xtask::{bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};

@@ -1,4 +1,4 @@
-//! The packages under `crates/`, as reported by `cargo metadata`.
+//! The packages under `crates/`, by `cargo metadata`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,12 +10,11 @@ use crate::root;
 /// One package of ours.
 #[derive(Debug, Clone)]
 pub struct Package {
-    /// The package's name, such as `tiptoe-wire`.
+    /// The name, such as `tiptoe-wire`.
     pub name: String,
-    /// The package's folder under `crates/`, such as `core/wire`.
+    /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// The package's normal and build dependencies. Those of its tests are excluded, because they are not in
-    /// a product.
+    /// Normal and build dependencies, without those of tests, which are not in a product.
     pub dependencies: Vec<String>,
 }
 
@@ -25,7 +24,7 @@ pub fn packages() -> Vec<Package> {
     list(&value["packages"]).filter_map(package).collect()
 }
 
-/// Returns what `cargo metadata` prints with these arguments.
+/// Returns the output of `cargo metadata` with these arguments.
 pub(crate) fn ask(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])

@@ -1,4 +1,4 @@
-//! Rules on the pages that users read: how long README is, how many numbers it has, and where links lead.
+//! Rules on users' pages: README's length and numbers, and links.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::{read, root};
 
 /// The most lines of README, so that a new user reads it in one go.
 pub const MOST_LINES: usize = 150;
-/// The most numbers of README outside of examples and their output. Tables of numbers belong in docs/src/costs.md.
+/// The most numbers of README outside examples and their output. Tables of numbers belong in docs/src/costs.md.
 pub const MOST_NUMBERS: usize = 25;
 
-/// Pages outside of docs/src whose links are checked.
+/// Pages outside docs/src whose links are checked.
 const PAGES: [&str; 4] = [
     "README.md",
     "CONTRIBUTING.md",
@@ -18,7 +18,7 @@ const PAGES: [&str; 4] = [
     "SECURITY.md",
 ];
 
-/// Pairs of the text before a link's target and the character that ends the target.
+/// The text before a link's target, and the character after it.
 const LINKS: [(&str, &[char]); 5] = [
     ("](", &[')', ' ', '#']),
     ("]: ", &[' ', '#']),
@@ -43,14 +43,14 @@ fn too_long_in(page: &str) -> Vec<String> {
     by_lines.into_iter().chain(by_numbers).collect()
 }
 
-/// Returns README, the other pages of the root, and the pages of the book.
+/// Returns README, the root's other pages, and the book's.
 pub fn all() -> Vec<String> {
     let book = tracked(&["docs/src/*.md"]);
     let book = book.iter().map(|path| path.display().to_string());
     PAGES.into_iter().map(str::to_owned).chain(book).collect()
 }
 
-/// Returns the links to missing files in all pages.
+/// Returns all pages' links to missing files.
 pub fn broken_links() -> Vec<String> {
     all()
         .into_iter()
@@ -61,7 +61,7 @@ pub fn broken_links() -> Vec<String> {
         .collect()
 }
 
-/// Returns the link targets in a page's text, relative to its folder, that are not files.
+/// Returns a page's link targets, relative to its folder, that are no files.
 fn broken_in(page: &str, text: &str) -> Vec<String> {
     let folder = root().join(Path::new(page).parent().unwrap_or(Path::new("")));
     let is_file = |target: &str| !target.starts_with('/') && folder.join(target).exists();
@@ -69,11 +69,10 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
     targets.filter(|target| !is_file(target)).collect()
 }
 
-/// Returns the files to which a line's links lead, without anchors. Links to other sites and within
-/// the page are left out.
+/// Returns the files of a line's links, without anchors, other sites and the page itself.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
-        // `]: ` is followed by a link only if the line defines a reference.
+        // Only in a definition of a reference.
         let is_link = opening != "]: " || line.starts_with('[');
         let after = line.split(opening).skip(1).filter(move |_| is_link);
         let targets = after.filter_map(|rest| rest.split(ends).next().map(str::to_owned));
@@ -86,8 +85,7 @@ fn targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the words of the prose that begin with a digit. Names such as `x86-64` and `arg0` begin with a letter, and
-/// targets of links are left out.
+/// Returns the prose's words that begin with a digit, unlike `x86-64` and `arg0`, without link targets.
 fn numbers(page: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_alphanumeric() || "-_.,".contains(letter);
     let mut numbers = Vec::new();

@@ -1,15 +1,15 @@
-//! Compares the instructions of locks: a lock without a hook must have the same instructions as the bare lock.
+//! A lock without a hook must have the same instructions as the bare lock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::root;
+use crate::{root, steps};
 
-/// The instructions of functions, by their names.
+/// Functions' instructions, by name.
 pub type Bodies = BTreeMap<String, Vec<String>>;
 
-/// Builds the functions that are compared, with optimisations.
+/// Builds the compared functions, optimised.
 pub fn build() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // The build must keep symbols, which shipped programs lack, because the functions are found by them.
+        // With symbols, which shipped programs lack, because they find the functions.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -36,6 +36,29 @@ pub fn build() -> PathBuf {
         String::from_utf8_lossy(&output.stderr)
     );
     target.join("release/examples/pairs")
+}
+
+/// Returns for each pair how many instructions a free lock executes bare, and with the hook `Waits`.
+pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
+    let output = Command::new("nm").arg(program).output();
+    let output = output.unwrap_or_else(|error| panic!("nm: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let symbols = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (address, _, name) = (words.next()?, words.next()?, words.next()?);
+        let is_ours = name.ends_with("_bare") || name.ends_with("_waits");
+        let address = u64::from_str_radix(address, 16).ok()?;
+        is_ours.then(|| (name.to_owned(), address))
+    });
+    let counts = steps::count(program, &symbols.collect());
+    let pairs = counts.iter().filter_map(|(name, bare)| {
+        let name = name.strip_suffix("_bare")?;
+        Some((
+            name.to_owned(),
+            [*bare, *counts.get(&format!("{name}_waits"))?],
+        ))
+    });
+    pairs.collect()
 }
 
 /// Disassembles a program.
@@ -72,7 +95,7 @@ fn parse(code: &str) -> Bodies {
     bodies
 }
 
-/// Returns the number of pairs, and the pairs whose instructions differ in number or kind.
+/// Returns the number of pairs, and those whose instructions differ in number or kind.
 pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     let pairs: Vec<_> = bodies
         .iter()
@@ -90,7 +113,7 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Returns the instructions without their operands and without the padding after the last one.
+/// Returns the instructions without operands and trailing padding.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

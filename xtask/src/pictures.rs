@@ -1,19 +1,19 @@
-//! Draws the pictures of README and the book as SVG: a terminal with the output of a real run, and
-//! bars of measured numbers.
+//! Draws the pictures of README and the book as SVG: a terminal with a real run's output, and bars of measured
+//! numbers.
 
 use std::fmt::Write as _;
 
 const FONT: &str = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\"";
-/// The width of a character and the height of a line, for a font of 14 pixels.
+/// A character's width and a line's height, for a font of 14 pixels.
 const CHARACTER: f64 = 8.43;
 const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BACK: &str = "#1b1f27";
 const FORE: &str = "#d7dae0";
-/// The color of the bars, and that of the first bar, with which they are compared.
+/// The bars, and the first one, with which they are compared.
 const BAR: &str = "#4c8dd6";
 const FIRST_BAR: &str = "#8a93a3";
-/// Pixels of the longest bar, of the space for labels, and from one bar to the next.
+/// Pixels of the longest bar, of the labels, and from one bar to the next.
 const LONGEST: f64 = 430.0;
 const LABELS: f64 = 120.0;
 const STEP: usize = 34;
@@ -27,7 +27,7 @@ struct Look {
 }
 
 impl Look {
-    /// Applies one number of an escape sequence that selects how text is shown (ECMA-48, SGR).
+    /// Applies one number of an escape sequence (ECMA-48, SGR).
     fn apply(&mut self, number: &str) {
         match number {
             "" | "0" => *self = Look::default(),
@@ -60,7 +60,7 @@ impl Look {
     }
 }
 
-/// Draws lines of a terminal, with the colors that their escape sequences select.
+/// Draws lines of a terminal, with the colors of their escape sequences.
 pub fn terminal(lines: &str) -> String {
     let lines: Vec<Vec<(Look, String)>> = lines.lines().map(runs).collect();
     let len = |line: &Vec<(Look, String)>| line.iter().map(|(_, text)| text.chars().count()).sum();
@@ -84,7 +84,7 @@ pub fn terminal(lines: &str) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// Splits a line into runs of text that look alike. Escape sequences that do not select the look are left out.
+/// Splits a line into runs of text that look alike, without other escape sequences.
 fn runs(line: &str) -> Vec<(Look, String)> {
     let mut look = Look::default();
     let mut runs = Vec::new();
@@ -102,8 +102,8 @@ fn runs(line: &str) -> Vec<(Look, String)> {
     runs
 }
 
-/// Draws a bar for each line `NUMBER LABEL`, with its number and its share of the first number. A line that is no such
-/// pair becomes text below the bars. The first line is the title.
+/// Draws a bar for each line `NUMBER LABEL`, with its number and its share of the first. Other lines become text
+/// below; the first line is the title.
 pub fn bars(lines: &str) -> String {
     let mut lines = lines.lines();
     let title = lines.next().unwrap_or_default();
@@ -168,7 +168,7 @@ fn escaped(text: &str) -> String {
     text.replace('>', "&gt;")
 }
 
-/// Returns a whole number with its thousands separated.
+/// Formats a whole number with commas.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

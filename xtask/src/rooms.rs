@@ -1,8 +1,8 @@
-//! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, no type with more than
-//! [`MOST_IMPL_LINES`] lines of inherent `impl`.
+//! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, at most
+//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type.
 //!
-//! A circle of files has no first file to read. A module may use the names of the modules that it is inside, because a
-//! reader of the inner module comes from there; such a use makes no circle.
+//! A circle of files has no first file to read. A module's use of the modules that it is inside makes no circle,
+//! because a reader comes from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use syn::visit::{self, Visit};
 
 use crate::crate_modules::{CrateModules, Edges, attributes, is_for_tests};
 
-/// The most lines of inherent `impl` of a type, over all files, without blank lines and comments.
+/// Over all files, without blank lines and comments.
 pub const MOST_IMPL_LINES: usize = 400;
 
-/// Returns the faults of crates, except those that begin with one of `exceptions`, and each exception that no fault
-/// begins with. A folder is for instance `host/price`.
+/// Returns crates' faults that begin with none of `exceptions`, and exceptions without a fault. A folder is such as
+/// `host/price`.
 pub fn faults<'a>(folders: impl Iterator<Item = &'a str>, exceptions: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> = folders.flat_map(of_crate).collect();
     let unused = exceptions.iter().filter(|exception| {
@@ -67,7 +67,7 @@ fn faults_in(crate_modules: &CrateModules) -> Vec<String> {
     faults
 }
 
-/// Returns the circles. In a circle each file uses, directly or not, each other file.
+/// Returns the circles, in which each file uses each other, perhaps through others.
 fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     let reached: Vec<BTreeSet<usize>> = (0..paths.len()).map(|file| reached(edges, file)).collect();
     let mut circles = BTreeSet::new();
@@ -96,7 +96,7 @@ fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     texts.collect()
 }
 
-/// Returns the files that a file uses, directly or not.
+/// Returns the files that a file uses, perhaps through others.
 fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut next = vec![file];
@@ -107,12 +107,12 @@ fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     reached
 }
 
-/// The definitions of a crate that rules are about.
+/// A crate's definitions that rules are about.
 #[derive(Default)]
 struct Definitions {
     /// The module that is read.
     module: usize,
-    /// The path and the text of its file.
+    /// Its file's path and text.
     path: String,
     text: String,
     /// Each type's name with its modules.
@@ -184,7 +184,7 @@ fn is_tuple(parameter: &syn::Type) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the faults of a crate that has these files.
+    /// Returns the faults of a crate with these files.
     fn check(files: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in files {
@@ -205,7 +205,7 @@ mod tests {
         ]);
         let circle = "circle of 2 files\n      a.rs uses b.rs: B\n      b.rs uses a.rs: A";
         assert_eq!(faults, [circle]);
-        // In a macro, by a function of a module, and through `*`.
+        // In a macro, by a module's function, and through `*`.
         let faults = check(&[
             ("lib.rs", lib),
             (

@@ -1,10 +1,10 @@
-//! The software bill of materials of the command, in the form of CycloneDX 1.5.
+//! The command's software bill of materials, in CycloneDX 1.5.
 
 use serde_json::{Value, json};
 
 use crate::dependencies::{Dependencies, Package};
 
-/// Returns the whole document. The same sources must give the same document.
+/// Returns the document, which depends only on the sources.
 pub fn document(dependencies: &Dependencies) -> Value {
     let packages = dependencies.packages();
     let (command, others): (Vec<&Package>, Vec<&Package>) = packages

@@ -1,4 +1,5 @@
-//! Makes the book's page of JSON keys from the JSON Schemas beside it, which tests of the crates with the types make.
+//! Makes the book's page of JSON keys from the JSON Schemas beside it, which tests of the crates with the types
+//! make.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -13,7 +14,7 @@ const SCHEMAS: [&str; 2] = [
 ];
 const PAGE: &str = "docs/src/json.md";
 
-/// The line of the page after which everything is generated.
+/// The page's line after which everything is generated.
 const MARK: &str = "<!-- keys: made by `cargo run -p xtask -- schema` -->";
 
 /// Writes the schemas, and the page. Returns an exit status.
@@ -47,7 +48,7 @@ pub fn stale() -> Vec<String> {
     is_stale.then(what).into_iter().collect()
 }
 
-/// Returns the page with the tables of these schemas after the mark.
+/// Returns the page with these schemas' tables after the mark.
 fn page(page: &str, schemas: &[String]) -> String {
     let (own, _) = page.split_once(MARK).unwrap_or((page, ""));
     let mut made = format!("{own}{MARK}\n");
@@ -60,7 +61,7 @@ fn page(page: &str, schemas: &[String]) -> String {
     made
 }
 
-/// Returns the names of all types. First are the types of lines of the output, each followed by the types that it uses.
+/// Returns the types' names: those of the output's lines, each followed by those that it uses.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);
@@ -75,7 +76,7 @@ fn in_order(schema: &Value) -> Vec<String> {
     order
 }
 
-/// Returns the types that a schema refers to.
+/// Returns the types to which a schema refers.
 fn references(schema: &Value) -> Vec<String> {
     match schema {
         Value::Object(map) => map
@@ -90,13 +91,12 @@ fn references(schema: &Value) -> Vec<String> {
     }
 }
 
-/// Returns the name of a type, which is NAME in `#/$defs/NAME`.
+/// Returns NAME of `#/$defs/NAME`.
 fn type_of(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
 
-/// Returns a type's heading and table. The table lists the keys of an object, the values of a word, or for a type with
-/// several kinds of objects the keys of each kind.
+/// Returns a type's heading and a table of its keys, of its words, or of the keys of each kind of object.
 fn section(name: &str, schema: &Value) -> String {
     let mut text = format!("\n## {name}\n\n{}\n\n", description(schema));
     let variants = schema["oneOf"].as_array();
@@ -128,7 +128,7 @@ fn section(name: &str, schema: &Value) -> String {
     text
 }
 
-/// Returns the keys of an object that is one of several, each with its value or its type.
+/// Returns the keys of one of several objects, each with its value or type.
 fn keys(schema: &Value) -> String {
     let properties = schema["properties"].as_object().into_iter().flatten();
     let key = |(name, of_key): (&String, &Value)| match &of_key["const"] {
@@ -143,7 +143,7 @@ fn description(schema: &Value) -> String {
     text.replace('|', "\\|")
 }
 
-/// Returns the type of a key in words, with the unit that its name ends with.
+/// Returns a key's type in words, with the unit of its name.
 fn kind(key: &str, schema: &Value) -> String {
     if let Some(target) = schema["$ref"].as_str() {
         let name = type_of(target);

@@ -1,16 +1,16 @@
-//! Puts the output of commands into the pages that show it. `scripts/sessions.sh` records the output.
+//! Puts the output of commands, recorded by `scripts/sessions.sh`, into the pages that show it.
 
 use std::path::Path;
 
 use crate::{pages, read, root};
 
-/// The line in a block in place of those lines of the output that are left out.
+/// Replaces omitted lines of the output in a block.
 const CUT: &str = "[…]";
 
-/// The texts before and after the words that name the machine on which the outputs were recorded.
+/// The texts around the name of the machine on which the outputs were recorded.
 const MACHINE: [&str; 2] = ["Outputs are of ", "."];
 
-/// Puts the sessions of a folder, one in each file, into all pages. The file `machine` has the machine and the date.
+/// Puts a folder's sessions, a file each, into all pages. The file `machine` has the machine and the date.
 pub fn put(folder: &str) -> i32 {
     let files = std::fs::read_dir(folder).expect("a folder");
     let files = files.map(|file| file.expect("a file").path());
@@ -52,7 +52,7 @@ fn with(page: &str, session: &str) -> String {
     made.join("\n") + "\n"
 }
 
-/// Returns the session with as many lines before and after the cut as the block has.
+/// Returns the session with as many lines around the cut as the block has.
 fn cut<'a>(block: &[&'a str], session: &[&'a str]) -> Vec<&'a str> {
     let Some(at) = block.iter().position(|line| *line == CUT) else {
         return session.to_vec();

@@ -1,4 +1,4 @@
-//! Checks the agent's shared object: it must need no library and have no undefined symbol.
+//! The agent's shared object must need no library and have no undefined symbol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::root;
 
 const NAME: &str = "libtiptoe_agent.so";
 
-/// Returns the agent that was built last: `TIPTOE_AGENT_SO`, or the newest one under the target folder.
+/// Returns the last built agent: `TIPTOE_AGENT_SO`, or the newest under the target folder.
 pub fn agent() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
         return Some(path.into());
@@ -37,7 +37,7 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<(SystemTime, PathBuf)>) {
     }
 }
 
-/// Returns the libraries that the shared object needs: its NEEDED entries.
+/// Returns the needed libraries (NEEDED).
 pub fn needed(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -58,8 +58,8 @@ pub fn text_relocations(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the instructions on vector and x87 registers in a function, and in all functions that it
-/// calls or jumps to by name, except those in `but`.
+/// Returns the instructions on vector and x87 registers in a function and in those that it calls or jumps to by
+/// name, except `but`.
 pub fn vector_instructions(path: &Path, function: &str, but: &[&str]) -> Vec<String> {
     let code = lines("objdump", &["-d", "--no-show-raw-insn"], path);
     let label = |line: &str| {

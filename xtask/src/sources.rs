@@ -1,4 +1,4 @@
-//! Rules on the sources: attributes of a crate's root file, the length of files, and forbidden words.
+//! Rules on sources: attributes of a crate's root file, length of files, forbidden words.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::layers::CrateLayer;
 use crate::{read, root};
 
-/// The most lines of a file. A longer file does more than one job, and must be split.
+/// A longer file does more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
-/// Returns the attributes that a row of the table requires and that the crate's root file lacks.
+/// Returns the attributes that the table requires and that the crate's root file lacks.
 pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
     rows.iter()
         .flat_map(|row| {
@@ -25,8 +25,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link
-/// std.
+/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link std.
 fn has(text: &str, attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
     text.lines().map(str::trim).any(|line| {
@@ -66,14 +65,14 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Texts in code that writes to stderr.
+/// Code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Texts in code that may open a target's file by its name. Such code is forbidden, because the name may lead to a
-/// pipe, to a device, or out of the target's root.
+/// Code that may open a target's file by its name, which is forbidden, because it may lead to a pipe, to a device,
+/// or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
-/// Texts in code that makes a sentence although a note must have a kind.
+/// Code that makes a sentence, although a note must have a kind.
 pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "notes.push(format!",
     "notes.push(\"",
@@ -82,7 +81,7 @@ pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "let note = format!",
 ];
 
-/// Returns the lines of product sources that contain one of `texts`, except comments and lines of the files `allowed`.
+/// Returns the lines of product sources with one of `texts`, except comments and the files `allowed`.
 pub fn lines_with(texts: &[&str], allowed: &[&str]) -> Vec<String> {
     let files = tracked(&["crates/*/src/*.rs"]);
     let others = files.iter().map(|path| path.display().to_string());
@@ -104,7 +103,7 @@ fn lines_of(source: &str, texts: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the files that git tracks and that match one of the patterns.
+/// Returns the files that git tracks and that match a pattern.
 pub fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
     let output = Command::new("git")
         .arg("ls-files")

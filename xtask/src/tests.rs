@@ -1,14 +1,13 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
-//! - There are two pools. Tests that need something that a machine has only once (debug registers, system-wide events:
-//!   `tests/owners.txt`) run one at a time. All others run on one thread more than there are CPUs. The longest tests
+//! - Tests that need something that a machine has only once (debug registers, system-wide events:
+//!   `tests/owners.txt`) run one at a time. All others run on one thread more than there are CPUs. The longest
 //!   start first (`tests/costs.txt`, rewritten by `--write-costs`).
-//! - A test that runs out of time, or panics, leaves its output, and the stacks of the processes that it started, in
-//!   `target/failed/NAME`.
-//! - A test that fails is run once more by itself when all others have ended. If it passes then, it is `flaky`: the gate
-//!   passes and its last lines say so. `--nightly` does not run it again.
-//! - Tests marked `#[ignore = "nightly: why"]` run with `--nightly` only.
+//! - A failed test leaves its output and the stacks of its processes in `target/failed/NAME`.
+//! - A failed test is run once more when all others have ended. If it passes then, it is `flaky`: the gate passes, and its
+//!   last lines say so. `--nightly` does not run it again.
+//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
 
 mod costs;
 mod list;
@@ -26,13 +25,13 @@ use crate::root;
 /// What to run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Whether nightly tests run, too. Failed tests then have no second try.
+    /// Also nightly tests, without a second try.
     is_nightly: bool,
     /// Whether to rewrite `tests/costs.txt`.
     writes_costs: bool,
     /// How often each test runs.
     repeat: usize,
-    /// Parts of the names of the tests to run. If empty, all run.
+    /// Parts of the names of tests; if empty, all run.
     filters: Vec<String>,
 }
 
@@ -57,10 +56,10 @@ impl Options {
     }
 }
 
-/// The file with the flaky tests of the last run, one on each line.
+/// The last run's flaky tests, a line each.
 const FLAKY: &str = "target/test-flaky";
 
-/// Returns the folder for the output and the stacks of failed tests.
+/// Returns the folder for output and stacks of failed tests.
 pub(crate) fn failed_folder() -> PathBuf {
     root().join("target/failed")
 }
@@ -93,13 +92,13 @@ pub fn run(options: &Options) -> i32 {
     sum_up(&passed, &flaky, &failed, left_out)
 }
 
-/// Runs the failed tests once more, one at a time. Those that pass now are flaky.
+/// Runs the failed tests again, one at a time. Those that pass are flaky.
 fn try_again(
     failed: Vec<Outcome>,
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // If more tests fail, the change is assumed to be the cause, and no test is run again.
+    // If more fail, the change is assumed to be the cause.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);
@@ -134,7 +133,7 @@ fn sum_up(passed: &[Outcome], flaky: &[Outcome], failed: &[Outcome], left_out: u
             .map(|line| format!("flaky: {line}\n"))
             .collect::<String>()
     );
-    // The last lines of `make test` and `scripts/flaky.sh` read this file.
+    // `make test`'s last lines and `scripts/flaky.sh` read this file.
     let _ = std::fs::write(root().join(FLAKY), lines);
     println!("tests: {left_out} tests run in `make nightly` only");
     println!(

@@ -1,11 +1,10 @@
-//! Counts words that show how plainly the comments of each crate, the pages and the messages are written: words of a
-//! dialect that readers must translate, and words that carry reasons. A count cannot judge a sentence; it shows what to
-//! read again.
+//! Counts words that show how plainly comments, pages and messages are written: words of a dialect that readers
+//! must translate, and words that carry reasons. A count shows only what to read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Phrases that must be replaced by words of the field.
+/// Phrases to be replaced by the field's words.
 const DIALECT: &[&str] = &[
     "told",
     "tells",
@@ -61,15 +60,14 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// The most words of the dialect in 1,000 words.
+/// The most words of the dialect in 1,000.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The rows of pages, and of the texts that the command prints. Its help is in the rows of crates, because help is
-/// comments of the source.
+/// The rows of pages and of printed texts. Help is in the rows of crates, because it is comments of the source.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
-/// The counts of one crate's comments, or of other texts.
+/// The counts of a crate's comments, or of other texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordCount {
     words: usize,
@@ -78,12 +76,12 @@ pub struct WordCount {
 }
 
 impl WordCount {
-    /// Counts the comments of one source file, in Rust or C.
+    /// Counts the comments of a source file, in Rust or C.
     pub fn of_source(source: &str) -> Self {
         WordCount::of_words(&prose_words(&comments(source)))
     }
 
-    /// Counts the sentences in the string literals of the product's part of a source file in Rust.
+    /// Counts the sentences in the string literals of a Rust file's product part.
     fn of_messages(source: &str) -> Self {
         let product = source.split("#[cfg(test)]").next().unwrap_or_default();
         WordCount::of_words(&prose_words(&literals(product)))
@@ -113,7 +111,7 @@ impl WordCount {
     }
 }
 
-/// Returns a table with one line for each crate, the pages and the messages, and the sum of all comments.
+/// Returns a table: a line for each crate, the pages and the messages, and the sum of all comments.
 pub fn table() -> String {
     let mut table = format!("{:>7} {:>8} {:>8}  crate\n", "words", "dialect", "reasons");
     for (name, count) in counts() {
@@ -127,7 +125,7 @@ pub fn table() -> String {
     table
 }
 
-/// Returns the rows of the table with more than [`MOST_DIALECT`].
+/// Returns the rows with more than [`MOST_DIALECT`].
 pub fn too_much_dialect() -> Vec<String> {
     let rows = counts().into_iter();
     let rows = rows.map(|(name, count)| (name, count.per_thousand(count.dialect)));
@@ -158,7 +156,7 @@ fn counts() -> BTreeMap<String, WordCount> {
     counts
 }
 
-/// Returns `crates/GROUP/NAME` for a file of a crate, else the first folder of its path.
+/// Returns `crates/GROUP/NAME` for a file of a crate, else the first folder.
 fn crate_of(path: &str) -> String {
     let depth = if path.starts_with("crates/") { 3 } else { 1 };
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
@@ -183,8 +181,8 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Returns the words of a text in lower case, without examples. An empty line becomes an empty word, so that no phrase
-/// continues across it.
+/// Returns a text's words in lower case, without examples. Empty lines become empty words, so that no phrase
+/// continues across them.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -194,7 +192,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Names of code, in backticks, are left out, because only renaming could change them.
+            // Without names of code, in backticks, because only renaming could change them.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
@@ -210,7 +208,7 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns the string literals that have a space. Leaves out their `{…}`, and puts an empty line after each.
+/// Returns the string literals with a space, without their `{…}`, and an empty line after each.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
@@ -229,7 +227,7 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// Returns the text of all comments. An empty line separates two that have code between them.
+/// Returns the text of all comments, with an empty line where code separates them.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -255,7 +253,7 @@ fn comments(source: &str) -> String {
     text
 }
 
-/// Returns the length of the comment that the text begins with, or 0.
+/// Returns the length of the comment at the beginning of a text, or 0.
 fn comment_len(text: &str) -> usize {
     let end = |of: &str| text.find(of).map(|at| at + of.len());
     match text.as_bytes() {
@@ -265,7 +263,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Returns the length of the string or character that the text begins with, so that slashes inside are no comment.
+/// Returns the length of the string or character at the beginning, so that slashes inside are no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

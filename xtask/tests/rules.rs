@@ -1,4 +1,4 @@
-//! The rules between crates: the build must be as ARCHITECTURE.md says.
+//! The build must be as ARCHITECTURE.md says.
 
 #[path = "../../tests/support/skipped.rs"]
 mod skipped;
@@ -12,37 +12,44 @@ use xtask::{
     shared_object, sources, words,
 };
 
-/// The crates whose types may be serialized: each such type is a contract.
+/// Each serializable type of these crates is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// Files that may be longer than [`sources::MAX_LINES`], each with its reason.
+/// The most instructions that the hook `Waits` may add to taking and releasing a free lock. A mutex has seven: a prefetch,
+/// four of parking_lot's `try_lock`, which loads and tests the state first, a copy of the address, and a jump. A
+/// reader-writer lock has one, the prefetch.
+const MOST_OF_WAITS: usize = 7;
+/// A bump with a hook releases the lock and takes it again.
+const MOST_OF_A_BUMP: usize = 17;
+
+/// Files that may be longer than [`sources::MAX_LINES`], with their reasons.
 const LONG_FILES: &[&str] = &[];
 
-/// Files that may write to stderr, each with its reason.
+/// Files that may write to stderr, with their reasons.
 const WRITE_TO_STDERR: &[&str] = &[
-    // The module that prints messages, and escapes them.
+    // Prints messages, escaped.
     "crates/apps/cli/src/terminal.rs",
-    // The module that prints messages of `tiptoe-dev`, which no package contains.
+    // Prints messages of `tiptoe-dev`, which no package contains.
     "crates/apps/dev/src/failure.rs",
-    // Only compares the descriptor's number, and writes nothing.
+    // Only compares the descriptor's number.
     "crates/core/sys/src/host/inherited_descriptors.rs",
-    // Writes one line when memory is used up, because `terminal::say` would allocate.
+    // Writes a line when memory is used up, because `terminal::say` would allocate.
     "crates/core/sys/src/host/memory.rs",
-    // Runs in programs that link it, and writes their own names to their own stderr.
+    // Runs in programs that link it, and writes their names to their stderr.
     "crates/engines/lock/src/order/report.rs",
 ];
 
-/// Files that may open a target's files by its names, each with its reason.
+/// Files that may open a target's files by name, with their reasons.
 const OPEN_A_TARGETS_FILES: &[&str] = &[
-    // The module that opens such files: only regular files, and only within the target's root.
+    // Opens only regular files within the target's root.
     "crates/core/sys/src/host/procfs/files.rs",
-    // Only its tests contain such a text, in a line of a mount table.
+    // Only in tests, in a line of a mount table.
     "crates/core/sys/src/host/procfs/mounts.rs",
-    // Compares the link itself with another link, and does not follow it.
+    // Compares the link itself, without following it.
     "crates/core/sys/src/rights.rs",
 ];
 
-/// Faults inside crates that stay for now, each with its reason.
+/// Faults inside crates that stay for now, with their reasons.
 const ROOMS: &[&str] = &[
     // The instruments' arguments and what they share are in one circle around `args.rs`.
     "apps/cli: circle of ",
@@ -143,7 +150,7 @@ fn only_one_module_writes_to_stderr() {
     ));
 }
 
-/// Only the report makes sentences of notes, and a new kind of note must choose its severity.
+/// Only the report makes sentences of notes, and a new kind must choose its severity.
 #[test]
 fn notes_have_kinds() {
     let mut faults = sources::lines_with(&sources::SENTENCES_FOR_NOTES, &[]);
@@ -156,8 +163,8 @@ fn notes_have_kinds() {
     none(faults);
 }
 
-/// A target's files must be opened as `Process::open_mapped` does: by the mapping, or within the
-/// target's root, and only regular files.
+/// A target's files are opened as by `Process::open_mapped`: by the mapping, or within the target's root, and only
+/// regular files.
 #[test]
 fn files_of_a_target_are_opened_in_one_place() {
     none(sources::lines_with(
@@ -187,7 +194,7 @@ fn the_agent_needs_no_library_and_no_symbol() {
     );
 }
 
-/// The code of the hook of contended locks must use no vector registers, because the hook does not save them.
+/// The hook of contended locks must use no vector registers, because it does not save them.
 #[test]
 fn hooks_of_locks_touch_no_vector_register() {
     let Some(path) = shared_object::agent() else {
@@ -210,7 +217,7 @@ fn what_programs_link_has_examples() {
     none(examples::missing("crates/engines/lock"));
 }
 
-/// A lock without a hook must cost nothing more than the bare lock.
+/// A lock without a hook costs no more than the bare lock.
 #[test]
 #[ignore = "nightly: builds with optimisations"]
 fn a_lock_without_a_hook_is_the_bare_lock() {
@@ -218,6 +225,24 @@ fn a_lock_without_a_hook_is_the_bare_lock() {
     let (count, different) = pairs::differences(&bodies);
     assert_eq!(count, 12, "ways to take a lock");
     none(different);
+}
+
+/// A free lock with the hook `Waits` must execute few instructions more than the bare lock.
+#[test]
+#[ignore = "nightly: builds with optimisations"]
+fn a_free_lock_with_a_hook_of_waits_is_nearly_the_bare_lock() {
+    let executed = pairs::executed(&pairs::build());
+    assert_eq!(executed.len(), 12, "ways to take a lock");
+    let more = executed.iter().filter(|(name, [bare, waits])| {
+        let most = match name.as_str() {
+            "bump" => MOST_OF_A_BUMP,
+            _ => MOST_OF_WAITS,
+        };
+        *waits > bare + most
+    });
+    let more =
+        more.map(|(name, [bare, waits])| format!("{name}: {bare} bare, {waits} with `Waits`"));
+    none(more.collect());
 }
 
 #[test]
@@ -264,7 +289,7 @@ fn the_bill_of_materials_is_whole() {
     }
 }
 
-/// The table must list exactly the current versions, because a new version has not been reviewed.
+/// The table lists exactly the current versions, because a new one has not been reviewed.
 #[test]
 fn dependencies_with_unsafe_code_are_listed() {
     let page = read("SECURITY.md");
@@ -294,7 +319,7 @@ fn dependencies_with_unsafe_code_are_listed() {
     );
 }
 
-/// Tests the checker itself by a table of wrong edges, each with the rule that it breaks.
+/// Tests the checker by wrong edges, each with the rule that it breaks.
 #[test]
 fn wrong_edges_are_found() {
     let check = |from: &str, to: &str, why: &str| {

@@ -1,4 +1,4 @@
-//! The last lines of `make test` must list what tests skipped.
+//! The last lines of `make test` list what tests skipped.
 
 #[path = "../../tests/support/skipped.rs"]
 mod skipped;
@@ -10,7 +10,7 @@ use skipped::skipped;
 #[test]
 fn a_skip_is_in_the_summary_and_fails_where_everything_must_run() {
     let skips = std::env::temp_dir().join(format!("tiptoe-skips-{}", std::process::id()));
-    // SAFETY: this test program has no other test, so no other thread reads the environment.
+    // SAFETY: this program has no other test, so no other thread reads the environment.
     unsafe { std::env::set_var("TIPTOE_SKIPS", &skips) };
     skipped("a thing", "it is\nnot there");
     let line =

@@ -1,8 +1,7 @@
 //! Builds the agent and links it.
 //!
-//! The agent needs its own profile (abort on panic, one codegen unit) and must be linked without any library. So a
-//! second cargo builds it. That cargo needs its own target folder, because two cargos in one folder would deadlock on
-//! the folder's lock.
+//! The agent needs its own profile (abort on panic, one codegen unit), so a second cargo builds it, in its own
+//! target folder: two cargos in one would deadlock on its lock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,11 +29,10 @@ fn main() {
     let library = out.join("libtiptoe_agent.so");
     link(&archive, &library);
     println!("cargo:rustc-env=TIPTOE_AGENT_SO={}", library.display());
-    // Build scripts of packages that depend on this one read the path as DEP_TIPTOE_AGENT_SO.
+    // Packages that depend on this one read DEP_TIPTOE_AGENT_SO.
     println!("cargo:so={}", library.display());
 }
 
-/// Compiles the static library and returns its path.
 fn compile(target: &Path) -> PathBuf {
     let cargo = std::env::var_os("CARGO").expect("cargo sets CARGO");
     let manifest = Path::new(AGENT).join("Cargo.toml");
@@ -62,14 +60,13 @@ fn compile(target: &Path) -> PathBuf {
     target.join("agent/libtiptoe_agent.a")
 }
 
-/// Links the shared object. It must need no library, because the target may not have that library.
+/// The target may not have any library that the object needs.
 fn link(archive: &Path, library: &Path) {
     let script = library.with_extension("map");
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
-    // Each mapping slows each fork of a traced program, so the image has only three mappings: code and constants, data
-    // that the loader relocates, and all other data. Zeroed data must be in the file, because otherwise it would be a
-    // fourth mapping.
+    // Each mapping slows each fork of a traced program, so the image has only three: code and constants,
+    // relocated data, and other data. Zeroed data must be in the file, otherwise it would be a fourth.
     let zeroed = library.with_extension("ld");
     std::fs::write(
         &zeroed,

@@ -2,7 +2,7 @@
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 
-/// Follows a plan through memory that can be read everywhere, and describes the value.
+/// Follows a plan through memory that is readable everywhere, and describes the value.
 pub fn locate(plan: &Plan) {
     let place = LoadedFile {
         bias: 0x1000,

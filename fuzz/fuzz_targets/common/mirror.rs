@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tiptoe_symbol::{Content, DebugSource};
 
-/// A source in which every requested debug file exists, and is the image itself.
+/// A source in which every debug file is the image itself.
 pub struct Mirror<'f>(pub &'f [u8]);
 
 impl DebugSource for Mirror<'_> {

@@ -49,7 +49,7 @@ fn a_running_task_is_moved() {
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // The difference may be one kernel tick, from the move to the event that reports it.
+        // One kernel tick, from the move to the event that reports it.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });
@@ -119,7 +119,7 @@ fn a_thousand_cgroups_are_counted_separately() {
         })
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    // Half of the cgroups exist before counting begins.
+    // Half of the cgroups exist before counting.
     for cgroup in 0..tasks_ * each / 2 {
         within.make(&format!("c{cgroup}"));
     }
@@ -135,13 +135,12 @@ fn a_thousand_cgroups_are_counted_separately() {
         .map(|(name, counted, calls)| format!("{name}: {counted} of {calls}"))
         .collect();
     let notes = &session["notes"];
-    // If the kernel hid a switch, calls may be in the cgroup of the previous task, and a note must say so.
+    // If the kernel hid a switch, calls may be in the previous task's cgroup, with a note.
     let is_hidden = notes.to_string().contains(HIDDEN_SWITCHES);
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// The check at each switch must find no inconsistency while processes start and end; `session`
-/// asserts that.
+/// The check at each switch finds no inconsistency while processes start and end; `session` asserts that.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -150,7 +149,7 @@ fn counts_are_consistent_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // The script ends when its parent changes, which means that this process has ended.
+    // The script ends when its parent changes, so with this process.
     let forks = "echo 0 > $0/cgroup.procs; \
                  while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
@@ -175,8 +174,8 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// Hundreds of processes and threads end during the count. Their whole time must be in the sums: it
-/// is charged when the kernel frees their memory.
+/// Hundreds of processes and threads end during the count. Their whole time must be in the sums: it is charged when
+/// the kernel frees their memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -204,19 +203,19 @@ fn ends(more: Option<&str>) {
     check(counted, Cgroup::usage_ns(&path), "all that ended");
 }
 
-/// A process with many busy threads is moved to another cgroup and back.
+/// A process with many busy threads moves to another cgroup and back.
 #[test]
 #[ignore = "nightly: moves threads for a minute"]
 fn threads_are_moved_with_their_process() {
     both_ways(|more| moved_threads(more, has_time));
 }
 
-/// The CPU time of these threads must move with them.
+/// These threads' CPU time must move with them.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
-        // If tiptoe counts at switches, only threads that are running when the move is reported can be charged late.
+        // At switches, only running threads can be charged late.
         let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),
@@ -230,8 +229,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // The program is moved each time its cgroup has used 100 ms more. It ends when its stdin
-    // closes, which happens when tiptoe ends.
+    // Moved each time its cgroup has used 100 ms more. The program ends when its stdin closes, so with tiptoe.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \
@@ -256,7 +254,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     }
 }
 
-/// Two runs at the same time must not mix their lists of cgroups.
+/// Two concurrent runs must not mix their lists of cgroups.
 #[test]
 fn runs_have_their_own_cgroups() {
     let Some(within) = cgroup() else { return };
@@ -276,8 +274,7 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// More cgroups are made and removed than there is room for at a time. None may be missing from the
-/// sums.
+/// More cgroups are made and removed than there is room for; none may be missing from the sums.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
 fn thousands_of_tasks_start_and_end() {

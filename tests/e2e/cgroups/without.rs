@@ -1,4 +1,4 @@
-//! Counting by cgroup without BPF or without rights, and requests that are refused.
+//! Counting by cgroup without BPF or rights, and refused requests.
 
 use super::*;
 
@@ -21,15 +21,14 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Without BPF the kernel's own cgroup events must be used. Without these events the cgroups' files must be read. The
-/// report must say which.
+/// Without BPF the kernel's cgroup events count, without these the cgroups' files. The report must say which.
 #[test]
 fn without_bpf_kernel_events_or_files_are_used() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let a = within.make("a");
     let pattern = format!("{name}/a");
-    // Runs as root without the right to use BPF, and as an ordinary user.
+    // As root without BPF, and as an ordinary user.
     let denied: [(&[&str], &str); 2] = [
         (
             &["setpriv", "--bounding-set", "-bpf,-sys_admin", "--"],
@@ -41,8 +40,7 @@ fn without_bpf_kernel_events_or_files_are_used() {
         ),
     ];
     for (without, words) in denied {
-        // Four busy threads make the CPUs switch tasks, because the kernel enables a cgroup's
-        // events at a switch.
+        // Busy threads make the CPUs switch tasks, at which the kernel enables a cgroup's events.
         let mut program = Process::waiting(&target("hot"), &["4", "0"]);
         Cgroup::put(&a, program.pid());
         let mut through = Command::new(without[0]);
@@ -76,7 +74,7 @@ fn without_bpf_kernel_events_or_files_are_used() {
     }
 }
 
-/// An error in an event must be reported even if other events could be counted.
+/// A faulty event must be reported even if others could be counted.
 #[test]
 fn unknown_tracepoints_are_refused() {
     let Some(within) = cgroup() else { return };

@@ -1,4 +1,4 @@
-//! `tests/costs.txt`: the run times of the longest tests, which are started first.
+//! `tests/costs.txt`: the run times of the longest tests, which start first.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use super::one::Outcome;
 use crate::root;
 
 const FILE: &str = "tests/costs.txt";
-/// Tests that take less time are not listed.
+/// Shorter tests are not listed.
 const LEAST_S: f64 = 1.5;
 const HEAD: &str = "# Seconds that a test takes on two busy cores, longest first: `cargo run -p xtask -- tests --write-costs`.\n";
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::root;
 
-/// The programs that `cargo test --no-run` built.
+/// What `cargo test --no-run` built.
 #[derive(Debug)]
 pub struct Built {
     programs: Vec<Program>,
@@ -18,27 +18,27 @@ pub struct Built {
 
 #[derive(Debug)]
 struct Program {
-    /// The package, and for an integration test its target: `tiptoe-wire`, `tiptoe-tests::e2e`.
+    /// The package, with an integration test's target: `tiptoe-wire`, `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
-    /// The folder of the package, in which cargo runs the program.
+    /// The package's folder, in which cargo runs the program.
     folder: PathBuf,
 }
 
 /// One test.
 #[derive(Debug, Clone)]
 pub struct Test {
-    /// The name of the test's program, then its own name.
+    /// The program's name, then its own.
     pub name: String,
-    /// The test's name within its program.
+    /// Its name within the program.
     pub own_name: String,
     /// Its program.
     pub program: PathBuf,
-    /// The folder in which the test runs.
+    /// The folder in which it runs.
     pub folder: PathBuf,
 }
 
-/// Builds all test programs and the command. `None` if something does not build; cargo has then printed why.
+/// Builds all test programs and the command. `None` if something does not build, which cargo has printed.
 pub fn build() -> Option<Built> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);
@@ -90,7 +90,7 @@ fn program(message: &Value, executable: &str) -> Option<Program> {
     })
 }
 
-/// Returns the tests, and the number of tests that are left out because they run only nightly.
+/// Returns the tests, and the number of those omitted because they run only nightly.
 pub fn tests(built: &Built, is_nightly: bool) -> (Vec<Test>, usize) {
     let mut tests = Vec::new();
     let mut left_out = 0;

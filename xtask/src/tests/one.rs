@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A test that takes longer is killed. Programs that tests start are killed before that (`tests/support/process.rs`).
+/// A longer test is killed, after the programs that it started (`tests/support/process.rs`).
 const LIMIT_S: &str = "120";
 
 /// How a test ended.
@@ -18,14 +18,14 @@ pub struct Outcome {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// The exit status; 124 if the test ran out of time.
+    /// The exit status; 124 if it ran out of time.
     status: i32,
-    /// The file with the test's output, if it failed.
+    /// Its output, if it failed.
     folder: PathBuf,
 }
 
 impl Outcome {
-    /// Returns whether the test passed.
+    /// Returns whether it passed.
     pub fn is_ok(&self) -> bool {
         self.status == 0
     }
@@ -48,8 +48,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is kept in a folder named by the test and by `part`, which distinguishes
-/// several runs. The folder is removed if the test passes.
+/// Runs a test. Its output is in a folder named by the test and, for several runs, by `part`; it is removed if the
+/// test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -59,7 +59,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let file = fs::File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let other = file.try_clone().expect("a descriptor");
     let limit = std::env::var("TIPTOE_TEST_LIMIT").unwrap_or_else(|_| LIMIT_S.to_owned());
-    // This program is found by /proc, because the build may have replaced its file.
+    // By /proc, because the build may have replaced its file.
     let mut keep = Command::new("/proc/self/exe");
     keep.args(["keep", &limit]).arg(&test.program);
     keep.args([
@@ -82,8 +82,8 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Exactly one test must have run. Otherwise a test that was renamed since the listing would pass without having
-    // run.
+    // Exactly one test must have run, because otherwise a test renamed since the listing would pass without
+    // running.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }

@@ -1,5 +1,5 @@
-//! Runs tests in two pools. Tests that need something that the machine has only once run one at a time; all others run
-//! concurrently. Tests that need the whole machine run after both pools.
+//! Runs tests in two pools: those that need something that the machine has only once, one at a time, and all others
+//! concurrently. Tests that need the whole machine run afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -10,8 +10,7 @@ use std::time::Instant;
 use super::list::Test;
 use super::one::{self, Outcome};
 
-/// The file with the tests that need something of which the machine has only one. Each line is a test's name, or the
-/// beginning of names.
+/// The tests that need something that the machine has only once: on each line a name, or the beginning of names.
 const OWNERS: &str = "tests/owners.txt";
 /// The first word of a line whose tests need the whole machine.
 const ALONE: &str = "alone ";
@@ -41,13 +40,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    // There is one more thread than CPUs, because a test waits about as long as it works.
+    // One more than CPUs, because a test waits about as long as it works.
     let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));
         }
-        // One thread for the other pool is enough, because most of these tests wait more than they work.
+        // One thread, because most of these tests wait more than they work.
         scope.spawn(|| {
             work(&queues[0]);
             println!(

@@ -68,6 +68,10 @@ fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::RT_SIGPROCMASK => Some(sigprocmask(frame)),
         nr::RT_SIGPENDING => Some(sigpending(frame)),
         nr::SIGNALFD | nr::SIGNALFD4 => signalfd(number, frame),
+        nr::MREMAP if space::moves_inherited_patches(number, frame) => {
+            children::restore();
+            None
+        }
         nr::MMAP | nr::MPROTECT | nr::MUNMAP | nr::MREMAP | nr::PKEY_MPROTECT => {
             space::change(number, frame)
         }

@@ -62,6 +62,7 @@ mod mask;
 mod memory;
 mod own_thread;
 mod owner;
+mod patched_code;
 mod ports;
 mod program_call;
 mod resolvers;

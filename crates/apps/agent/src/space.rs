@@ -34,6 +34,7 @@ use crate::files::{File, ProcFile};
 use crate::hit;
 use crate::mask::{OURS, set_mask};
 use crate::memory::{self, PAGE};
+use crate::patched_code;
 use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::tls;
@@ -248,15 +249,16 @@ pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     let (slot, index) = match answer {
         Answer::Speculative(index) => (slots::SPECULATIVE, index),
         Answer::Locked(index) => (slots::LOCKED, index),
-        Answer::Missed => return find_by_address(shared, address),
+        Answer::Missed => return find_by_address(shared, address, slots::MISSED),
+        Answer::Unsure => return find_by_address(shared, address, slots::UNSURE),
     };
     count(shared, slot);
     by_index(index).filter(|found| shared.is_live(found.index))
 }
 
-/// Returns the site of a trap that the space does not confirm.
+/// Returns the site of a trap that the space does not confirm, for the reason that `slot` counts.
 #[cold]
-fn find_by_address(shared: &Shared, address: u64) -> Option<TrapSite> {
+fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite> {
     let found = shared.table.find(address)?;
     if !shared.is_live(found.index) {
         return None;
@@ -264,7 +266,7 @@ fn find_by_address(shared: &Shared, address: u64) -> Option<TrapSite> {
     match get().filter(|space| space.feed.has_probe(found.index as u32)) {
         Some(space) => {
             space.feed.note_miss();
-            count(shared, slots::MISSED);
+            count(shared, slot);
         }
         // The site is in no file, or the space is full.
         None if shared.is_here() => return Some(found),
@@ -309,11 +311,33 @@ fn count(shared: &Shared, slot: u32) {
 /// Makes a call that changes which file's code is where, and records it. Returns `None` if the program must make the
 /// call itself.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
+    let call = decoded(number, frame)?;
+    match patched_code::moved_by(&call) {
+        Some(code) => {
+            let make = || patched_code::make_move(frame, &code);
+            Some(make_recorded(&call, frame, make).unwrap_or_else(make))
+        }
+        None => make_recorded(&call, frame, || program_call::perform(number, frame)),
+    }
+}
+
+fn decoded(number: usize, frame: &Frame) -> Option<Call> {
     let args = [
         frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
     ];
-    let call = Call::of(number, args)?;
-    let space = get().filter(|space| space.feed.concerns(&call))?;
+    Call::of(number, args)
+}
+
+/// Returns whether a forked child is about to move code with its parent's patches.
+pub fn moves_inherited_patches(number: usize, frame: &Frame) -> bool {
+    let is_child = shared::get().is_some_and(|shared| !shared.is_here());
+    let moves = |call: Call| patched_code::moved_by(&call).is_some();
+    is_child && decoded(number, frame).is_some_and(moves)
+}
+
+/// Makes a call and records it, if it concerns the space.
+fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Option<i64> {
+    let space = get().filter(|space| space.feed.concerns(call))?;
     // A thread that unmaps its own stack cannot return to this code.
     let stack = core::ptr::from_ref(frame) as u64;
     if call.frees(stack) || !space.is_on() {
@@ -321,8 +345,11 @@ pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     }
     // No signal handler may run on top of this: it could make such a call, and deadlock on the lock.
     let mask = set_mask(!OURS);
-    let make = || program_call::perform(number, frame);
-    let result = space.feed.perform(&call, || file(frame.r8), make);
+    let result = space.feed.perform(call, || file(frame.r8), make);
+    if let Some(range) = call.mapped(result) {
+        let each = patched_code::note_copy;
+        space.feed.each_copy(&range, each);
+    }
     set_mask(mask);
     if let Some(shared) = shared::get() {
         count(shared, slots::CHANGES);

@@ -12,8 +12,8 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, or `None` if it may not be opened. Used only by the agent's thread, and by a borrowed
-/// thread that begins a session.
+/// An open /proc/self/mem, or `None` if it may not be opened. Used only by the agent's thread, by a borrowed thread that
+/// begins a session, and by a thread that moves its program's code.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {

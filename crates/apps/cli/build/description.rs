@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The number of digits of a checksum or a commit that are printed. They are enough to identify a file, but not to
-/// prove that it was not forged.
+/// How many digits of a checksum or commit are printed: enough to identify a file, not to prove that it is not
+/// forged.
 const DIGITS: usize = 16;
 
-/// Describes the build. `agent` is the built agent, and `programs` the folder with the built BPF programs.
+/// Describes the build, with the built agent and the folder of the built BPF programs.
 pub fn describe(agent: &Path, programs: &Path) -> String {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "unknown".to_owned());
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -27,7 +27,6 @@ pub fn describe(agent: &Path, programs: &Path) -> String {
     let mut text = String::new();
     for (name, value) in rows {
         let value = value.unwrap_or_else(|| "unknown".to_owned());
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<18} {value}");
     }
     text += &file("agent", agent);
@@ -39,22 +38,21 @@ pub fn describe(agent: &Path, programs: &Path) -> String {
     text
 }
 
-/// Returns the root of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Returns the commit of the sources in `root`; `None` without git, or if they are in no repository of their own.
+/// Returns the commit of the sources in `root`; `None` without git or a repository of their own.
 pub fn commit(git: &OsStr, root: &Path) -> Option<String> {
     let git = |words: &[&str]| output(Command::new(git).arg("-C").arg(root).args(words));
-    // An unpacked archive may be inside another project's repository.
+    // An unpacked archive may be in another project's repository.
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let same = Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?;
     let commit = git(&["rev-parse", "HEAD"]).filter(|_| same)?;
     Some(commit.chars().take(DIGITS).collect())
 }
 
-/// Returns the files in git's folder that change when the commit changes.
+/// Returns the files of git that change with the commit.
 pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
     let path = |name: &str| {
         let mut git = Command::new("git");
@@ -66,11 +64,10 @@ pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
         Some(root.join(path))
     };
     let files = ["HEAD", "logs/HEAD"].into_iter().filter_map(path);
-    // Files that do not exist must be left out, because cargo would run the build script at each build for them.
+    // Missing files must be omitted, because for them cargo would run the build script at each build.
     files.filter(|file| file.exists()).collect()
 }
 
-/// Returns the built BPF programs of a folder, sorted.
 pub fn objects(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -81,7 +78,7 @@ pub fn objects(folder: &Path) -> Vec<PathBuf> {
     objects
 }
 
-/// Returns the first digits of a file's SHA-256, as `sha256sum` prints it.
+/// Returns the first digits of a file's SHA-256.
 pub fn checksum(path: &Path) -> Option<String> {
     let sum = output(Command::new("sha256sum").arg("--").arg(path))?;
     Some(sum.trim_start_matches('\\').chars().take(DIGITS).collect())
@@ -93,7 +90,6 @@ fn file(name: &str, path: &Path) -> String {
     format!("{name:<18} {size} bytes, sha256 {sum}\n")
 }
 
-/// Returns the package's features that are switched on.
 fn features() -> String {
     let names = std::env::vars().filter_map(|(name, _)| {
         let name = name.strip_prefix("CARGO_FEATURE_")?.to_lowercase();
@@ -105,7 +101,7 @@ fn features() -> String {
     }
 }
 
-/// Returns what a command prints, without the end of the line; `None` if it fails or does not exist.
+/// Returns a command's output without its last line end; `None` if it fails.
 fn output(command: &mut Command) -> Option<String> {
     let output = command
         .output()

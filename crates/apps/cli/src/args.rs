@@ -22,7 +22,7 @@ use crate::watch::{
     WATCH_BUDGET, WATCH_EXAMPLES, WATCH_HELP, WATCH_VIA, WATCH_VIA_LONG, WatchArgs,
 };
 
-/// The examples of `probe -h`, with which `probe --help` begins.
+/// The examples of `probe -h` and, at its beginning, `--help`.
 macro_rules! probe_examples {
     () => {
         "\
@@ -32,7 +32,7 @@ Examples:
   tiptoe probe --latency dictFind -p 42      how long calls take"
     };
 }
-/// The order of a command's help. The options are last, because the end of a long text remains on the screen.
+/// The order of a command's help: options last, because the end of a long text remains on the screen.
 const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Low-overhead tracing that reports its own cost
@@ -70,7 +70,7 @@ pub enum Command {
     /// Show which code and thread accesses a variable, and the values
     #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
     #[command(mut_args(|arg| match arg.get_id().as_str() {
-        // Not implemented yet. An error says that, so that the name is reserved.
+        // Not implemented yet: an error says so, which reserves the names.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
         "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
@@ -263,6 +263,8 @@ pub struct Common {
     pub top: Option<usize>,
 
     /// Print all notes, even many similar ones
+    ///
+    /// Also how the probes of traps were looked up.
     #[arg(short = 'v', long = "verbose")]
     pub all_notes: bool,
 
@@ -307,7 +309,6 @@ pub struct Common {
 }
 
 impl Common {
-    /// Returns the limit of the cost.
     pub fn limit(&self) -> Budget {
         self.budget.unwrap_or(Budget::Percent(1.0))
     }
@@ -333,7 +334,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Regression: a row of a table of help was broken at the terminal's edge.
+    /// Regression: a row of a help table was broken at the terminal's edge.
     #[test]
     fn rows_of_tables_fit_eighty_columns() {
         use clap::CommandFactory;

@@ -1,7 +1,8 @@
 //! `tiptoe bug`: writes what a bug report needs into a folder.
 //!
-//! INVARIANT: nothing secret is written, because users publish these files: no environment variable, no command line or
-//! name of a process, no name of a user or of the machine, and no path below a user's home. So each file contains only
+//! INVARIANT: nothing secret is written, because users publish these files: no environment variable, no process's
+//! command line or name, no user's or host's name, no path below a home. So files contain only chosen fields, and
+//! [`without_homes`] filters all text.
 //! chosen fields, and [`without_homes`] filters the whole text.
 
 mod system;
@@ -33,7 +34,7 @@ pub struct BugArgs {
     pub folder: PathBuf,
 }
 
-/// Writes the files into a new folder, and prints what is in them. Removes the folder if a file cannot be written.
+/// Writes the files into a new folder and lists them. Removes the folder if one cannot be written.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     let new = DirBuilder::new().mode(0o700).create(folder);
     new.map_err(|error| not_created(folder.to_owned(), error))?;
@@ -45,14 +46,13 @@ pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {
-            // Only the failed write is reported, because a folder that cannot be removed matters less.
+            // A folder that cannot be removed matters less than the failed write.
             let _ = std::fs::remove_dir_all(folder);
             Err(failure)
         }
     }
 }
 
-/// Writes each file, and returns a line for each.
 fn write(folder: &Path) -> Result<String, Failure> {
     let files = [
         (
@@ -88,7 +88,7 @@ fn not_created(folder: PathBuf, error: std::io::Error) -> Failure {
     }
 }
 
-/// Replaces each path below `/home`, `/root` or the given home by `[home]`. A path is assumed to end at white space.
+/// Replaces each path below `/home`, `/root` or the given home by `[home]`. A path ends at white space.
 fn without_homes(text: &str, home: Option<&Path>) -> String {
     let home = home.and_then(Path::to_str).filter(|home| home.len() > 1);
     let usual = ["/home", "/root"].map(|folder| format!("{folder}/"));

@@ -3,9 +3,12 @@
 use tiptoe_event::{Event, counter_groups};
 
 use crate::failure::Failure;
+use crate::other_command;
 
-/// Parses lists of events and groups. Fails if an event is unknown.
 pub fn events(lists: &[String]) -> Result<Vec<Event<'_>>, Failure> {
+    lists
+        .iter()
+        .try_for_each(|list| other_command::refuse(list, "stat"))?;
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     let events = groups.map(|group| group.map(Event::Counters));
     Ok(events.collect::<Result<_, _>>()?)

@@ -1,7 +1,7 @@
-//! `tiptoe doctor`: reports what this machine and this user can do, and how to enable the rest.
+//! `tiptoe doctor`: what this machine and user can do, and how to enable the rest.
 //!
-//! [`tiptoe_sys::host::Capabilities`] has the kernel's answers. This module turns them into words:
-//! what each missing thing limits, and the exact command that enables it.
+//! [`tiptoe_sys::host::Capabilities`] has the kernel's answers. This module says what each missing thing limits,
+//! and the exact command that enables it.
 
 mod check_result;
 mod fix;
@@ -103,8 +103,8 @@ struct ScanGaps {
     other_pid_namespaces: bool,
 }
 
-/// Prints the report, or with `--fix` runs the commands that enable what is missing. The exit
-/// status is [`NEEDED_IS_MISSING`] if a needed instrument does not work.
+/// Prints the report, or with `--fix` enables what is missing. The exit status is [`NEEDED_IS_MISSING`] if a
+/// needed instrument does not work.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let report = DoctorReport::new(Capabilities::get(), tracers::scan());
     if args.fix {
@@ -128,8 +128,8 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Returns the report as text that may be published. It has only the number of other tracers, because their names, and
-/// the paths that they trace, may be private.
+/// Returns the report for publication: other tracers are only counted, because their names and paths may be
+/// private.
 pub fn text_for_others() -> String {
     let mut report = DoctorReport::new(Capabilities::get(), tracers::scan());
     report.foreign = match report.foreign.len() {

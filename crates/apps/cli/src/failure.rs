@@ -1,4 +1,4 @@
-//! All messages of failures. Other modules make only variants of [`Failure`].
+//! All messages of failures; other modules only make [`Failure`]s.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,30 +10,26 @@ use tiptoe_sys::host::destination::DestinationError;
 
 use crate::terminal;
 
-/// The exit status if tiptoe itself failed.
 pub const FAILED: u8 = 2;
 
-/// The hint for process ids that are separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
+/// For ids separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
 pub const PIDS_HINT: &str = "process ids are separated by commas: -p 1,2";
 
-/// Why a count is refused.
 pub const NOT_A_NUMBER: &str = "not a whole number from 0 on";
 
-/// Why tiptoe failed: the message is one line that says what failed, and [`Failure::hint`] one that says what to do.
+/// Why tiptoe failed: the message says what in one line, and [`Failure::hint`] what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
     Run(#[from] tiptoe_collector::Error),
-    /// An error of clap's, which has its own words.
+    /// clap's error, in clap's words.
     #[error("{what}")]
     Usage { what: String, hint: String },
 
-    // Commands and targets.
     #[error("a command is missing")]
     NoCommand,
     #[error("unexpected argument '{0}'")]
     UnexpectedArgument(String),
-    /// A process id where another word belongs.
     #[error("'{word}' is no {wanted}")]
     IsPid { word: String, wanted: &'static str },
     #[error("{}", match .0 {
@@ -50,7 +46,6 @@ pub enum Failure {
     #[error("--now needs a running process, not a command to start")]
     NowOfCommand,
 
-    // Options.
     #[error("--via kernel-task works only with `tiptoe watch`")]
     ViaKernelTask,
     #[error("--force does not go with {0}: nothing enters the process")]
@@ -94,11 +89,16 @@ pub enum Failure {
     #[error("-x: a quote or an end of line cannot separate fields")]
     BadSeparator,
 
-    // Events.
     #[error("'{}': {error}", text.escape_debug())]
     BadSpec { text: String, error: SpecError },
     #[error("'{}:' is not implemented yet", .0.word())]
     NoSuchKind(OtherKind),
+    #[error("'{}' is an event of `tiptoe {other}`, not of `tiptoe {command}`", text.escape_debug())]
+    OfOtherCommand {
+        text: String,
+        command: &'static str,
+        other: &'static str,
+    },
     #[error("the event option '{0}' is not implemented yet")]
     NoSuchOption(String),
     #[error("--under '{}': {error}", text.escape_debug())]
@@ -109,7 +109,7 @@ pub enum Failure {
     TimedInside { spec: String, entry: String },
     #[error("'{spec}' is a return, {}", match *option {
         "--by scope" => format!("and {option} needs an entry"),
-        // When a function returns, it may have overwritten the registers of its arguments.
+        // A returning function may have overwritten the registers of its arguments.
         _ => format!("which has no arguments for {option}"),
     })]
     OfReturn {
@@ -125,7 +125,6 @@ pub enum Failure {
         near: Vec<&'static str>,
     },
 
-    // Output and signals.
     #[error("{} cannot be written: {why}", path.display())]
     NotWritten {
         path: PathBuf,
@@ -146,7 +145,6 @@ pub enum Failure {
     #[error("signals cannot be handled: {0}")]
     NoSignals(io::Error),
 
-    // `doctor --fix`.
     #[error("only root can enable what is missing")]
     NotRoot,
     #[error("`{program}` cannot be run: {error}")]
@@ -158,7 +156,6 @@ pub enum Failure {
     FixFailed { line: String, status: ExitStatus },
 }
 
-/// Why the value of an option is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadValue {
     #[error("not a time (write 2, 1.5s, 500ms or 3m)")]
@@ -167,7 +164,7 @@ pub enum BadValue {
     CallTime,
     #[error("not a process id (by name: --comm NAME)")]
     Pid,
-    /// As [`BadValue::Pid`], of a command without `--comm`.
+    /// As [`BadValue::Pid`], for a command without `--comm`.
     #[error("not a process id (`pidof NAME` prints it)")]
     PidAlone,
     #[error("expected one of agent, kernel, auto")]
@@ -176,7 +173,6 @@ pub enum BadValue {
     Budget,
 }
 
-/// For what a target is chosen.
 #[derive(Clone, Copy, Debug)]
 pub enum TargetOf {
     Functions,
@@ -188,7 +184,6 @@ pub enum TargetOf {
 }
 
 impl Failure {
-    /// Prints the failure. Returns the exit status.
     pub fn report(&self) -> ExitCode {
         terminal::say(format!("error: {self}"));
         if let Some(hint) = self.hint() {
@@ -206,6 +201,7 @@ impl Failure {
                 format!("--latency {}", ShellWord(entry.as_bytes()))
             }
             Self::OfReturn { entry, .. } => format!("'{entry}' is the entry"),
+            Self::OfOtherCommand { other, .. } => format!("tiptoe {other} --help"),
             Self::BadCounter { near, .. } if !near.is_empty() => {
                 format!("near: {}", near.join(", "))
             }

@@ -1,5 +1,4 @@
-//! `tiptoe generate`: writes man pages and shell completions from the definitions of `--help`, so
-//! that they always agree.
+//! `tiptoe generate`: writes man pages and completions from the definitions of `--help`, so that they agree.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +23,7 @@ pub struct GenerateArgs {
     pub folder: PathBuf,
 }
 
-/// Writes `man/*.1` and a completion for each shell into the folder.
+/// Writes `man/*.1` and a completion for each shell.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     write(folder).map_err(|error| Failure::NotGenerated {
         folder: folder.to_owned(),

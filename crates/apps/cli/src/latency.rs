@@ -1,4 +1,4 @@
-//! The options of calls that are followed from entry to return, and checks of `probe`'s options.
+//! The options of calls that are followed to their return, and checks of `probe`'s options.
 //!
 //! The checks must run before the command is started, so that a wrong option starts nothing.
 
@@ -34,7 +34,7 @@ pub struct LatencyArgs {
     pub under: Option<String>,
 }
 
-/// Fails if an option contradicts another one or an event. Returns the function of `--under`.
+/// Fails if an option contradicts another or an event. Returns the function of `--under`.
 pub fn check<'a>(
     args: &'a ProbeArgs,
     probes: &[ProbeSpec<'_>],
@@ -63,7 +63,7 @@ pub fn check<'a>(
     Ok(under)
 }
 
-/// Returns the first option that needs the agent, if one is given. The kernel's probes only count.
+/// Returns the first given option that needs the agent.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     let options = [
         (args.timing.latency, "--latency"),
@@ -75,7 +75,6 @@ fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     given.map(|(_, option)| option)
 }
 
-/// Returns `--by argN` or `--by scope` if one of them is given.
 fn by_value(args: &ProbeArgs) -> Option<&'static str> {
     const WORDS: [&str; 6] = [
         "--by arg0",
@@ -92,7 +91,7 @@ fn by_value(args: &ProbeArgs) -> Option<&'static str> {
     }
 }
 
-/// Parses a function of `--under`: one function, by its name or its offset.
+/// Parses the one function of `--under`, by name or offset.
 fn parse_under(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     let not_one = || Failure::NotOneGate(text.to_owned());
     let probe = ProbeSpec::parse(text).map_err(|error| match error.fault {
@@ -109,7 +108,7 @@ fn parse_under(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     }
 }
 
-/// Fails if an option needs the entry of a function, or arguments, and the event has none.
+/// Fails if an option needs a function's entry or arguments, and the event has none.
 fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     let (text, entry) = (
         spec.to_string(),
@@ -131,7 +130,6 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Returns whether counts are split by the values of an argument.
 pub fn has_arguments(word: Option<ByWord>) -> bool {
     matches!(word.map(by), Some(Split::Argument(_)))
 }

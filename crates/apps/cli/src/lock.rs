@@ -1,6 +1,5 @@
-//! `tiptoe lock`: which threads wait for which locks, for how long, and where.
-//!
-//! [`user`] traces the locks of programs, [`kernel`] those of the kernel.
+//! `tiptoe lock`: which threads wait for which locks, how long, and where: of programs ([`user`]) or of the
+//! kernel ([`kernel`]).
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -191,7 +190,7 @@ pub enum LockByWord {
     Scope,
 }
 
-/// Runs the instrument. Returns the exit status of the command if one was started.
+/// Returns the command's exit status if one was started.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     crate::probe::refuse_of_threads(args.common.via)?;
@@ -203,7 +202,7 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if a budget was given for waits that have no limit. `off` requests just that.
+/// Fails if a budget other than `off` was given for waits without a limit.
 fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     match (args.common.budget, args.common.via) {
         (None | Some(Budget::Off), _) => Ok(()),
@@ -214,8 +213,7 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option would do nothing: an option that needs `--kernel`, without it, or an option of the agent, with
-/// it.
+/// Fails if an option would do nothing: one that needs `--kernel`, or one of the agent with it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();

@@ -1,8 +1,7 @@
-//! The `tiptoe` command: reads the command line, hands a list of events to the driver, and prints the session that the
-//! driver returns.
+//! The `tiptoe` command: turns the command line into events for the driver, and prints the session it returns.
 //!
-//! Only this crate formats errors: one line that says what failed, at most one that says what to do, and exit status 2.
-//! A reader that closes its pipe is no error, so that `tiptoe … | head` succeeds.
+//! Only this crate formats errors: a line on what failed, at most one on what to do, and exit status 2. A closed
+//! pipe is no error, so that `tiptoe … | head` succeeds.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -16,6 +15,7 @@ mod latency;
 mod lock;
 mod notice;
 mod observer;
+mod other_command;
 mod output;
 mod parse;
 mod probe;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// What tiptoe did, does, or found no need to do, in one line.
 pub enum Notice<'a> {
     /// Counting has begun, of processes with these names.
     Counting(String),
@@ -12,17 +11,13 @@ pub enum Notice<'a> {
     NothingToFix,
     /// A command of `doctor --fix`, before it runs.
     Running(&'a str),
-    /// All commands of `doctor --fix` have run.
     Fixed,
-    /// What to do with the files of `bug`.
     LookAtFiles,
-    /// What the files of `bug` lack.
     CommandNeeded,
     Panicked {
         place: String,
         why: &'a str,
     },
-    /// The hint after [`Notice::Panicked`].
     Fault,
 }
 

@@ -1,4 +1,4 @@
-//! Prints what the driver reports while it runs: intervals, calls, accesses and notes.
+//! Prints what the driver reports during a run: intervals, calls, accesses and notes.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,29 +14,27 @@ use crate::output::{self, NotesTo, Output};
 use crate::status::{self, AboveStatusLine};
 use crate::terminal;
 
-/// The observer that prints lines while the trace runs.
 pub struct Terminal {
-    /// Whether the lines of intervals go to stdout. Otherwise they go to stderr.
+    /// Whether intervals go to stdout instead of stderr.
     to_stdout: bool,
     is_json: bool,
     options: Options,
-    /// The form of recorded calls and accesses.
     calls_options: Options,
-    /// The lines of recorded calls and accesses, which come before the report.
+    /// Calls and accesses, which precede the report.
     calls: LiveLines,
 }
 
-/// Lines that go to the output of the report while the trace runs, and the notes that go to stderr.
+/// Lines that precede the report in its output, and notes on stderr.
 pub struct LiveLines {
     to: Box<dyn Write>,
     /// `None` if notes must only be in the report.
     notes: Option<LiveNotes>,
-    /// Set if a line cannot be written, because the reader closed the pipe or the disk is full. It ends the run.
+    /// Set if a line cannot be written, because the reader closed the pipe or the disk is full. Ends the run.
     stop: Arc<AtomicBool>,
 }
 
 impl LiveLines {
-    /// Returns a writer to the output. Fails if the descriptor of `output` cannot be duplicated.
+    /// Fails if the descriptor of `output` cannot be duplicated.
     pub fn new(
         output: &Output,
         notes: NotesTo,
@@ -72,8 +70,7 @@ impl LiveLines {
 }
 
 impl Terminal {
-    /// Returns the observer for a report to `output`. The lines of intervals never go to the report's file. Fails if
-    /// the descriptor of `output` cannot be duplicated.
+    /// Intervals never go to the report's file. Fails if the descriptor of `output` cannot be duplicated.
     pub fn new(
         output: &Output,
         notes: NotesTo,

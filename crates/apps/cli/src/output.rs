@@ -1,8 +1,7 @@
-//! The output of a report: stdout, stderr, or a file. The file appears only when it is complete, or with its first line
-//! if lines of calls or accesses precede the report.
+//! The output of a report: stdout, stderr or a file, which appears when it is complete or, if calls or accesses
+//! precede the report, with its first line.
 //!
-//! The file must be opened before the trace begins. Otherwise a folder that does not exist would be reported only after
-//! the trace, whose result would be lost.
+//! The file must be opened before the trace, because otherwise a missing folder would lose the result.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -20,31 +19,29 @@ use crate::failure::Failure;
 use crate::status::{self, AboveStatusLine};
 use crate::terminal;
 
-/// Where the notes of a run go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotesTo {
-    /// The notes go to stderr at once, and into the report.
+    /// To stderr at once, and into the report.
     Stderr,
-    /// The notes go only into the report, because `-o` leaves stderr to the command.
+    /// Only into the report, because `-o` leaves stderr to the command.
     Report,
 }
 
-/// The output of a report.
 #[derive(Debug)]
 pub enum Output {
-    /// Standard output: the default with `-p`.
+    /// The default with `-p`.
     Stdout,
-    /// Standard error: the default with `-- CMD`, because the command shares tiptoe's stdout.
+    /// The default with `-- CMD`, because the command shares tiptoe's stdout.
     Stderr,
     /// A file that gets its name when it is complete.
     Whole(Rc<WholeFile>, PathBuf),
-    /// A device, a pipe, or a descriptor.
+    /// A device, pipe or descriptor.
     Direct(File, PathBuf),
 }
 
 impl Output {
-    /// Returns the output that `-o` chooses, or the target's. With `has_values`, a new file is readable only for its
-    /// owner, because the report contains values of the program, such as arguments.
+    /// Returns the output that `-o` chooses, or the target's default. With `has_values` a new file is readable
+    /// only for its owner, because the report contains the program's values, such as arguments.
     pub fn chosen(
         path: Option<&Path>,
         target: &RequestTarget,
@@ -58,7 +55,6 @@ impl Output {
         }
     }
 
-    /// Opens a file for a report.
     pub fn file(path: &Path, has_values: bool) -> Result<Output, Failure> {
         let opened = Destination::open(path, has_values).map_err(|why| not_written(path, why))?;
         Ok(match opened {
@@ -67,7 +63,6 @@ impl Output {
         })
     }
 
-    /// Returns where the notes of a run on this target go.
     pub fn notes_to(&self, target: &RequestTarget) -> NotesTo {
         match (self, target) {
             (Output::Stderr, _) => NotesTo::Stderr,
@@ -76,8 +71,8 @@ impl Output {
         }
     }
 
-    /// Returns where the comments go if the report is fields for scripts. Its notes and cost are such comments: they go
-    /// into the report if that is a file, because otherwise they would be lost.
+    /// Returns where comments, which are the notes and cost, go if the report is fields for scripts: into the
+    /// report if that is a file, because otherwise they would be lost.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,
@@ -85,7 +80,7 @@ impl Output {
         }
     }
 
-    /// Writes the report. A pipe that the reader has closed is no error.
+    /// Writes the report. A closed pipe is no error.
     pub fn write(self, report: &str) -> Result<(), Failure> {
         status::end();
         let (written, path) = match self {
@@ -100,7 +95,6 @@ impl Output {
         written.map_err(|error| not_written(&path, explain_file_size(error)))
     }
 
-    /// Returns a writer for lines that precede the report.
     pub fn stream(&self) -> Result<Box<dyn Write>, Failure> {
         let (file, path) = match self {
             Output::Stdout => return Ok(Box::new(AboveStatusLine(io::stdout()))),
@@ -113,7 +107,6 @@ impl Output {
         Ok(Box::new(file))
     }
 
-    /// Returns the options of a text report for this output: the width of a terminal, and whether it has colours.
     pub fn options(&self, top: Option<usize>) -> Options {
         let options = match self {
             Output::Stdout => terminal_options(&io::stdout()),
@@ -127,7 +120,7 @@ impl Output {
     }
 }
 
-/// Returns the options of a text for a stream: the width if it is a terminal, and colours as `--color` requests.
+/// Returns the options for a stream: a terminal's size, and colours as `--color` requests.
 pub fn terminal_options(stream: &impl RawStream) -> Options {
     let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
     let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;
@@ -143,7 +136,7 @@ fn is_always_colored() -> bool {
     ColorChoice::global() == ColorChoice::Always
 }
 
-/// A file that gets its name with its first line, so that no line is lost if the disk is full or tiptoe is killed.
+/// Gets its name with its first line, so that no line is lost if the disk is full or tiptoe is killed.
 struct GrowingFile(Rc<WholeFile>);
 
 impl Write for GrowingFile {

@@ -7,10 +7,9 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, ValueEnum};
 
 use crate::args::Cli;
 
-/// The width of help that is not on a terminal.
 const WIDTH: usize = 80;
 
-/// Parses the command line of this process, and applies its `--color` to all output.
+/// Parses this process's command line, and applies `--color` to all output.
 pub fn parse() -> Result<Cli, clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let color = color(&words);
@@ -34,8 +33,8 @@ fn set_color(color: ColorChoice) {
     color.write_global();
 }
 
-/// Finds the value of `--color` for help and errors, because clap formats them before it returns any option. The word
-/// may belong to the command that `stat` starts, so [`parse`] replaces the value by clap's.
+/// Finds the value of `--color` for help and errors, because clap formats them before it returns options. It may
+/// belong to a command of `stat`, so [`parse`] replaces it by clap's value.
 fn color(words: &[OsString]) -> ColorChoice {
     let words = words.iter().filter_map(|word| word.to_str());
     let mut own = words.take_while(|word| *word != "--");

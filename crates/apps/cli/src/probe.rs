@@ -1,6 +1,4 @@
-//! `tiptoe probe`: hands its events to the driver, and prints the session that the driver returns.
-//!
-//! It also has what all instruments share: target, output, report and exit status.
+//! `tiptoe probe`, and what all instruments share: target, output, report and exit status.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,6 +14,7 @@ use crate::interrupt;
 use crate::latency;
 use crate::notice::Notice;
 use crate::observer::Terminal;
+use crate::other_command;
 use crate::output::{NotesTo, Output};
 use crate::processes;
 use crate::ready::{self, ReadyLine};
@@ -30,7 +29,6 @@ pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
     }
 }
 
-/// Fails if `--force` is given with `--via kernel`.
 pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
     match is_forced && via == Via::Kernel {
         true => Err(Failure::ForceWith("--via kernel")),
@@ -38,7 +36,7 @@ pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
     }
 }
 
-/// What each instrument needs besides its request.
+/// What an instrument needs besides its request.
 pub struct InstrumentRun {
     output: Output,
     notes: NotesTo,
@@ -46,8 +44,8 @@ pub struct InstrumentRun {
 }
 
 impl InstrumentRun {
-    /// Opens the output, handles signals, and shows the status. Returns a request without events, too. `noun`
-    /// is what is counted. With `has_values`, the report contains values of the program.
+    /// Opens the output, handles signals, and shows the status. Also returns a request without events. `noun` is
+    /// what is counted. With `has_values`, the report contains the program's values.
     pub fn begin(
         target: &RequestTarget,
         common: &Common,
@@ -91,7 +89,6 @@ impl InstrumentRun {
     }
 }
 
-/// Returns a request without events, which each instrument completes.
 pub fn request(target: RequestTarget, options: RunOptions) -> Request<'static> {
     Request {
         agent: tiptoe_image::AGENT,
@@ -101,10 +98,11 @@ pub fn request(target: RequestTarget, options: RunOptions) -> Request<'static> {
     }
 }
 
-/// Runs the instrument. Returns the exit status of the command if one was started.
+/// Returns the command's exit status if one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let probes = args.specs.iter().map(|text| {
         processes::refuse_pid(text, "function", &args.common.pids)?;
+        other_command::refuse(text, "probe")?;
         parse(text)
     });
     let probes = probes.collect::<Result<Vec<_>, _>>()?;
@@ -144,7 +142,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, common, extras))
 }
 
-/// Parses a spec. Must run before the command is started.
+/// Must run before the command is started.
 fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     ProbeSpec::parse(text).map_err(|error| match error.fault {
         SpecFault::NotAProbe(kind) => Failure::NoSuchKind(kind),
@@ -159,7 +157,6 @@ fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     })
 }
 
-/// Returns the target that the options choose. Fails if they choose none.
 pub fn target(common: &Common, of: TargetOf) -> Result<RequestTarget, Failure> {
     if common.all {
         return Err(Failure::WholeSystem(of));
@@ -176,7 +173,6 @@ pub fn target(common: &Common, of: TargetOf) -> Result<RequestTarget, Failure> {
     }
 }
 
-/// Returns each process once.
 pub fn without_repeats(pids: &[u32]) -> Vec<u32> {
     let mut pids = pids.to_vec();
     pids.sort_unstable();
@@ -184,16 +180,13 @@ pub fn without_repeats(pids: &[u32]) -> Vec<u32> {
     pids
 }
 
-/// Properties of a text report besides its tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportExtras {
-    /// Whether lines of calls were printed before the report.
+    /// Whether lines of calls precede the report.
     pub has_calls: bool,
-    /// Whether histograms are drawn.
     pub has_histograms: bool,
 }
 
-/// Prints the session of a run. Returns the exit status.
 pub fn print_outcome(
     outcome: Outcome,
     output: Output,
@@ -205,7 +198,6 @@ pub fn print_outcome(
     exit_code(outcome.exit_status, written)
 }
 
-/// Returns the report of a session, in the form that the output needs.
 pub fn rendered(
     session: Session,
     output: &Output,
@@ -230,8 +222,7 @@ pub fn rendered(
     })
 }
 
-/// Returns the command's own status. Returns [`FAILED`] instead if that status is 0 and the report was lost, because
-/// tiptoe failed.
+/// Returns the command's status, or [`FAILED`] if that is 0 and the report was lost.
 pub fn exit_code(of_command: Option<i32>, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = of_command.unwrap_or(0);
@@ -253,7 +244,7 @@ mod tests {
         }
         for (spec, said) in [
             ("prog:", "a function is missing (at character 6)"),
-            ("mem:stats", "'mem:' is not implemented yet"),
+            ("usdt:a:b", "'usdt:' is not implemented yet"),
             ("f/latency/", "'latency' is not implemented yet"),
         ] {
             let failure = parse(spec).expect_err(spec);

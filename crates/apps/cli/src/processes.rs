@@ -6,20 +6,19 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// How many bytes of a name the kernel keeps. A longer name is compared by its beginning.
+/// The kernel keeps this many bytes of a name, so a longer one is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// Process ids are below this number (proc(5), `pid_max`). A larger number may be the address of a variable, because
-/// programs have no variables below it.
+/// Process ids are below this number (proc(5), `pid_max`). Larger ones may be addresses, because programs have no
+/// variables below it.
 const PID_LIMIT: u32 = 1 << 22;
 
-/// Returns whether a word may be a process id.
 pub fn is_pid(word: &str) -> bool {
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
     is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
 }
 
-/// Fails if `-p` was given and this word, which must be a `wanted`, is a process id: it was probably meant for `-p`.
+/// Fails if `-p` was given and `word`, which must be a `wanted`, is a process id, probably meant for `-p`.
 pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), Failure> {
     let word = word.to_owned();
     match !pids.is_empty() && is_pid(&word) {
@@ -28,8 +27,8 @@ pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), 
     }
 }
 
-/// Returns the ids of the processes whose comm is `name`, in order. Leaves out this process, zombies and kernel
-/// threads, because tiptoe cannot trace them. Fails if there is no other process of that name.
+/// Returns the processes whose comm is `name`, in order, without this one, zombies and kernel threads, which
+/// cannot be traced. Fails if there is none.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name).map_err(Failure::UnreadableProcesses)?;
     match found.is_empty() {
@@ -50,14 +49,14 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Returns whether a process runs a program, as zombies and kernel threads do not; `true` if this
-/// user may not read which program it is.
+/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not read
+/// which.
 fn runs_a_program(proc: &Path, pid: u32) -> bool {
     let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
 }
 
-/// Returns the name of a process; `None` if the process has ended.
+/// `None` if the process has ended.
 fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(proc.join(pid.to_string()).join("comm")).ok()?;
     comm.pop_if(|last| *last == b'\n');

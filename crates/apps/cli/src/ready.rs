@@ -1,4 +1,4 @@
-//! Reports that counting has begun: by a line on stderr, and by a line to a program that waits for it (`--ready-fd`).
+//! Reports on stderr, and to a program that waits (`--ready-fd`), that counting has begun.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,19 +12,16 @@ use crate::notice::Notice;
 use crate::output::{NotesTo, Output};
 use crate::{status, terminal};
 
-/// The form of the line on stderr.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadyLine {
-    /// The line is printed unchanged.
     Plain,
-    /// The line is a comment, because a script may read fields from stderr.
+    /// A comment, because a script may read fields from stderr.
     Comment,
-    /// No line is printed, because stderr must be valid JSON or belongs to the command.
+    /// None, because stderr must be valid JSON or belongs to the command.
     Silent,
 }
 
 impl ReadyLine {
-    /// Returns the form of the line if the report of this target goes to this output.
     pub fn for_output(output: &Output, target: &RequestTarget, is_json: bool) -> ReadyLine {
         match output {
             Output::Stderr if is_json => ReadyLine::Silent,
@@ -34,8 +31,8 @@ impl ReadyLine {
     }
 }
 
-/// Returns what the driver calls when counting has begun. Takes ownership of the descriptor `fd`,
-/// from which another program reads. Fails if `fd` was not inherited for writing.
+/// Returns what the driver calls when counting has begun. Takes ownership of the descriptor `fd`. Fails if `fd`
+/// was not inherited for writing.
 pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
     let taken = fd.map(|fd| {
         inherited_descriptors::take_writable(fd).map_err(|error| Failure::BadReadyFd { fd, error })
@@ -50,13 +47,13 @@ pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
             ReadyLine::Silent => {}
         }
         if let Some(mut waits) = waits {
-            // The write fails only if the program that waited has closed the pipe.
+            // Fails only if the waiting program has closed the pipe.
             let _ = waits.write_all(b"ready\n");
         }
     }))
 }
 
-/// Returns one name for the target, because the status line has no room for more.
+/// Returns one name for the target: the status line has no room for more.
 pub fn whom(target: &RequestTarget) -> String {
     match target {
         RequestTarget::Command(command) => {

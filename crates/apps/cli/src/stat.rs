@@ -95,7 +95,6 @@ failed, or nothing can be counted; 128+N if signal N ended tiptoe.
 Needs root or cap_perfmon for -a, for other users' processes, and for what happens in the \
 kernel, if /proc/sys/kernel/perf_event_paranoid says so. Tracepoints need a readable tracefs.";
 
-/// The events that are counted without `-e`, besides a clock.
 const DEFAULT: &str =
     "context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses";
 
@@ -217,7 +216,6 @@ pub enum StatByWord {
     Scope,
 }
 
-/// The form of the report and of the intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     Text,
@@ -226,7 +224,7 @@ enum Form {
     Json,
 }
 
-/// Runs the instrument. Returns the exit status of the command if one was started.
+/// Returns the command's exit status if one was started.
 pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     if args.by.is_some() {
         return scopes::run(args);
@@ -257,7 +255,6 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome))
 }
 
-/// Returns the targets that the options choose. Fails if they choose none.
 fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     let has_command = !args.command.is_empty();
     let of_all = args.all || !args.for_each_cgroup.is_empty();
@@ -281,8 +278,8 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e` they begin with a clock. It is the clock of tasks, which shows how long
-/// tasks or cgroups ran, or if the whole system is counted the clock of CPUs.
+/// Returns the lists of events. Without `-e` they begin with a clock: of tasks, which shows how long tasks or
+/// cgroups ran, or of CPUs for the whole system.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
@@ -342,7 +339,7 @@ mod tests {
         assert_eq!(args.events, ["cs", "{cycles,faults}:u"]);
         assert_eq!(form(&args).unwrap(), Form::Fields(";".into()));
         assert_eq!((args.interval_ms, args.all), (Some(100), false));
-        // Options after the command belong to the command.
+        // These options belong to the command.
         for line in ["-e cs ls -a -e x", "-e cs -- ls -a -e x"] {
             let args = parse(line).unwrap();
             assert_eq!((args.events, args.all), (vec!["cs".to_owned()], false));

@@ -1,17 +1,14 @@
-//! The status line: one line on a terminal's stderr while a run attaches and counts. The line is erased before anything
-//! else is printed, and drawn again below it.
+//! The status line on a terminal's stderr while a run attaches and counts. It is erased before anything else is
+//! printed, and drawn again below that.
 //!
-//! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
+//! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
-//! | state | set by | read by |
-//! |---|---|---|
-//! | [`IS_ON`] | [`begin`], [`end`] | every function, so that without a terminal nothing else is done |
-//! | [`LINE`] | all functions here | all functions here |
+//! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
-//! INVARIANT: a thread holds [`LINE`] while it writes to the terminal, so that the line is never inside other text. The
-//! thread that draws must never wait for this lock, because a signal must end tiptoe even while the terminal takes no
-//! output (Ctrl-S).
+//! INVARIANT: a thread holds [`LINE`] while it writes to the terminal, so that the line is never inside other
+//! text. The thread that draws must never wait for it, because a signal must end tiptoe even while the terminal
+//! takes no output (Ctrl-S).
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,15 +24,13 @@ use crate::args::Common;
 use crate::output::Output;
 use crate::{ready, terminal};
 
-/// Moves to the line's beginning, and erases it.
 const ERASE: &str = "\r\x1b[K";
-/// How long a run shows no line, so that short runs never show one.
+/// Shorter runs show no line.
 const FIRST: Duration = Duration::from_millis(300);
-/// The pause before the line is drawn again.
+/// The pause between two drawings while tiptoe counts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The pause before the line is drawn again while tiptoe attaches.
 const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
-/// Reading counts for the line may take at most one part in 50 of the loop's time.
+/// Reading counts for the line may take one part in 50 of the loop's time.
 const READING_SHARE: u32 = 50;
 
 // Relaxed: the flag orders no other data.
@@ -48,12 +43,11 @@ static LINE: Mutex<Line> = Mutex::new(Line {
 
 struct Line {
     run: Option<ShownRun>,
-    /// The text on the terminal; empty if there is no line.
+    /// Empty if there is no line.
     shown: String,
     drawn_at: Option<Instant>,
 }
 
-/// The state of the run that the line shows.
 struct ShownRun {
     description: RunDescription,
     /// Whether the target writes to the same terminal, so that the line must end when counting begins.
@@ -62,30 +56,25 @@ struct ShownRun {
     counting: Option<Instant>,
     hits: Option<u64>,
     cost: Option<Cost>,
-    /// The counts of `stat`, which the line shows instead of hits.
+    /// Of `stat`, shown instead of hits.
     counts: Vec<String>,
-    /// When the counts were last requested.
     requested: Instant,
     next_request: Instant,
 }
 
-/// The properties of a run that the line shows, and that do not change.
+/// What the line shows of a run and does not change.
 #[derive(Clone, Debug)]
 pub struct RunDescription {
-    /// The target.
     pub whom: String,
-    /// The noun for what is counted, in the singular.
+    /// For what is counted, in the singular.
     pub noun: &'static str,
-    /// The time before counting begins.
     pub delay: Option<Duration>,
-    /// The time after which counting ends.
     pub duration: Option<Duration>,
-    /// Whether the report is input for programs, so that no line may be in its stream.
+    /// Whether programs read the report, so that no line may be in its stream.
     pub is_for_programs: bool,
 }
 
 impl RunDescription {
-    /// Returns the description for the options that all instruments have.
     pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
         RunDescription {
             whom: ready::whom(target),
@@ -99,8 +88,8 @@ impl RunDescription {
 
 /// Begins the line of a run, if stderr is a terminal and the line disturbs nothing there.
 ///
-/// A command that shares the terminal may write to it at any time, so the line must end before the command begins. If
-/// stdout is no terminal, the command is assumed to write only there.
+/// A command on the same terminal may write at any time, so the line must end before it begins. If stdout is no
+/// terminal, the command is assumed to write only there.
 pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
     let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -110,7 +99,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
         Output::Stderr => stderr,
         Output::Whole(..) | Output::Direct(..) => false,
     } && description.is_for_programs;
-    // With a delay, a command begins before counting does, so there must be no line at all.
+    // With a delay, a command begins before counting, so there must be no line.
     if !stderr || is_dumb || is_data || is_shared && description.delay.is_some() {
         return;
     }
@@ -129,7 +118,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
     IS_ON.store(true, Relaxed);
 }
 
-/// Switches the line to the state of counting, or ends it if the target writes to the same terminal.
+/// Switches the line to counting, or ends it if the target writes to the same terminal.
 pub fn counting() {
     if !IS_ON.load(Relaxed) {
         return;
@@ -146,7 +135,6 @@ pub fn counting() {
     }
 }
 
-/// Returns whether new counts are needed to draw the line again.
 pub fn wants_progress() -> bool {
     if !IS_ON.load(Relaxed) {
         return false;
@@ -162,7 +150,6 @@ pub fn wants_progress() -> bool {
     }
 }
 
-/// Stores the counts so far.
 pub fn put(progress: &Progress) {
     if let Some(run) = &mut line().run {
         (run.hits, run.cost) = (Some(progress.hits), progress.cost.clone());
@@ -170,7 +157,6 @@ pub fn put(progress: &Progress) {
     }
 }
 
-/// Stores `stat`'s counts so far.
 pub fn put_counts(counts: &[Count]) {
     if let Some(run) = &mut line().run {
         run.counts = counts_so_far(counts);
@@ -188,15 +174,14 @@ pub fn draw_if_due() {
     }
 }
 
-/// Erases the line for good.
 pub fn end() {
     if IS_ON.load(Relaxed) {
         line().end();
     }
 }
 
-/// Erases the line for good. Does nothing if it would have to wait for another thread that writes to the terminal, or
-/// for a terminal that takes no output; then the next output erases the line.
+/// Erases the line for good, unless that would wait for another writer or for a terminal that takes no output;
+/// then the next output erases it.
 pub fn end_without_waiting() {
     if !IS_ON.load(Relaxed) {
         return;
@@ -208,14 +193,14 @@ pub fn end_without_waiting() {
     }
 }
 
-/// Disables the line. A thread that panics must call this before it prints, because it may hold the line's lock and
-/// would deadlock.
+/// Disables the line. A panicking thread must call this before it prints: it may hold the line's lock and would
+/// deadlock.
 pub fn give_up() {
     IS_ON.store(false, Relaxed);
 }
 
-/// Erases the line, calls `write`, which writes to the terminal, and draws the line again. Without `ends_line` the line
-/// is not drawn, because the text that `write` wrote does not end its line.
+/// Erases the line, calls `write`, and draws the line again. Without `ends_line` it is not drawn, because the
+/// written text does not end its line.
 pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     if !IS_ON.load(Relaxed) {
         return write();
@@ -229,7 +214,7 @@ pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     written
 }
 
-/// A writer to the terminal that erases the line before it writes, and draws it again.
+/// Writes to the terminal above the status line.
 pub struct AboveStatusLine<W>(pub W);
 
 impl<W: Write> Write for AboveStatusLine<W> {
@@ -262,7 +247,7 @@ impl Line {
         let is_late = now >= run.begun + FIRST;
         let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
         let is_over = matches!(Phase::now(), Phase::Ending | Phase::Waiting);
-        // `takes_a_line` is called last, because it makes system calls.
+        // Last, because it makes system calls.
         if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
             return;
         }
@@ -279,13 +264,12 @@ impl Line {
         }
     }
 
-    /// Draws the line, and leaves the cursor at its beginning, so that an echoed `^C` is erased with it.
+    /// Leaves the cursor at the line's beginning, so that an echoed `^C` is erased with it.
     fn draw(&mut self, text: String) {
         terminal::write_raw(&format!("\r{text}\x1b[K\r"));
         self.shown = text;
     }
 
-    /// Erases the line, and returns its text.
     fn erase(&mut self) -> String {
         let shown = std::mem::take(&mut self.shown);
         if !shown.is_empty() {

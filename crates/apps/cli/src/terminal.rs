@@ -1,9 +1,8 @@
 //! The only module that writes to stderr; `cargo test -p xtask` refuses others.
 //!
-//! A message may contain a name that a traced program chose (of a thread, a library, a folder). So
-//! [`say`] escapes line ends and each character that a terminal would obey. Otherwise a program
-//! could control the user's terminal. `tiptoe-report` escapes reports line by line before they are
-//! written here.
+//! A message may contain a name from a traced program (a thread, library or folder), which could control the
+//! user's terminal. So [`say`] escapes line ends and each character that a terminal would obey. `tiptoe-report`
+//! escapes reports.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -16,45 +15,43 @@ use crate::notice::Notice;
 use crate::output;
 use crate::status::{self, AboveStatusLine};
 
-/// Prints one line, escaped, and wrapped if it is wider than the terminal.
+/// Prints one line, escaped and wrapped.
 pub fn say(line: impl Display) {
     let line = line.to_string();
     let options = match line.starts_with('#') {
-        // A comment must remain one line, because scripts read it as one.
+        // A comment must remain one line for scripts.
         true => Options::default(),
         false => options(),
     };
     let line = tiptoe_report::message(&line, &options) + "\n";
-    // The result is ignored, because a failure to write to stderr can be reported nowhere.
+    // A failure to write to stderr cannot be reported.
     let _ = status::with_line_erased(true, || io::stderr().write_all(line.as_bytes()));
 }
 
-/// Returns a writer for a report and the lines before it. The text must be printable already.
+/// Returns a writer for printable text: a report and the lines before it.
 pub fn for_reports() -> impl Write + 'static {
     AboveStatusLine(io::stderr())
 }
 
-/// Writes a text unescaped. It must be printable already, or be a control sequence of ours.
+/// Writes unescaped text, which must be printable or our own control sequence.
 pub fn write_raw(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Returns whether stderr is a terminal.
 pub fn is_there() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Returns whether stderr, which must be a terminal, would take a line without waiting.
+/// Returns whether stderr, which must be a terminal, takes a line without waiting.
 pub fn takes_a_line() -> bool {
     takes(io::stderr())
 }
 
-/// Returns the options of a text for stderr.
 pub fn options() -> Options {
     output::terminal_options(&io::stderr())
 }
 
-/// Reports a panic as a fault of tiptoe. The message must be escaped, because it may quote what a traced program wrote.
+/// Reports a panic as a fault of tiptoe. Its message must be escaped, because it may quote a traced program.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
     status::give_up();
     let place = panic.location().map(|place| format!(" at {place}"));

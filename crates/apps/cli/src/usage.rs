@@ -1,4 +1,4 @@
-//! Errors of the command line, from clap, in the form of a [`Failure`].
+//! clap's errors in the form of a [`Failure`].
 
 use std::process::ExitCode;
 
@@ -7,15 +7,14 @@ use clap::error::ErrorKind;
 use crate::failure::{FAILED, Failure, NOT_A_NUMBER, PIDS_HINT};
 use crate::{processes, terminal};
 
-/// Prints clap's error in the form of a [`Failure`]. Help and the version, which are errors too, are printed as clap
-/// formats them. Returns the exit status.
+/// Prints clap's error, or its help or version, which are errors too. Returns the exit status.
 pub fn report(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                 Failure::HelpNotWritten(error).report()
             }
-            // A reader that has closed the pipe, such as `head`, has read enough.
+            // A reader that closed the pipe, such as `head`, has read enough.
             _ => ExitCode::SUCCESS,
         },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -26,20 +25,19 @@ pub fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint (its tip). Drops a tip
-/// that says how to pass a mistyped option as a word. Without a tip the hint is the command's help,
-/// because clap's usage line cannot be typed as it is; after `-p`, an unexpected number is taken for
-/// a process id.
+/// Splits clap's message into what failed (its first paragraph) and a hint (its tip, unless that says how to pass
+/// a mistyped option as a word). Otherwise the hint is the command's help, because clap's usage line cannot be
+/// typed; an unexpected number after `-p` is taken for a process id.
 fn failure(message: &str) -> Failure {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
     let what = paragraphs.next().unwrap_or_default();
     let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
-    // Of several tips, which are in one paragraph, the first is the best.
+    // Of several tips in one paragraph, the first is the best.
     let tip = tip.map(|tips| tips.split(" tip: ").next().unwrap_or_default().to_owned());
     let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    // Replaces the standard library's message for a number that does not parse.
+    // Replaces std's message for a number that does not parse.
     let what = what.replace("invalid digit found in string", NOT_A_NUMBER);
     let word = what.split('\'').nth(1).unwrap_or_default();
     let is_pid = what.starts_with("unexpected argument") && processes::is_pid(word);
@@ -51,19 +49,17 @@ fn failure(message: &str) -> Failure {
     Failure::Usage { what, hint }
 }
 
-/// Returns whether the command line has `-p`.
 fn has_pids() -> bool {
     let mut own = words().take_while(|word| word != "--");
     own.any(|word| word.starts_with("-p") || word == "--pid" || word.starts_with("--pid="))
 }
 
-/// Returns the words of the command line, which need not be UTF-8.
+/// The words need not be UTF-8.
 fn words() -> impl Iterator<Item = String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned())
 }
 
-/// Returns the command line for the given command's help, or for all help if there is no such
-/// command.
+/// Returns the command line for the given command's help, or for all help.
 fn help() -> String {
     use clap::CommandFactory;
     let given = words().nth(1).unwrap_or_default();

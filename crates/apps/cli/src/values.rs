@@ -7,24 +7,22 @@ use tiptoe_event::{UnknownWord, Via, duration_ns};
 
 use crate::failure::BadValue;
 
-/// Parses a time: seconds, or a number with a unit.
 pub fn time(text: &str) -> Result<Duration, BadValue> {
     tiptoe_event::time(text).ok_or(BadValue::Time)
 }
 
-/// Parses the time of one call, in nanoseconds. A number without a unit is refused, because tiptoe
-/// must not guess the unit.
+/// Parses a call's time, in nanoseconds. A unit is required, because tiptoe must not guess it.
 pub fn slower_ns(text: &str) -> Result<u64, BadValue> {
     let ns = duration_ns(text).filter(|ns| *ns > 0);
     ns.ok_or(BadValue::CallTime)
 }
 
-/// Parses a process id, for commands that have `--comm`.
+/// For commands with `--comm`.
 pub fn pid(text: &str) -> Result<u32, BadValue> {
     number_of_process(text).ok_or(BadValue::Pid)
 }
 
-/// Parses a process id, for commands without `--comm`.
+/// For commands without it.
 pub fn pid_alone(text: &str) -> Result<u32, BadValue> {
     number_of_process(text).ok_or(BadValue::PidAlone)
 }
@@ -33,17 +31,15 @@ fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Parses what counts. `kernel-task` is parsed, too, because its refusal names the command that has it.
+/// Also parses `kernel-task`, because its refusal names the command that has it.
 pub fn via(text: &str) -> Result<Via, BadValue> {
     text.parse().map_err(|_| BadValue::Via)
 }
 
-/// Parses what watches.
 pub fn watch_via(text: &str) -> Result<Via, UnknownWord> {
     text.parse()
 }
 
-/// Parses a budget: `off`, or percent with or without the sign.
 pub fn budget(text: &str) -> Result<Budget, BadValue> {
     if text == "off" {
         return Ok(Budget::Off);
@@ -53,8 +49,7 @@ pub fn budget(text: &str) -> Result<Budget, BadValue> {
     sensible.map(Budget::Percent).ok_or(BadValue::Budget)
 }
 
-/// Parses digits and a point. Refuses signs, exponents, infinity and NaN, which Rust's parser
-/// accepts.
+/// Parses digits and a point, without the signs, exponents, infinity and NaN that Rust's parser accepts.
 fn plain_number(text: &str) -> Option<f64> {
     let plain = text
         .bytes()

@@ -1,4 +1,4 @@
-//! `tiptoe --version`, and with `--verbose` what this command was built from.
+//! `tiptoe --version`, and with `--verbose` what it was built from.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Rows that the build script wrote (`build/description.rs`).
+/// Written by the build script (`build/description.rs`).
 const DESCRIPTION: &str = include_str!(concat!(env!("OUT_DIR"), "/description.txt"));
 
 /// `tiptoe --version`.
@@ -24,7 +24,6 @@ pub struct VersionArgs {
     pub verbose: bool,
 }
 
-/// Prints the version.
 pub fn run(args: &VersionArgs) -> Result<ExitCode, Failure> {
     let text = match args.verbose {
         true => verbose(),
@@ -34,8 +33,7 @@ pub fn run(args: &VersionArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the version, and what this command was built from: the commit, the target, and the agent and BPF programs
-/// that the command contains.
+/// Returns the version, commit, target, and the contained agent and BPF programs.
 pub fn verbose() -> String {
     short() + DESCRIPTION
 }

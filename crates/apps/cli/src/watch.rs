@@ -1,4 +1,4 @@
-//! `tiptoe watch`: reports which code accesses a variable, in which thread, with which values.
+//! `tiptoe watch`: which code accesses a variable, in which thread, with which values.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tiptoe_event::{Event, Memory};
 
 use crate::args::Common;
 use crate::failure::{Failure, TargetOf};
+use crate::other_command;
 use crate::probe::{self, InstrumentRun, ReportExtras};
 use crate::processes;
 use crate::values;
@@ -150,7 +151,7 @@ pub enum WatchByWord {
     Thread,
 }
 
-/// Runs the instrument. Returns the exit status of the command if one was started.
+/// Returns the command's exit status if one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     let variables = args.variables.iter().map(|text| {
@@ -189,8 +190,10 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, ReportExtras::default()))
 }
 
-/// Parses a variable. Must run before the command is started.
+/// Parses a variable. Must run before the command is started, because it may fail.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
+    other_command::refuse(text, "watch")?;
+    let text = text.strip_prefix("mem:").unwrap_or(text);
     let variable = Memory::parse(text).map_err(|error| Error::BadVariable {
         text: text.to_owned(),
         error: error.into(),

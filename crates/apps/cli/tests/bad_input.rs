@@ -1,4 +1,4 @@
-//! Bad input must be refused with exit status 2, one line that says what failed, and one line that says what to do.
+//! Bad input is refused with exit status 2, a line on what failed, and one on what to do.
 
 use std::process::{Command, Output};
 
@@ -34,7 +34,7 @@ fn bad_specs_are_refused() {
     );
     refuses(
         &["probe", "mem:stats.hits", "-p", "1"],
-        "'mem:' is not implemented yet",
+        "'mem:stats.hits' is an event of `tiptoe watch`",
     );
     refuses(
         &["probe", "f/latency/", "-p", "1"],

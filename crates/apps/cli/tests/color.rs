@@ -1,11 +1,11 @@
-//! Only text on a terminal has colours, unless `--color` says otherwise. JSON never has any.
+//! Only a terminal gets colours, unless `--color` says otherwise; JSON never does.
 
 use std::process::{Command, Output};
 
 const TIPTOE: &str = env!("CARGO_BIN_EXE_tiptoe");
 
-/// Variables that decide whether text has colours. They must be unset, because a runner of tests may have set some;
-/// `CI` allows colours on any terminal.
+/// Variables that decide on colours, unset because a test runner may set some. `CI` allows colours on any
+/// terminal.
 const DECIDE: [&str; 4] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"];
 
 fn without_colors_decided(command: &mut Command) {
@@ -18,7 +18,6 @@ fn is_colored(output: &Output) -> bool {
     output.stdout.contains(&0x1b) || output.stderr.contains(&0x1b)
 }
 
-/// Runs tiptoe with pipes.
 fn piped(line: &str) -> Output {
     let mut command = Command::new(TIPTOE);
     without_colors_decided(&mut command);
@@ -26,7 +25,7 @@ fn piped(line: &str) -> Output {
     command.output().expect("tiptoe runs")
 }
 
-/// Runs tiptoe on a terminal, with this variable in its environment.
+/// Runs tiptoe on a terminal, with this variable.
 fn on_a_terminal(line: &str, variable: (&str, &str)) -> Output {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{TIPTOE} {line}"), "/dev/null"]);
@@ -70,7 +69,7 @@ fn a_pipe_has_colours_only_with_always() {
         ("probe f --color=always", true),
         ("doctor", false),
         ("doctor --color always", true),
-        // This `--color` is an argument of the command.
+        // An argument of the command.
         ("stat -e page-faults true --color always", false),
     ] {
         let output = piped(line);

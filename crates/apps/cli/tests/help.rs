@@ -1,4 +1,4 @@
-//! Help must fit the narrowest usual terminal even if the width is unknown, as in a pipe or a file.
+//! Help must fit the narrowest usual terminal even if the width is unknown, as in a pipe.
 
 mod kept;
 
@@ -6,7 +6,6 @@ use std::process::Command;
 
 use kept::check_screen;
 
-/// The columns of the narrowest usual terminal.
 const WIDTH: usize = 80;
 
 fn help(words: &[&str]) -> String {
@@ -33,7 +32,6 @@ fn no_line_of_help_is_longer_than_80_columns() {
     }
 }
 
-/// Returns the lines of a block of help, which ends at an empty line.
 fn block<'a>(help: &'a str, heading: &str) -> Vec<&'a str> {
     let mut lines = help.lines().skip_while(|line| *line != heading);
     lines.next();
@@ -78,7 +76,6 @@ fn long_help_begins_with_the_examples_of_short_help() {
     }
 }
 
-/// Help named options that are not implemented.
 #[test]
 fn help_has_no_option_that_is_not_implemented() {
     for (command, options) in [
@@ -101,8 +98,8 @@ fn help_has_no_option_that_is_not_implemented() {
     }
 }
 
-/// Regression: texts of options that several commands have did not fit some of them: `watch` takes one process, and
-/// `lock` counts nothing.
+/// Regression: shared options' texts did not fit all commands: `watch` takes one process, and `lock` counts
+/// nothing.
 #[test]
 fn the_text_of_each_option_fits_its_command() {
     for (command, option, text) in [

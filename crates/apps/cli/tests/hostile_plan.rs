@@ -1,5 +1,5 @@
-//! An agent must refuse requests that tiptoe never makes. Otherwise a process that writes the plan
-//! could do more to the program than patch it.
+//! An agent must refuse requests that tiptoe never makes. Otherwise a process that writes the plan could do more
+//! to the program than patch it.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// The segments shared with an agent, mapped until the test ends.
+/// Segments shared with an agent, mapped until the test ends.
 struct Segments {
     plan: Plan<'static>,
     data: Data<'static>,
@@ -59,8 +59,8 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Makes thread `tid` the segment's owner, as a running tiptoe does. With 0 the segment has no owner, so the agent
-    /// restores the program.
+    /// Makes thread `tid` the segment's owner, like a running tiptoe. Without an owner (0) the agent restores the
+    /// program.
     fn own(&self, tid: u32) {
         let owner = self.data.owner().expect("the owner word");
         owner.store(tid, Ordering::Release);
@@ -68,13 +68,11 @@ impl Segments {
         unsafe { libc::syscall(libc::SYS_futex, owner.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// Makes a request with one record, and returns its result.
     fn request(&self, request: Request) -> u64 {
         self.request_all(request, 1);
         self.data.result(0)
     }
 
-    /// Makes a request with `count` records, and waits for the answer.
     fn request_all(&self, request: Request, count: usize) {
         let sequence = self.plan.publish(request, count);
         let owner = self.data.owner().expect("the owner word");
@@ -96,7 +94,7 @@ impl Segments {
     }
 }
 
-/// Returns the mappings of a process: start, end, and the whole line.
+/// Returns a process's mappings: start, end, line.
 fn mappings(pid: u32) -> Vec<(u64, u64, String)> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -117,8 +115,8 @@ fn address_of(file: &[u8], name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// Returns how many reads a thread makes while `act` runs. The number may only be compared roughly, because the agent's
-/// thread also reads files without a request.
+/// Returns about how many reads a thread makes while `act` runs: the agent's thread also reads files without a
+/// request.
 fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     let count = || {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).expect("it lives");
@@ -131,7 +129,7 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// The agent called any address that a plan named.
+/// Regression: the agent called any address in a plan.
 #[test]
 fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {
@@ -167,16 +165,16 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     let path = path.to_str().expect("text");
     let program = maps.iter().find(|(_, _, line)| line.ends_with(path));
     let start = program.expect("the program's file").0;
-    // The program is position-independent, so the file's addresses begin at 0.
+    // The program is position-independent: its addresses begin at 0.
     let at = |name| address_of(&exe, name) + start;
 
-    // Only the first instruction of a resolver may be called.
+    // Only a resolver's first instruction may be called.
     assert_eq!(segments.resolve(at("resolve")), at("chosen"));
     for address in [at("chosen"), at("main"), at("resolve") + 1, 0, start] {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
     }
 
-    // The agent read a file's tables once for each resolver, and libc has over a hundred resolvers.
+    // Regression: the agent read a file's tables for each resolver; libc has over a hundred.
     const MANY: usize = 100;
     let thread = segments.data.thread();
     let one = reads(pid, thread, || {
@@ -190,7 +188,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     });
     assert!(many < 10 * one, "{one} reads for one, {many} for {MANY}");
 
-    // Only whole arenas of the plan's code may be mapped, and only where nothing is.
+    // Only whole arenas of the plan's code may be mapped, and only into free space.
     const EINVAL: u64 = 22;
     let free = (start - (64 << 20)) & !(arena::LEN - 1);
     let code = |offset| MapContent::Code { offset };

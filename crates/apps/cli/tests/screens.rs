@@ -1,4 +1,4 @@
-//! What `tiptoe --version --verbose` and `tiptoe bug` print on 80 columns, without what is this machine's or this build's.
+//! `tiptoe --version --verbose` and `tiptoe bug` on 80 columns, without what depends on the machine or build.
 
 mod kept;
 
@@ -6,7 +6,6 @@ use std::process::Command;
 
 use kept::check_screen;
 
-/// The columns of the narrowest usual terminal.
 const WIDTH: usize = 80;
 
 fn tiptoe(args: &[&str]) -> String {
@@ -21,7 +20,7 @@ fn check_width(shown: &str) {
     assert_eq!(wide, None, "{shown}");
 }
 
-/// Returns the text with `…` for each word that has a digit, except names of BPF programs.
+/// Replaces words with a digit by `…`, except names of BPF programs.
 fn without_numbers(text: &str) -> String {
     let word = |word: &str| match word.contains(|c: char| c.is_ascii_digit()) {
         true => "…".to_owned(),
@@ -33,7 +32,7 @@ fn without_numbers(text: &str) -> String {
 
 #[test]
 fn the_verbose_version_looks_as_kept() {
-    // These rows differ by how this test was built.
+    // These rows depend on the build.
     const OF_BUILD: [&str; 6] = [
         "commit",
         "target",

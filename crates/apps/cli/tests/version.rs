@@ -1,4 +1,4 @@
-//! `tiptoe --version`, and with `--verbose` what the command was built from.
+//! `tiptoe --version`, and with `--verbose` what it was built from.
 
 #[path = "../build/description.rs"]
 #[expect(dead_code, reason = "only the build script describes a whole build")]
@@ -20,7 +20,6 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Returns the value of a row.
 fn find_row<'a>(text: &'a str, name: &str) -> &'a str {
     let mut rows = text.lines().filter_map(|line| line.strip_prefix(name));
     let value = rows.find(|rest| rest.starts_with(' '));
@@ -29,7 +28,7 @@ fn find_row<'a>(text: &'a str, name: &str) -> &'a str {
         .trim()
 }
 
-/// Returns the row's value that must be printed for a file.
+/// Returns the row's value for a file.
 fn identity(path: &Path) -> String {
     let size = std::fs::metadata(path).expect("a file").len();
     let sum = description::checksum(path).expect("`sha256sum` is installed");
@@ -61,7 +60,7 @@ fn the_verbose_version_names_what_is_inside() {
     assert_eq!(find_row(&text, "agent"), identity(Path::new(AGENT)));
 }
 
-/// Each BPF program must be listed, and the command must contain each listed program with these bytes.
+/// Each BPF program must be listed, and the command must contain its bytes.
 #[test]
 fn the_listed_bpf_programs_are_those_inside() {
     let text = printed(&["--version", "--verbose"]);
@@ -79,7 +78,7 @@ fn the_listed_bpf_programs_are_those_inside() {
             "{text}"
         );
         let object = std::fs::read(&path).expect("an object");
-        // The programs must be aligned in the command, because their loader reads them in place.
+        // Aligned, because their loader reads the programs in place.
         let mut places = (0..command.len()).step_by(8);
         assert!(
             places.any(|at| command[at..].starts_with(&object)),
@@ -108,7 +107,7 @@ fn without_git_or_a_repository_of_its_own_the_commit_is_unknown() {
     );
     let git = OsStr::new("git");
     assert_eq!(description::commit(git, Path::new("/proc")), None);
-    // A folder inside another repository must not get that repository's commit.
+    // A folder inside another repository must not get its commit.
     assert_eq!(description::commit(git, &root.join("crates")), None);
 }
 

@@ -2,17 +2,15 @@
 
 use std::fmt::Write;
 
-/// A kind of function, and the number of such functions that a round calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// The site's name in rows.
     pub name: &'static str,
-    /// The number of distinct functions that a round calls.
+    /// The distinct functions that a round calls.
     pub functions: usize,
     /// The number of offsets in a cache line at which the functions and their loops are placed.
     pub places: usize,
     body: &'static str,
-    /// The alignment of the functions; 1 leaves no padding for a jump.
+    /// 1 leaves no padding for a jump.
     align: usize,
 }
 
@@ -27,25 +25,24 @@ impl Site {
         }
     }
 
-    /// Returns the names by which the program is asked, one for each place. The functions of `NAME` are `NAME_0`,
-    /// `NAME_1`, …
+    /// Returns the names by which the program is asked, one for each place.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
-/// The number of offsets to average over, because the place of a loop of a few instructions changes its speed by up to
-/// a nanosecond.
+/// Offsets to average over, because the place of a loop of a few instructions changes its speed by up to a
+/// nanosecond.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// The least that a detour can cost: `PUSH` with a jump to a copy of its first instructions, and a jump back.
+/// The least that a detour can cost: `PUSH` with a jump to a copy of its first instructions, and one back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The least that a return probe can cost: `DETOUR` with a call of the copy, so that the function returns to the
-/// detour, and then a return to the caller, whose address a variable keeps during the call.
+/// The least that a return probe can cost: `DETOUR` with a call of the copy, and then a return to the caller,
+/// whose address a variable keeps.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
@@ -68,14 +65,14 @@ pub(crate) const TRAP: Site = Site {
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many distinct functions, called in turn, so that branch targets and caches dominate their cost.
+/// Many functions, called in turn, so that branch targets and caches dominate their cost.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
     Site::new("push4096", 4096, PUSH),
 ];
 
-/// The functions of `push`, with the path of [`DETOUR`], which counts nothing.
+/// The path of [`DETOUR`], which counts nothing.
 pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour", 1, DETOUR),
     Site::new("detour256", 256, DETOUR),
@@ -83,41 +80,40 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour4096", 4096, DETOUR),
 ];
 
-/// The functions of `push`, with the path of [`BARE_RETURN`], which counts nothing.
+/// The path of [`BARE_RETURN`], which counts nothing.
 pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return", 1, BARE_RETURN),
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// The least that a trap can cost: a trap of the program's own, with an empty handler.
+/// The least that a trap can cost: one of the program's own, with an empty handler.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
-/// The number of readings of the time stamp counter in [`READINGS`].
+/// The readings in [`READINGS`].
 pub(crate) const READS: usize = 16;
 
-/// Readings of the time stamp counter, one after the other.
+/// Readings of the time stamp counter.
 pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");
 
-/// The least cost of a tool with one counter that all threads share.
+/// The least cost of a counter that all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// A function with the prologue that a compiler makes for `-pg`, which some tracers need.
+/// The prologue that a compiler makes for `-pg`, which some tracers need.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,
     "push %rbp; mov %rsp, %rbp; call *mcount@GOTPCREL(%rip); pop %rbp; ret",
 );
 
-/// The functions that the attach bench patches.
 pub(crate) const ATTACH: [Site; 2] = [
     Site::new("few", 1_000, PUSH),
     Site::new("lots", 10_000, PUSH),
 ];
 
-/// Returns `sites.h`, the list that the C part expands.
+/// Returns `sites.h`, which the C part expands.
 pub(crate) fn header(sites: &[Site]) -> String {
     let placed = sites
         .iter()
@@ -127,7 +123,7 @@ pub(crate) fn header(sites: &[Site]) -> String {
         .collect()
 }
 
-/// Returns `sites.S`, the functions and loops.
+/// Returns `sites.S`.
 pub(crate) fn assembly(sites: &[Site]) -> String {
     let mut text = String::from("        .text\n");
     for site in sites {
@@ -141,8 +137,8 @@ pub(crate) fn assembly(sites: &[Site]) -> String {
     text
 }
 
-/// Writes the functions, and the labels `first_NAME` and `second_NAME`, from which the C part
-/// computes addresses.
+/// Writes the functions, and the labels `first_NAME` and `second_NAME`, from which the C part computes
+/// addresses.
 fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     let Site { body, align, .. } = site;
     put(
@@ -183,14 +179,14 @@ fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     }
 }
 
-/// Writes `run0_NAME`, which calls each function once a round, and `run5_NAME`, which does so
-/// through five callers.
+/// Writes `run0_NAME`, which calls each function once a round, and `run5_NAME`, which does so through five
+/// callers.
 fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
     let direct: Vec<String> = (0..site.functions)
         .map(|index| format!("{name}_{index}"))
         .collect();
     run(text, &format!("run0_{name}"), place, &direct);
-    // One chain of callers suffices, because the last one calls every function.
+    // The last caller calls every function.
     let chain: Vec<String> = (1..=5)
         .map(|level| format!("caller{level}_{name}"))
         .collect();

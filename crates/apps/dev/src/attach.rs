@@ -1,4 +1,5 @@
-//! `tiptoe-dev bench attach`: the time until every function is probed, and how long that stops a running thread.
+//! `tiptoe-dev bench attach`: the time until every function is probed, and how long that stops a running
+//! thread.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,10 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::Target;
 
-/// How long a thread looks for gaps in which it did not run. This must be longer than an attach.
+/// Must be longer than an attach.
 const WATCH_MS: u32 = 500;
 
-/// Attaches to 1,000 and 10,000 functions, and detaches. The first attach to a process injects the agent, and later
-/// ones reuse it.
+/// The first attach to a process injects the agent, and later ones reuse it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "attach".into(),
@@ -72,9 +72,9 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target, while the
-/// agent is injected and patches, and while it only patches. The agent is injected on a waiting thread, and on the busy
-/// thread only if there is no other.
+/// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target,
+/// while the agent is injected and patches, and while it only patches. The agent is injected on a waiting
+/// thread if there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

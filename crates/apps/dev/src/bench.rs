@@ -1,5 +1,3 @@
-//! `tiptoe-dev bench`: measures what tiptoe's own parts cost, beside the alternatives.
-
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -16,8 +14,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         return runs(args);
     }
     if args.is_one_of_runs {
-        // This process must end when its parent ends: it then gets SIGTERM, and cleans up. If the request fails, it
-        // continues until it is done.
+        // Must end when its parent ends: it then gets SIGTERM, and cleans up.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     tiptoe_dev::clean_up_on_signals().map_err(Failure::NoSignals)?;
@@ -32,7 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     print(&printed)
 }
 
-/// Runs the bench in several processes. If a signal ends this process, they end too.
+/// If a signal ends this process, the others end too.
 fn runs(args: &BenchArgs) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(Failure::NotRun)?;
     let mut tables: Vec<Table> = Vec::new();

@@ -1,7 +1,6 @@
-//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers. It is compared with the same calls
-//! without accounting (`ideal`), with the same accounting under one mutex (`global_mutex`), and with the kernel's own.
-//!
-//! `thread` and `enable` have the options and the output of `perf bench breakpoint`.
+//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside no accounting (`ideal`),
+//! the same under one mutex (`global_mutex`), and the kernel's. `thread` and `enable` have the options and the
+//! output of `perf bench breakpoint`.
 
 mod enable;
 mod forms;
@@ -21,12 +20,12 @@ use crate::options::Options;
 use crate::table::Table;
 use crate::together::cpus;
 
-/// The benches of `tiptoe-dev bench breakpoint`, with their options.
+/// A bench with its options.
 #[derive(Clone, Copy, Debug)]
 pub enum Breakpoints {
     /// Pairs of reserve and release.
     Stress(Stress),
-    /// Pairs of reserve and release on more CPUs than this machine has, simulated.
+    /// The same on more CPUs than this machine has, simulated.
     Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),
@@ -45,7 +44,7 @@ impl Breakpoints {
     }
 }
 
-/// Runs `stress`, the default, with the options of all benches.
+/// Runs `stress` with the options of all benches.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Stress::new(options.rounds, options.ms, options.most_threads()).run()
 }
@@ -53,10 +52,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 /// The debug registers of a CPU on x86.
 const SLOTS: u32 = 4;
 
-/// The word that the kernel's events watch. No thread writes it.
+/// No thread writes it.
 static WATCHED: u64 = 0;
 
-/// Opens `count` breakpoints on the calling thread. Threads that it starts later inherit them.
+/// Opens breakpoints on the calling thread, which threads that it starts inherit.
 fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let breakpoint = |at: u32| Breakpoint {
         address: &raw const WATCHED as u64 + u64::from(at % 8),

@@ -1,18 +1,17 @@
-//! `tiptoe-dev bench build`: how much longer a whole build of a C project takes while the waits for mmap_lock of the
-//! whole system are watched, as `tiptoe lock --kernel --mmap -a` does.
+//! `tiptoe-dev bench build`: how much longer a build of a C project takes while the system's waits for
+//! mmap_lock are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
-//! Each round builds the project three times: without a tracer (`off`), with waits watched (`contended`), and the naive
-//! way, with every acquisition watched (`every`). The order changes in each round, so that a change of the machine's
-//! speed affects all cases alike. The page cache is dropped before each build. Rounds end when the 95% interval of
-//! `contended` is at most half a point to both sides, or when their number reaches the limit.
+//! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every
+//! acquisition watched (`every`), in changing order, so that a change of the machine's speed affects all cases
+//! alike. The page cache is dropped before each build. Rounds end when the 95% interval of `contended` is at
+//! most half a point to both sides, or at their limit.
 //!
-//! The processes of a build rarely wait for an mmap_lock, because most have one thread. So `faults` compares the same
-//! cases on a load that contends: threads of one process that map memory, touch it and unmap it.
+//! Most processes of a build have one thread and rarely wait, so `faults` compares the same cases on threads of
+//! one process that map, touch and unmap memory.
 //!
-//! Another program may make one build 10 % longer. So the reported value is the trimmed mean of the rounds'
-//! differences, without a fifth at each end, and its interval is Yuen's (Biometrika 61, 1974): Student's t over the
-//! winsorized variance. For quiet rounds this is close to the plain mean, and a disturbed round does not widen the
-//! interval. The plain mean is printed, too.
+//! Because another program may make one build 10 % longer, the value is the trimmed mean of the rounds'
+//! differences, without a fifth at each end, and its interval is Yuen's (Biometrika 61, 1974): Student's t over
+//! the winsorized variance. The plain mean is printed, too.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -34,11 +33,10 @@ mod faults;
 
 use faults::FaultLoad;
 
-/// The environment variable with the source folder.
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
 /// The half width of the interval, in points, at which rounds stop.
 const NARROW: f64 = 0.5;
-/// The fewest rounds, because the interval of fewer rounds means nothing.
+/// The interval of fewer rounds means nothing.
 const FEWEST: usize = 8;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
@@ -51,11 +49,11 @@ const CASES: [(&str, Option<WaitSelection>); 3] = [
 
 #[derive(Default)]
 struct BuildRounds {
-    /// The builds of each round, one per case.
+    /// One build per case.
     rounds: Vec<[Option<BuildCost>; CASES.len()]>,
     /// The percentage of all CPU time in which tiptoe's kernel programs ran.
     programs: [Vec<f64>; CASES.len()],
-    /// The number of counted waits, or acquisitions, of each build.
+    /// The waits, or acquisitions, of each build.
     counted: [Vec<f64>; CASES.len()],
 }
 
@@ -75,7 +73,7 @@ impl BuildRounds {
     }
 }
 
-/// Returns the order of the cases in a round. All six orders take turns.
+/// All six orders take turns.
 fn turns(round: usize) -> [usize; CASES.len()] {
     const ORDERS: [[usize; CASES.len()]; 6] = [
         [0, 1, 2],
@@ -88,7 +86,6 @@ fn turns(round: usize) -> [usize; CASES.len()] {
     ORDERS[round % ORDERS.len()]
 }
 
-/// Measures a build, if there is a source, and a load that contends for mmap_lock.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "build".into(),
@@ -117,7 +114,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Measures all cases in rounds, until the interval is narrow enough or the limit of rounds is reached.
 fn rounds(
     options: &Options,
     mut work: impl FnMut() -> Result<BuildCost, Error>,
@@ -141,7 +137,6 @@ fn rounds(
     Ok(found)
 }
 
-/// Returns the number of waits, or acquisitions, in a session.
 fn counted(session: &Session) -> f64 {
     let counts = session.events.iter().map(|event| event.count);
     counts.sum::<u64>() as f64
@@ -157,11 +152,11 @@ fn source() -> Result<PathBuf, Error> {
 
 struct BuildCost {
     seconds: f64,
-    /// The CPU time of all processes of the build, which includes tiptoe's BPF programs at their tracepoints.
+    /// Of all processes of the build, which includes tiptoe's BPF programs at their tracepoints.
     cpu: f64,
 }
 
-/// Builds the source from scratch, with one job per CPU.
+/// Builds from scratch, with one job per CPU.
 fn build(source: &Path) -> Result<BuildCost, Error> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let make = |arguments: &[&str]| {
@@ -274,8 +269,8 @@ fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     (trimmed, students_t(kept.len() - 1) * error)
 }
 
-/// Returns the two-sided 95% quantile of Student's t: from a table, and for 30 or more degrees of freedom by the
-/// first terms of its expansion around the normal one.
+/// Returns the two-sided 95% quantile of Student's t; for 30 or more degrees of freedom by the first terms of
+/// its expansion around the normal one.
 fn students_t(freedom: usize) -> f64 {
     const TABLE: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -296,13 +291,13 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // With so few values none is dropped, so this is Student's own interval.
+        // None is dropped, so this is Student's own interval.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
             "{half}"
         );
-        // One value is dropped at each end. The variance is that of 2, 2, 3, 4, 4.
+        // One is dropped at each end. The variance is that of 2, 2, 3, 4, 4.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0, 99.0]);
         assert!(
             (mean - 3.0).abs() < 1e-9 && (half - 3.513).abs() < 1e-3,
@@ -313,8 +308,8 @@ mod tests {
         assert!(trimmed_and_half_width(&[]).1.is_infinite());
     }
 
-    /// Compares builds whose times scatter; half of the builds are watched. About 950 of 1,000 intervals must contain
-    /// the true value, even if every tenth build is disturbed.
+    /// Compares builds whose times scatter. About 950 of 1,000 intervals must contain the true value, even if
+    /// every tenth build is disturbed.
     #[test]
     fn intervals_contain_the_true_value_as_often_as_promised() {
         let mut seed = 1_u64;
@@ -359,7 +354,7 @@ mod tests {
         assert!(note.contains(cpu), "{note}");
     }
 
-    /// Regression: one round was printed as `95% interval -inf to +inf`, and no programs as `NaN %`.
+    /// Regression: one round was printed as `95% interval -inf to +inf`, no programs as `NaN %`.
     #[test]
     fn too_few_rounds_have_no_interval() {
         let took = |seconds| Some(BuildCost { seconds, cpu: 5.0 });
@@ -375,7 +370,7 @@ mod tests {
         );
     }
 
-    /// Regression: the naive way was measured in a quarter of the rounds only, and always last.
+    /// Regression: the naive way was measured in a quarter of the rounds, and always last.
     #[test]
     fn each_case_is_as_often_at_each_place() {
         let rounds: Vec<[usize; 3]> = (0..6).map(turns).collect();

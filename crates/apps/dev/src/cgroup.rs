@@ -1,18 +1,18 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. The cases
-//!   are: no counting; events of the whole system; perf's events of cgroups (with those of the system, and for each
-//!   cgroup alone); a bpftrace script; and tiptoe. tiptoe counts in three ways: time, faults and switches, which it
-//!   reads from tasks; the same, on each CPU at switches; and 1 or more events, which it reads at switches.
-//! - `within`: the same with two tasks in one cgroup.
+//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU.
+//!   The cases are: no counting; events of the system; perf's events of cgroups, with the system's or alone; a
+//!   bpftrace script; and tiptoe: by tasks' own counts, on each CPU at switches, or by events that it reads at
+//!   switches.
+//! - `within`: the same in one cgroup.
 //! - `ring`: as many tasks as cgroups hand the byte round.
-//! - `response`: the response time of six workers of different kinds in six cgroups (`program.c`), as the geometric
-//!   mean, while all counts are read each second, as `perf stat -I 1000` does.
-//! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its parent has
-//!   waited for it.
+//! - `response`: the mean response time of six workers of different kinds in six cgroups (`program.c`), while
+//!   all counts are read each second, as `perf stat -I 1000` does.
+//! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its
+//!   parent has waited for it.
 //! - `blind`: how long an event of the system did not count at each switch, by its enabled and running times.
 //!
-//! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
+//! perf's events are opened as by `perf stat --for-each-cgroup`.
 
 use std::time::{Duration, Instant};
 
@@ -29,13 +29,12 @@ use counting::{Counting, CountingCase};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// The published test of perf's cgroup switches has six cgroups and their parent.
+/// As in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
-/// The numbers of cgroups in the rings.
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The number of hops for each requested ms. They take about 10 ms.
+/// For each requested ms; they take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor for rings, in which each task must run often, so that its state from before does not matter.
+/// In a ring each task must run often, so that its earlier state does not matter.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {
@@ -87,12 +86,12 @@ const LIVES: [CountingCase; 5] = [
     tiptoe(0),
     CountingCase::PerCpu,
 ];
-/// Processes and threads: the letter by which the program is asked, and the sites in rows.
+/// The letter by which the program is asked, and the sites in rows.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),
 ];
-/// The number of created tasks for each requested ms.
+/// For each requested ms.
 const LIVES_PER_MS: u32 = 500;
 /// The last two cases read events at switches, as perf does.
 const RESPONSE: [CountingCase; 7] = [
@@ -104,7 +103,7 @@ const RESPONSE: [CountingCase; 7] = [
     tiptoe(1),
     tiptoe(2),
 ];
-/// The interval of `perf stat -I 1000`, and the fewest readings in one measurement.
+/// As `perf stat -I 1000`, and the fewest readings in one measurement.
 const INTERVAL: Duration = Duration::from_secs(1);
 const READINGS: u32 = 2;
 
@@ -120,7 +119,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         folder,
         options,
     };
-    // The tasks of `switch` are in two children, those of `within` in one.
     let found = bench.ring("switch", &SWITCH, 2, CHILDREN, &mut table)?;
     compare(&mut table, "switch", "switch", &found);
     let found = bench.ring("within", &WITHIN, 2, 1, &mut table)?;
@@ -145,7 +143,7 @@ struct CgroupBench<'a> {
 }
 
 impl CgroupBench<'_> {
-    /// Measures all cases in turns: the ns per hop of `tasks` tasks in `cgroups` cgroups.
+    /// Measures the ns per hop.
     fn ring(
         &mut self,
         site: &str,
@@ -169,7 +167,6 @@ impl CgroupBench<'_> {
         found
     }
 
-    /// Measures the time to create processes or threads, and the time until they have ended.
     fn lives(&mut self, kind: char, sites: [&str; 2], table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         let lives = LIVES_PER_MS * self.options.ms;
@@ -229,7 +226,7 @@ impl CgroupBench<'_> {
         Ok(())
     }
 
-    /// Measures how long a clock event did not count although it was enabled.
+    /// Measures how long an enabled clock event did not count.
     fn blind(&mut self, table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         self.program.ask(&format!("ring {path} 2 {CHILDREN}"))?;
@@ -251,8 +248,7 @@ impl CgroupBench<'_> {
     }
 }
 
-/// Adds a row with each case's time, and a note on how much that time exceeds the time without counting in the same
-/// round.
+/// Adds each case's time, and how much more that is than without counting in the same round.
 fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<CountingCase>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();

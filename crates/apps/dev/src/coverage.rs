@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump, in a process that maps the
-//! binary. The functions are all those of symbol tables and .eh_frame, without padding.
+//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump: those of symbol tables and
+//! .eh_frame, without padding.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,9 +20,9 @@ use crate::workshop::failed;
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// What must be written to the program's stdin first.
+    /// Must be written to stdin first.
     question: &'static str,
-    /// The cases: the name, and the binary as a spec names it.
+    /// The name, and the binary as a spec names it.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// What a program prints when it is ready. Redis prints it by itself, and the others are asked to.
+/// Redis prints it by itself; the others are asked to.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             add(&mut table, case, &session?)?;
         }
         table.notes.extend(crowded(holder, child.id()));
-        // Redis must be killed, because it does not read its stdin. The others end when their stdin is closed.
+        // Redis does not read its stdin.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -100,7 +100,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 impl Holder {
-    /// Starts the program, and waits until it is ready.
     fn start(&self, folder: &Path) -> std::io::Result<Child> {
         let mut child = Command::new(self.program)
             .args(self.arguments)
@@ -130,8 +129,8 @@ impl Holder {
 /// The least distance of forward jumps whose last byte must be a trap.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins so soon after the program that a jump of [`FORWARD`] bytes has no room. The kernel
-/// chooses the heap's place at random, within 1 GB.
+/// Returns a note if the heap begins so soon after the program that no such jump has room. The kernel chooses
+/// the place at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));
@@ -148,7 +147,7 @@ fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     })
 }
 
-/// Adds one row per binary, and one note per reason.
+/// Adds a row per binary, and a note per reason.
 fn add(table: &mut Table, case: &str, session: &Session) -> Result<(), Error> {
     let by_trap = session
         .events

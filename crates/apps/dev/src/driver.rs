@@ -1,4 +1,4 @@
-//! Runs the driver on a thread of its own, so that the calling thread can measure.
+//! Runs the driver on a thread of its own, so that the caller can measure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,15 +26,12 @@ pub(crate) struct TraceRequest<'a> {
     pub calls: Calls,
 }
 
-/// What the driver traces of each call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// Only the call's entry is counted.
     #[default]
     Entries,
-    /// The call's return is counted, too.
     Returns,
-    /// Entry and return are counted, and the time between them.
+    /// The time between entry and return, too.
     Times,
     Records,
 }
@@ -58,7 +55,6 @@ impl Observer for Silent {
     fn note(&mut self, _note: &tiptoe_session::Note) {}
 }
 
-/// The longest time for an attach, or for a detach.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Tracing {
@@ -105,7 +101,7 @@ impl Tracing {
         })
     }
 
-    /// Starts to watch the contended locks of a process, and returns at once.
+    /// Starts to watch a process's contended locks.
     pub(crate) fn locks(
         pid: u32,
         via: Via,
@@ -124,7 +120,6 @@ impl Tracing {
         })
     }
 
-    /// Starts to count a process's scopes, and returns at once.
     pub(crate) fn scopes(pid: u32, agent: &'static [u8]) -> Tracing {
         let request = request(pid, Via::Agent, agent);
         Tracing::spawn(request, |request, silent| {
@@ -132,7 +127,6 @@ impl Tracing {
         })
     }
 
-    /// Starts to watch the kernel's locks in the whole system, and returns at once.
     pub(crate) fn kernel_locks(watched: WaitSelection) -> Tracing {
         let request = Request {
             target: RequestTarget::System,
@@ -143,9 +137,8 @@ impl Tracing {
         })
     }
 
-    /// Starts to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
-        // There is no agent, because the kernel watches from outside the process.
+        // No agent: the kernel watches from outside the process.
         let request = Request {
             budget,
             ..request(pid, Via::Auto, &[])
@@ -186,7 +179,6 @@ impl Tracing {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the trace. The program is then as it was before.
     pub(crate) fn finish(mut self) -> Result<Session, Error> {
         self.end().map(|outcome| outcome.session)
     }
@@ -221,7 +213,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // An error is ignored, because the bench is already returning one. The driver must have detached when this
+        // Ignored, because the bench is already returning an error. The driver must have detached when this
         // returns.
         let _ = self.end();
     }
@@ -238,7 +230,7 @@ pub(crate) fn attached() -> usize {
         .count()
 }
 
-/// Attaches, and detaches at once. Returns the session.
+/// Attaches, and detaches at once.
 pub(crate) fn trace_once(
     pid: u32,
     spec: &str,
@@ -256,7 +248,6 @@ pub(crate) fn trace_once(
     Ok(run_event(request, Event::Probe(probe(spec)), &mut Silent)?.session)
 }
 
-/// Runs a request for one event.
 fn run_event(request: Request<'_>, event: Event<'_>, silent: &mut Silent) -> RunResult {
     let request = Request {
         events: vec![event],

@@ -1,14 +1,14 @@
-/// The reason why a bench failed.
+/// Why a bench failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No bench has this name.
     #[error("no bench `{0}`")]
     Unknown(String),
-    /// The numbers exceed those of any machine.
+    /// The numbers exceed any machine's.
     #[error("no machine has this many slots, CPUs or threads")]
     Numbers,
-    /// Threads would share CPUs, so their rates would not be those of as many CPUs.
+    /// Threads would share CPUs, which would lower their rates.
     #[error("{threads} threads need {threads} CPUs, and {cpus} can be used")]
     Threads {
         /// The requested threads.
@@ -22,7 +22,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("{what}: {error}")]
     Io {
-        /// The failed operation.
+        /// The operation.
         what: &'static str,
         /// The system's error.
         error: std::io::Error,
@@ -30,27 +30,27 @@ pub enum Error {
     /// The benched program did not compile.
     #[error("the benched program does not compile: {0}")]
     Compile(String),
-    /// There is no source to build.
+    /// No source to build.
     #[error(
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
     NoSource,
-    /// The benched program's answer does not have the expected form.
+    /// The benched program's answer has not the expected form.
     #[error("the benched program answered `{0}`")]
     Answer(String),
-    /// A function has no probe, although tracing started.
+    /// A function has no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
     /// Most traps were found without the lookup that the bench measures.
     #[error("most traps of `{0}` were not found speculatively")]
     Unspeculative(&'static str),
-    /// A function still has its probe, although tracing ended.
+    /// A function still has its probe.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
-    /// Another tool is not installed.
+    /// A tool is not installed.
     #[error("not installed")]
     Missing,
-    /// The tool that watches a variable did not start.
+    /// A tool did not start to watch.
     #[error("it did not begin to watch")]
     Unwatched,
     /// Not every access was counted.

@@ -1,4 +1,4 @@
-//! All messages of failures. Other modules of the command make only variants of [`Failure`].
+//! All messages of failures; other modules only make variants.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,6 @@ use tiptoe_dev::Error;
 use tiptoe_event::{CounterError, Printable};
 use tiptoe_schedule::AddError;
 
-/// The reason why there are no numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -26,7 +25,6 @@ pub enum Failure {
     #[error("the {0} no JSON form: {1}")]
     NoJson(&'static str, serde_json::Error),
 
-    // The plan.
     #[error("{0}")]
     BadCounter(String),
     #[error("{0:.0} switches are too many to simulate")]
@@ -45,7 +43,6 @@ pub enum Failure {
     },
 }
 
-/// What is wrong with the list of `--for-each-cgroup`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupsFault {
     #[error("1 to {0} cgroups can be simulated")]
@@ -60,7 +57,6 @@ pub enum CgroupsFault {
     Twice(String),
 }
 
-/// What is wrong with a line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceFault {
     #[error("not three words")]
@@ -79,13 +75,12 @@ pub enum TraceFault {
     NoTime,
 }
 
-/// Why the value of an option is refused.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("not a time (write 2, 1.5s, 500ms or 3m)")]
 pub struct NotTime;
 
 impl Failure {
-    /// Prints the failure, escaped, because it may quote a file. Returns the exit status, which is that of bad options.
+    /// Prints the failure, escaped, because it may quote a file. Returns the exit status of bad options.
     pub fn report(&self) -> ExitCode {
         eprintln!("error: {}", Printable(&self.to_string()));
         if let Some(hint) = self.hint() {
@@ -94,7 +89,6 @@ impl Failure {
         ExitCode::from(2)
     }
 
-    /// Returns what the user can do, in one line.
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Bench(Error::Trace(error)) => return error.hint(),

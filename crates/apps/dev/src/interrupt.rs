@@ -1,12 +1,9 @@
-//! `tiptoe-dev bench interrupt`: how long it takes from SIGINT to the end of tiptoe, in each phase of a trace.
+//! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! | case | the phase |
-//! |---|---|
-//! | `preparing` | tiptoe reads a debug file of 1 GB, before the agent enters |
-//! | `counting` | tiptoe counts, by each instrument; the signal makes it detach and report |
-//! | `ending` | a second SIGINT follows the first at once |
-//!
-//! The goal is 200 ms in each. `preparing` includes the time that tiptoe gives an attach to finish.
+//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; includes the time that an attach
+//!   gets to finish
+//! - `counting`: tiptoe counts, by each instrument, and must detach and report
+//! - `ending`: a second SIGINT follows at once
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,7 +18,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop, failed};
 
-/// A program that waits. None of its probes is hit.
+/// None of its probes is hit.
 const PROGRAM: &str = "\
 #include <stdio.h>
 volatile long counted;
@@ -36,7 +33,7 @@ int main(void) {
     return 0;
 }
 ";
-/// The size of the largest debug file whose check sum tiptoe computes.
+/// The largest debug file whose check sum tiptoe computes.
 const DEBUG_FILE: u64 = 1 << 30;
 const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("probe", &["probe", "count"]),
@@ -45,7 +42,6 @@ const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("stat", &["stat"]),
 ];
 
-/// Measures all phases. A note names each instrument that cannot count here.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "interrupt".into(),
@@ -90,8 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Strips the program and links it to a debug file with its symbols. The debug file has no build-id, and zeroes at its
-/// end make its check sum wrong. So tiptoe reads the whole debug file before it refuses it.
+/// Strips the program and links it to a debug file without a build-id. Zeroes at its end make its check sum
+/// wrong, so tiptoe reads all of it before it refuses it.
 fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     let writing = || failed("writing a debug file");
     let (program, debug) = ("program", "program.debug");
@@ -108,7 +104,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     objcopy(&["--remove-section=.note.gnu.build-id"], program, debug)?;
     let link = format!("--add-gnu-debuglink={debug}");
     objcopy(&["--strip-all", &link], program, "stripped")?;
-    // A rename replaces the file, because the file of a running program cannot be written.
+    // The file of a running program can only be replaced.
     std::fs::rename(folder.join("stripped"), folder.join(program)).map_err(writing())?;
     let path = folder.join(debug);
     let file = File::options().write(true).open(&path);
@@ -117,7 +113,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// `tiptoe`, which is tracing. It is killed when this is dropped.
+/// A running tiptoe, which is killed on drop.
 struct Tiptoe {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -176,7 +172,7 @@ impl Tiptoe {
         }
     }
 
-    /// Returns the milliseconds from the last of `times` signals to the end of tiptoe.
+    /// Returns the milliseconds from the last of `times` signals to tiptoe's end.
     fn interrupt(mut self, times: u32) -> Result<f64, Error> {
         let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
         let mut from = Instant::now();

@@ -1,11 +1,8 @@
-//! Measures for `tiptoe-dev bench`: the cost of a hit compared with other tools, the share of functions that can be
-//! patched, the time to attach, the rate of lookups, the cost of accounting for debug registers, and the cost of a
-//! watched variable.
+//! Measures for `tiptoe-dev bench` what tiptoe's own parts cost, beside the alternatives.
 //!
-//! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
-//! quartiles, never a single run. Benches of hits generate and compile (`cc`) a program, and count that program's own
-//! CPU time. Rates of several threads are by the wall clock, and threads never share CPUs unless a row says so. Other
-//! tracers on this machine, before or after a bench, are named beside the numbers.
+//! Every bench alternates its cases within one process, because machines change their speed, and prints medians
+//! and quartiles. Benches of hits generate and compile (`cc`) a program, and count that program's own CPU time.
+//! Rates of several threads are by the wall clock, and threads never share CPUs unless a row says so.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -42,12 +39,12 @@ pub use options::{Options, up_to};
 pub use table::{Table, TableRow};
 pub use temporary::{clean_up_on_signals, stay_if_ending};
 
-/// A bench by its name.
+/// A bench.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
-    /// The NAME of `tiptoe-dev bench NAME`.
+    /// Its name.
     pub name: &'static str,
-    /// What the bench measures, in one line.
+    /// What it measures, in one line.
     pub about: &'static str,
     run: fn(&Options) -> Result<Table, Error>,
 }
@@ -120,7 +117,8 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options. Fails if `stress` is to have more threads than there are CPUs.
+/// Runs a bench of breakpoints with its own options. Fails if `stress` is to have more threads than there are
+/// CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
     if let Breakpoints::Stress(stress) = bench {
         fit(stress.threads)?;
@@ -136,7 +134,6 @@ pub fn run(name: &str, options: &Options) -> Result<Table, Error> {
     quiet::watched(|| (bench.run)(options))
 }
 
-/// Fails if this many threads would have to share CPUs.
 fn fit(threads: u32) -> Result<(), Error> {
     match together::cpus() {
         cpus if threads > cpus => Err(Error::Threads { threads, cpus }),

@@ -1,19 +1,16 @@
-//! `tiptoe-dev bench lock`: the cost of watching contended locks, for uncontended and contended ones.
+//! `tiptoe-dev bench lock`: the cost of watching contended locks.
 //!
-//! The same program is measured in turns: without tiptoe (`bare`), with its agent (`armed`), with the agent timing
-//! the holds of one mutex, too (`hold`), with the agent in the default budget (`budget`), and with BPF programs at
-//! the kernel's futex tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
+//! The same program is measured in turns: without tiptoe (`bare`), with its agent (`armed`), with one mutex's
+//! holds timed, too (`hold`), in the default budget (`budget`), and with BPF programs at the kernel's futex
+//! tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
-//! An uncontended pair of lock and unlock executes the same bytes in all cases. The additional cost of a wait and a
-//! wake is measured with a wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do
-//! little but wait: four threads with sections of 150 ns, and two threads that sleep in turns, by semaphores, a
-//! condition and a mutex. `floor` is the least that hooks of waits and wakes can take: jumps, calls, saved registers,
-//! and for a wait one reading of the clock.
+//! An uncontended pair executes the same bytes in all cases. The cost of a wait and a wake is measured with a
+//! wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do little but wait:
+//! four threads with sections of 150 ns, and two threads that sleep in turns. `floor` is the least that hooks
+//! can take: jumps, calls, saved registers, and for a wait one reading of the clock.
 //!
-//! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]).
-//!
-//! Other tools are measured for comparison ([`preloads`]). Their libraries replace the lock functions, so they slow
-//! each uncontended pair too.
+//! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]). Other
+//! tools' libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair too.
 
 use std::time::{Duration, Instant};
 
@@ -32,15 +29,15 @@ mod preloads;
 use preloads::PreloadedProgram;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// The longest time for the agent to patch all sites, or to restore them.
+/// To patch all sites, or to restore them.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time that tiptoe is given to finish, after an attach or a detach is seen.
+/// For tiptoe to finish, after an attach or a detach is seen.
 const SETTLE: Duration = Duration::from_millis(30);
-/// The number of BPF programs: at the beginning of a wait, at its end, and at the end of a thread.
+/// At the beginning of a wait, at its end, and at the end of a thread.
 const PROGRAMS: usize = 3;
 
-/// The sites: the row's name, the question to the program, the unit.
+/// The row's name, the question to the program, the unit.
 const SITES: [(&str, &str, &str); 10] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
@@ -54,7 +51,7 @@ const SITES: [(&str, &str, &str); 10] = [
     ("pingpong_mutex", "pingpong mutex", "ns"),
 ];
 
-/// The cases of a round: their name, and how the program is watched.
+/// The name, and how the program is watched.
 const CASES: [(&str, Option<Via>); 5] = [
     ("bare", None),
     ("armed", Some(Via::Agent)),
@@ -62,11 +59,11 @@ const CASES: [(&str, Option<Via>); 5] = [
     (BUDGET, Some(Via::Agent)),
     ("futex_tracepoints", Some(Via::Kernel)),
 ];
-/// The case that also times how long `mutex` is held.
+/// Also times how long `mutex` is held.
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is measured only for questions that do little
-/// but wait, and after a warm-up, because the agent must know the rates first.
+/// Times only as many waits as a budget of 1 % allows. It is measured only for questions that do little but
+/// wait, and after a warm-up, because the agent must know the rates first.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",
@@ -77,9 +74,9 @@ const WAITING: [&str; 6] = [
     "pingpong_mutex",
 ];
 const WARM: &str = "wait 300";
-/// The sites with a floor, and the question that measures the floor.
+/// The sites with a floor, and its question.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The sites for other tools, whose hooks are in the lock functions, not where threads wait.
+/// Other tools' hooks are in the lock functions, not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -178,7 +175,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, Error> {
-    // The work of several threads takes longer to become steady.
+    // Several threads take longer to become steady.
     let together = question.starts_with("convoy") || question.starts_with("ping");
     let ms = if together {
         10 * options.ms
@@ -200,7 +197,7 @@ fn ask_other(
     Ok(())
 }
 
-/// Returns a note with the difference of each round, in nanoseconds and in percent.
+/// Notes each round's difference, in nanoseconds and in percent.
 fn note(site: &str, case: &str, bare: &[f64], watched: &[f64]) -> String {
     let pairs = bare.iter().zip(watched);
     let more: Vec<f64> = pairs
@@ -225,7 +222,7 @@ fn arm(program: &mut Program, case: &str, options: &Options) -> Result<Tracing, 
     Ok(tracing)
 }
 
-/// Starts to trace the program's futex calls by the kernel's tracepoints.
+/// Uses the kernel's tracepoints.
 fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     let tracing = Tracing::locks(program.pid(), Via::Kernel, None, Budget::Off, options.agent);
     let until = Instant::now() + LIMIT;

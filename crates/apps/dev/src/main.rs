@@ -1,5 +1,4 @@
-//! The `tiptoe-dev` command, for developers of tiptoe. It measures what tiptoe's parts cost on this machine, and
-//! simulates how accurate a set of counters would be. No package contains it.
+//! The `tiptoe-dev` command, for developers of tiptoe. No package contains it.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a report. Returns `Ok` if the reader has closed the pipe.
+/// Prints the report. A closed pipe is no error.
 fn print(report: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(report.as_bytes()) {

@@ -3,13 +3,13 @@
 pub struct Options {
     /// The agent's bytes, which the command contains.
     pub agent: &'static [u8],
-    /// How often every case is measured.
+    /// How often each case is measured.
     pub rounds: usize,
-    /// The limit of rounds for a bench whose cases take seconds.
+    /// The same for a bench whose cases take seconds, at most.
     pub pairs: usize,
-    /// The time of each single measurement.
+    /// The time of each measurement.
     pub ms: u32,
-    /// The numbers of threads to measure, the largest last.
+    /// The numbers of threads, the largest last.
     pub threads: Vec<u32>,
 }
 

@@ -1,8 +1,8 @@
-// Threads for measurements by the wall clock. Each thread stays on one CPU, as in together.rs.
+// Threads for measurements by the wall clock, each on one CPU, as in together.rs.
 #include <pthread.h>
 #include <sched.h>
 
-// Pins the calling thread to one of the CPUs that the process may use, by the thread's number.
+// Pins the calling thread to one of the usable CPUs, by its number.
 static void pin_to_cpu(int thread) {
     cpu_set_t allowed, one;
     if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed)) return;
@@ -11,7 +11,7 @@ static void pin_to_cpu(int thread) {
         if (!CPU_ISSET(cpu, &allowed) || turn--) continue;
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
-        // The result is ignored: if this fails, two threads may share a CPU, and the rates are lower.
+        // If this fails, two threads may share a CPU, and the rates are lower.
         sched_setaffinity(0, sizeof one, &one);
         return;
     }

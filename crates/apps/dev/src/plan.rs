@@ -1,5 +1,4 @@
-//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, and what it would cost,
-//! without opening a counter.
+//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, without opening one.
 
 mod cgroups;
 mod events;
@@ -48,7 +47,7 @@ between tasks of one cgroup are not simulated; if events are read, these take 30
 
 All of this is estimated, not measured: other load and caches are left out.";
 
-/// The most switches to simulate, so that a plan takes at most some minutes.
+/// So that a plan takes at most some minutes.
 const MOST_SWITCHES: f64 = 1e8;
 
 /// `tiptoe-dev plan`.
@@ -145,7 +144,6 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     print_report(&text)
 }
 
-/// Parses a time: seconds, or a number with a unit.
 fn time(text: &str) -> Result<Duration, NotTime> {
     tiptoe_event::time(text).ok_or(NotTime)
 }

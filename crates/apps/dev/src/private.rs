@@ -7,19 +7,18 @@ use std::path::{Path, PathBuf};
 
 use crate::temporary::TemporaryGuard;
 
-/// A folder that this process made, and that no other user can write to. Otherwise another user could choose the
-/// programs in it, which root may run. The folder is removed when this is dropped, or when a signal ends the process.
+/// A folder that no other user can write to. Otherwise another user could choose the programs in it, which root
+/// may run. It is removed on drop, or when a signal ends the process.
 #[derive(Debug)]
 pub(crate) struct PrivateFolder(TemporaryGuard);
 
 impl PrivateFolder {
-    /// Makes a new folder, with these words in its name.
     pub(crate) fn new(words: &str) -> io::Result<PrivateFolder> {
         let random = RandomState::new().build_hasher().finish();
         PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
     }
 
-    /// Makes the folder. Fails if anything exists at this path, even a link.
+    /// Fails if anything exists at this path, even a link.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(PrivateFolder(TemporaryGuard::folder(path)))
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
-    /// Regression: another user could guess the name, make the folder first, and so choose what root ran.
+    /// Regression: another user could guess the name, make the folder first, and choose what root ran.
     #[test]
     fn an_existing_folder_is_not_used() {
         let own = PrivateFolder::new("test").expect("a folder");

@@ -1,5 +1,5 @@
-//! Reports what else the machine did during a bench: other tracers, because a bench beside another tracer measures
-//! both; other programs; CPU time that the hypervisor took; and tasks that waited for a CPU.
+//! Reports what else the machine did during a bench, because a bench beside other programs or tracers measures
+//! them, too.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,19 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may list our BPF programs after they were closed.
+/// How long the kernel may list closed BPF programs.
 const FORGETS: Duration = Duration::from_millis(500);
-/// The percentages of CPU time of other programs, and of the hypervisor, that make a result doubtful.
+/// Percentages of CPU time that make a result doubtful.
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Runs a bench, and adds notes on what else the machine did. Rows without a number become notes.
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(10 * ticks)
+}
+
+/// Runs a bench, and notes what else the machine did. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -38,19 +42,19 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// CPU times since the boot of the machine, over all CPUs, and of this process with its ended children.
+/// CPU times since boot: of all CPUs, and of this process with its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
     busy: Duration,
     stolen: Duration,
-    /// The wall time in which at least one task was ready but had no CPU.
+    /// The wall time in which a task was ready but had no CPU.
     queued: Option<Duration>,
     own: Duration,
 }
 
 impl MachineTimes {
-    /// Reads the times; `None` if the kernel lacks them.
+    /// `None` if the kernel lacks them.
     fn read() -> Option<MachineTimes> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
@@ -62,8 +66,8 @@ impl MachineTimes {
     /// Parses the first line of /proc/stat, and /proc/pressure/cpu, which may be empty.
     fn parse(stat: &str, pressure: &str, own: Duration) -> Option<MachineTimes> {
         let ticks = stat.lines().next()?.strip_prefix("cpu ")?;
-        let ticks = ticks.split_whitespace().map(|ticks| ticks.parse::<u32>());
-        let ticks = ticks.collect::<Result<Vec<u32>, _>>().ok()?;
+        let ticks = ticks.split_whitespace().map(|ticks| ticks.parse::<u64>());
+        let ticks = ticks.collect::<Result<Vec<u64>, _>>().ok()?;
         let &[user, nice, system, idle, iowait, irq, softirq, stolen, ..] = &ticks[..] else {
             return None;
         };
@@ -71,15 +75,15 @@ impl MachineTimes {
         let some = pressure.lines().find(|line| line.starts_with("some "));
         let queued = some.and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
         Some(MachineTimes {
-            all: TICK * (busy + idle + iowait + stolen),
-            busy: TICK * busy,
-            stolen: TICK * stolen,
+            all: of_ticks(busy + idle + iowait + stolen),
+            busy: of_ticks(busy),
+            stolen: of_ticks(stolen),
             queued: queued.map(Duration::from_micros),
             own,
         })
     }
 
-    /// Returns what happened since `begin`, which was read `took` ago.
+    /// `begin` was read `took` ago.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
@@ -98,14 +102,13 @@ impl MachineTimes {
     }
 }
 
-/// What the machine did besides a bench, in percent.
+/// In percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// The share of the CPUs' time that other programs used.
+    /// Of the CPUs' time.
     others: f64,
     stolen: f64,
-    /// The share of time in which at least one task, possibly of the bench, waited for a CPU. `None` if the kernel does
-    /// not report it.
+    /// The share of time in which a task, possibly of the bench, waited for a CPU, if known.
     queued: Option<f64>,
 }
 
@@ -173,6 +176,13 @@ mod tests {
             quiet.note(),
             "other programs used 0.0 % of the CPUs' time, 0.0 % was stolen"
         );
+    }
+
+    /// Regression: ticks of all CPUs were read as 32-bit numbers, so 64 CPUs that had run for eight days gave no note.
+    #[test]
+    fn a_large_machine_that_has_run_for_long_has_notes() {
+        let stat = "cpu  5000000000 0 100 700 0 0 0 100 0 0\n";
+        assert_eq!(times(stat, "", 0).busy, of_ticks(5_000_000_100));
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! `tiptoe-dev bench resolve`: the rate at which threads can look up the probe of an address.
 //!
-//! Addresses are random over all mappings, and each has a probe. `rwlock` looks up in the same page table under its
-//! reader-writer lock, as other tracers do. Rates are the lookups of all threads per second of wall time
-//! ([`crate::together`]). Cases alternate within each round.
+//! Addresses are random over all mappings, and each has a probe. `rwlock` uses the same page table under its
+//! reader-writer lock, as other tracers do. Rates are of all threads, by the wall clock ([`crate::together`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +38,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Measures every case for a number of mappings.
 fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Error> {
     let zero = || AtomicU64::new(0);
     let words: Vec<AtomicU64> = std::iter::repeat_with(zero)
@@ -101,7 +99,7 @@ fn add(table: &mut Table, question: &ResolveCase, mappings: usize, rates: &[f64]
     });
 }
 
-/// Returns a row with the rate, and adds a note with the rate of each thread.
+/// Returns a row with the rate, and notes the rate of each thread.
 fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow {
     let (value, spread) = median_and_spread(rates);
     let each = value / f64::from(threads);
@@ -117,7 +115,7 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
     }
 }
 
-/// Adds a note on the lookups that were not speculative, because mappings changed during them.
+/// Notes the lookups that were not speculative, because mappings changed.
 fn note_slow_lookups(
     table: &mut Table,
     mappings: usize,
@@ -142,7 +140,7 @@ fn note_slow_lookups(
     ));
 }
 
-/// Measures glibc's own lookup, over the libraries of a small program.
+/// Measures glibc's own lookup, over a small program's libraries.
 fn libraries(table: &mut Table, options: &Options) -> Result<(), Error> {
     let Some(program) = FindObject::compile()? else {
         table

@@ -1,14 +1,10 @@
-//! Runs the same bench in several processes.
-//!
-//! The addresses of a process's memory and the calibration at its start affect a result. Both are the same for all
-//! rounds within one process, so only several processes show their effect. The median of the processes is reported,
-//! with half their range.
+//! Runs the same bench in several processes, because the addresses of a process's memory and its calibration
+//! affect a result, and are the same for all its rounds.
 
 use crate::table::{Table, TableRow, median_and_spread};
 
 impl Table {
-    /// Returns the table of a bench that ran several times. Only notes that all runs have are kept, and no lines in
-    /// another tool's form.
+    /// Returns the medians. Only notes that all runs have are kept, and no lines in another tool's form.
     pub fn of_runs(runs: &[Table]) -> Table {
         let Some(first) = runs.first() else {
             return Table::default();
@@ -69,8 +65,7 @@ impl TableRow {
 mod tests {
     use super::*;
 
-    /// Regression: the spread was that of rounds within one process, and six of ten values of a second process were
-    /// outside of it.
+    /// Regression: six of ten values of a second process were outside of the spread.
     #[test]
     fn runs_spread_as_far_as_their_medians() {
         let run = |value: f64, busy: &str| Table {

@@ -1,6 +1,6 @@
-//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events
-//! for each and for the system. Measures what two policies do to the PMU, and how many switches are simulated per
-//! second. The time of an operation on a PMU is an input that cannot be measured everywhere, so a range is simulated.
+//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator. Measures what two policies do to the PMU,
+//! and how many switches are simulated per second. The time of an operation on a PMU cannot be measured
+//! everywhere, so a range is simulated.
 
 use std::time::Instant;
 
@@ -13,21 +13,19 @@ use crate::table::{Table, TableRow};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
-/// The number of cgroups that are parents of the others.
+/// They are parents of the others.
 const PARENTS: u32 = 10;
-/// The events of each cgroup, and of the system.
+/// Of each cgroup, and of the system.
 const EVENTS: u32 = 20;
-/// The numbers of slots: enough for all events at a time (those of a leaf, of its parent and of the system), and too
-/// few.
+/// Enough for all events at a time (of a leaf, its parent and the system), and too few.
 const SLOTS: [u32; 2] = [60, 4];
-/// The times of an operation on the PMU. The second one is usual. The spread of a result is half the range of the
-/// results for these times.
+/// Of an operation on the PMU; the second is usual. A result's spread is half its range over these.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
     (Policy::Changed, "changed"),
 ];
-/// The mean time between two switches of a CPU.
+/// Between two switches of a CPU.
 const MEAN_NS: u64 = 200_000;
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -37,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = group_requests(parents.iter().chain(&leaves));
-    // By default, with 8 ms, each CPU makes 400 switches.
+    // With the default of 8 ms, each CPU makes 400 switches.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut table_rows = Vec::new();
     for slots in SLOTS {
@@ -81,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     })
 }
 
-/// Returns a request for each event as a group of its own, as in `perf stat --for-each-cgroup`.
+/// Each event is a group of its own, as in `perf stat --for-each-cgroup`.
 fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupRequest> {
     let request = |target| GroupRequest {
         target,
@@ -99,7 +97,7 @@ fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupReque
 #[derive(Default)]
 struct PolicyResults {
     all: Outcome,
-    /// For each CPU, the millions of switches that were simulated per second.
+    /// In millions, for each CPU.
     switches_per_s: Vec<f64>,
 }
 
@@ -114,8 +112,8 @@ impl PolicyResults {
         self.all += &outcome;
     }
 
-    /// Returns the PMU operations per switch, and two percentages of time: that in which the system's events are
-    /// removed because of switches, and that in which they have no slot.
+    /// Returns the PMU operations per switch, and percentages of time: in which the system's events are removed
+    /// because of switches, and in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);
@@ -135,7 +133,6 @@ impl PolicyResults {
     }
 }
 
-/// Returns the rows of a policy, from its results for each operation time.
 fn rows(case: &str, all: &[PolicyResults]) -> [TableRow; 4] {
     let row = |nth: usize, unit| {
         let results = all.iter().map(|one| one.results()[nth]);

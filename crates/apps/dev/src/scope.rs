@@ -1,9 +1,9 @@
 //! `tiptoe-dev bench scope`: the cost of entering and leaving a scope.
 //!
-//! The same program is measured in turns without tiptoe (`bare`) and while tiptoe counts scopes (`scope`): one scope
-//! (`one`), scopes inside another (`inner`), and a hundred scopes in turn (`many`). For comparison there are two
-//! readings of the time stamp counter, which any timing of scopes needs, and two system calls for the thread's CPU
-//! time. All are measured with several numbers of threads, which would show a cost of shared data.
+//! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`): one scope
+//! (`one`), scopes inside another (`inner`), and a hundred in turn (`many`); beside two readings of the time
+//! stamp counter, which any timing needs, and two system calls for CPU time. More threads would show a cost of
+//! shared data.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("scope/program.c");
-/// The longest time for an attach, or for a detach.
+/// For an attach, or a detach.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The sites: the row's name, and the question to the program.
+/// The row's name, and the question.
 const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
-/// The rows for comparison: the name, and the question to the program.
+/// For comparison: the name, and the question.
 const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
 
 #[derive(Clone, Default)]
@@ -77,7 +77,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Waits until the program's scopes are traced, or if not `is_traced` until they no longer are.
 fn wait(program: &mut Program, is_traced: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
     while (program.ask("traced")? > 0.0) != is_traced {

@@ -1,4 +1,4 @@
-// Clocks of a measured program, and the longest time that one of its threads did not run.
+// Clocks, and the longest time that a thread did not run.
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>
@@ -10,7 +10,7 @@ static double seconds(clockid_t clock) {
     return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
 }
 
-// Returns how long this thread has waited for a CPU since it was created.
+// Returns how long this thread has waited for a CPU.
 static double queued(int fd) {
     char text[100] = "";
     long long ran, waited = 0;
@@ -18,7 +18,7 @@ static double queued(int fd) {
     return (double)waited / 1e9;
 }
 
-// Other threads on the same CPU cause gaps, too, so the time that the scheduler counts as waiting is subtracted.
+// Other threads on the CPU cause gaps, too, so the time that the scheduler counts as waiting is subtracted.
 __attribute__((noinline, noclone)) static double gap(double limit) {
     int fd = open("/proc/thread-self/schedstat", O_RDONLY);
     double longest = 0, from = seconds(CLOCK_MONOTONIC), last = from, now, waited = queued(fd);

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Table {
-    /// The name of the bench.
+    /// The bench's name.
     pub bench: Cow<'static, str>,
-    /// The numbers of the rows, in the form of another tool.
+    /// The numbers, in another tool's form.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// Notes of one sentence each, such as on skipped cases.
+    /// One sentence each, such as on skipped cases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -25,27 +25,27 @@ pub struct Table {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableRow {
-    /// The case, such as `off` or `count`, or a binary.
+    /// Such as `off` or `count`, or a binary.
     pub case: String,
-    /// The first instruction of the probed function.
+    /// The probed function's first instruction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
-    /// The number of callers of the probed function.
+    /// The callers of the probed function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// The number of threads.
+    /// Threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// The number of CPUs, if there are fewer than threads.
+    /// CPUs, if fewer than threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// The number of distinct functions.
+    /// Distinct functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<usize>,
-    /// The number of mappings of the address space.
+    /// Mappings of the address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<usize>,
-    /// The rate at which the mappings change.
+    /// How often the mappings change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
     /// The percentage of pairs that reserve for a CPU.
@@ -54,19 +54,19 @@ pub struct TableRow {
     /// The share of time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
-    /// The share of time in which threads slept.
+    /// The share in which they slept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles. For few values, such as the results of several runs, half the range.
+    /// Half the distance between the quartiles; for few values, half the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// The unit of `value` and `spread`.
+    /// Of `value` and `spread`.
     pub unit: Cow<'static, str>,
 }
 
-/// The headings of the columns. A column without a value in any row is left out.
+/// A column without values is left out.
 const HEADS: [&str; 12] = [
     "case",
     "site",
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Returns a note on rows that scatter by more than a tenth of their value; `None` if there are none.
+    /// Notes rows that scatter by more than a tenth of their value.
     pub(crate) fn scattered(&self) -> Option<String> {
         const NAMED: usize = 3;
         let scatters = |row: &&TableRow| {
@@ -133,7 +133,7 @@ impl Table {
     }
 }
 
-/// Returns a time and its spread, in a unit that is large enough for at most four digits before the point.
+/// Formats a time and its spread, in a unit that leaves at most four digits before the point.
 fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
     const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
     let (first, rest) = unit
@@ -151,7 +151,7 @@ fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
 }
 
 impl TableRow {
-    /// Returns the case, with the site and the threads that distinguish the row.
+    /// Returns the case, with the site and threads that distinguish the row.
     fn name(&self) -> String {
         let site = self.site.iter().cloned();
         let threads = self.threads.map(|threads| format!("({threads} threads)"));
@@ -159,7 +159,6 @@ impl TableRow {
         words.collect::<Vec<String>>().join(" ")
     }
 
-    /// Returns a row with the median and the spread of a case.
     pub(crate) fn new(case: impl Into<String>, values: &[f64], unit: &'static str) -> TableRow {
         let (value, spread) = median_and_spread(values);
         TableRow {
@@ -171,7 +170,7 @@ impl TableRow {
         }
     }
 
-    /// Returns a row with the median of few values, and half their range.
+    /// Returns a row of few values, whose spread is half their range.
     pub(crate) fn of_range(
         case: impl Into<String>,
         values: &[f64],
@@ -191,7 +190,7 @@ impl TableRow {
         }
     }
 
-    /// Returns the row with this number of threads, and with the number of CPUs if the threads must share them.
+    /// Adds the CPUs if threads must share them.
     pub(crate) fn of_threads(self, threads: u32) -> TableRow {
         let cpus = crate::together::cpus();
         TableRow {
@@ -221,7 +220,7 @@ impl TableRow {
     }
 }
 
-/// Returns the median of repeated measurements, and half the distance between their quartiles.
+/// Returns the median, and half the distance between the quartiles.
 pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -243,8 +242,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns the interval that contains the median 19 times out of 20. The ends are two of the values, chosen by rank,
-/// because the distribution is unknown.
+/// Returns two of the values, between which the median is 19 times out of 20. They are chosen by rank, because
+/// the distribution is unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

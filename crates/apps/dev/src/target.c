@@ -1,11 +1,8 @@
-// The program that `tiptoe-dev bench` traces: loops that call functions, with a site for each kind of
-// first instruction. Each line of its stdin is a question; each answer is one line.
+// The program that `tiptoe-dev bench` traces. Each line of its stdin is a question; each answer is one line.
 //
-//   measure SITE DEPTH THREADS MS   CPU time of a call in ns, the number of calls, and the calls of all threads
-//                                   per second of wall time
+//   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, and all threads' calls per second of wall time
 //   probed SITE                     how many of the site's functions are patched now
-//   gap MS OTHERS                   the longest time in ns for which a busy thread was stopped,
-//                                   without its waits for a CPU, beside OTHERS threads that sleep
+//   gap MS OTHERS                   the longest ns that a busy thread was stopped, without waits for a CPU
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -67,8 +64,8 @@ struct work {
 };
 static pthread_barrier_t begin;
 
-// Runs rounds in growing batches until `limit` seconds are over. They are seconds of CPU time if the thread is alone,
-// and of the wall clock otherwise, because all threads must end at once.
+// Runs growing batches until `limit` seconds are over: of CPU time if the thread is alone, otherwise of the
+// wall clock, because all threads must end at once.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     clockid_t clock = work->is_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
@@ -140,7 +137,7 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// Does nothing: after the handler of an int3, the program continues at the next instruction.
+// After the handler of an int3, the program continues at the next instruction.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

@@ -14,7 +14,6 @@ use crate::workshop::{HEADERS, cc, failed, finite};
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
 
-/// The running target. Dropping this ends it and removes its folder.
 #[derive(Debug)]
 pub(crate) struct Target {
     child: Child,
@@ -25,11 +24,10 @@ pub(crate) struct Target {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CallTimes {
-    /// The CPU time of one call, the mean over the site's places.
+    /// The mean over the site's places.
     pub ns_per_call: f64,
-    /// The number of calls in the mean.
     pub calls: u64,
-    /// The calls of all threads per second of wall time.
+    /// Of all threads, by the wall clock.
     pub per_s: f64,
 }
 
@@ -53,12 +51,11 @@ pub(crate) struct Question {
 }
 
 impl Target {
-    /// Compiles a program with these sites and starts it.
     pub(crate) fn start(sites: &[Site]) -> Result<Target, Error> {
         Target::start_under(&[], sites)
     }
 
-    /// Starts the program by another command, whose last argument is the program, in the program's folder.
+    /// `tracer` is a command that gets the program as its last argument.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
         let program = compile(folder.path(), sites)?;
@@ -83,7 +80,7 @@ impl Target {
             answers: BufReader::new(stdout),
             folder,
         };
-        // The first answer is from main, so all libraries are loaded by then.
+        // An answer from main shows that all libraries are loaded.
         if let Some(&site) = sites.first() {
             target.probed(site)?;
         }
@@ -98,7 +95,6 @@ impl Target {
         self.folder.path().join(PROGRAM_NAME)
     }
 
-    /// Returns the CPU time per call, and the rate of calls.
     pub(crate) fn measure(&mut self, question: Question) -> Result<CallTimes, Error> {
         let Question {
             site,
@@ -124,7 +120,7 @@ impl Target {
         Ok(whole)
     }
 
-    /// Returns how many functions of the site, in all its places, have a probe.
+    /// Returns how many of the site's functions have a probe.
     pub(crate) fn probed(&mut self, site: Site) -> Result<usize, Error> {
         let questions = site.names().map(|name| format!("probed {name}"));
         questions
@@ -132,8 +128,7 @@ impl Target {
             .sum()
     }
 
-    /// Returns the longest time, within `ms`, that a busy thread did not run, while `others` threads of the program
-    /// wait.
+    /// Returns the longest time, within `ms`, that a busy thread did not run, while `others` threads wait.
     pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
         self.number(&format!("gap {ms} {others}"))
     }
@@ -167,7 +162,7 @@ impl Drop for Target {
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Both calls fail only if the process has ended.
+        // These fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,5 @@
-//! Removes what benches create: children, folders and cgroups.
-//!
-//! Folders and cgroups are removed when their guard is dropped. A signal that ends the process drops nothing, so a
-//! thread waits for SIGINT, SIGTERM and SIGHUP. It then kills all descendants, removes the folders and cgroups, and
-//! ends the process.
+//! Removes what benches create: children, folders and cgroups, also when SIGINT, SIGTERM or SIGHUP ends the
+//! process, which drops no guard. A thread waits for these signals.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +12,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tiptoe_sys::host::Process;
 
-/// The longest wait for the end of killed processes, and for the removal of their cgroups.
+/// For the end of killed processes, and the removal of their cgroups.
 const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(2);
 
-/// The folders and cgroups that exist now.
 static MADE: Mutex<Vec<Temporary>> = Mutex::new(Vec::new());
 /// Set when a signal ends the process, before its children are killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -31,8 +27,7 @@ enum Temporary {
 }
 
 impl Temporary {
-    /// Removes the folder or cgroup with its content. Errors are ignored, because nothing can be done about what cannot
-    /// be removed.
+    /// Ignores errors, about which nothing can be done.
     fn remove(&self) {
         match self {
             Temporary::Folder(path) => {
@@ -43,14 +38,13 @@ impl Temporary {
     }
 }
 
-/// Ends the tasks of a cgroup, and removes it with its children.
 fn remove_cgroup(path: &Path, until: Instant) {
     // Before Linux 5.14 the file does not exist, and only cgroups without tasks can be removed.
     let _ = std::fs::write(path.join("cgroup.kill"), "1");
     let below = std::fs::read_dir(path).into_iter().flatten().flatten();
     let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.for_each(|folder| remove_cgroup(&folder.path(), until));
-    // The loop waits, because a killed task stays in its cgroup until it has ended.
+    // A killed task stays in its cgroup until it has ended.
     while std::fs::remove_dir(path).is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
         && Instant::now() < until
     {
@@ -58,7 +52,7 @@ fn remove_cgroup(path: &Path, until: Instant) {
     }
 }
 
-/// A folder or a cgroup that is removed when this is dropped, or when a signal ends the process.
+/// A folder or cgroup that is removed on drop, or when a signal ends the process.
 #[derive(Debug)]
 pub(crate) struct TemporaryGuard(Temporary);
 
@@ -94,7 +88,7 @@ impl Drop for TemporaryGuard {
     }
 }
 
-/// Starts the thread that kills the children and removes folders and cgroups if a signal ends the process.
+/// Starts the thread that cleans up when a signal ends the process.
 pub fn clean_up_on_signals() -> io::Result<()> {
     // Ignored signals, as below `nohup`, must stay ignored.
     let status = Process::current().status().map_err(io::Error::other)?;
@@ -109,8 +103,8 @@ pub fn clean_up_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of the process if a signal is ending it; otherwise returns at once. The main thread must call this
-/// before it prints a failure, because a bench fails when its children are killed.
+/// Waits for the end of the process if a signal is ending it. The main thread must call this before it prints a
+/// failure, because a bench fails when its children are killed.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -119,12 +113,13 @@ pub fn stay_if_ending() {
 }
 
 fn end(signal: i32) -> ! {
-    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must see this flag.
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must see this
+    // flag.
     IS_ENDING.store(true, Ordering::Release);
     let until = Instant::now() + PATIENCE;
-    // Makes orphans our children, so that the loop finds them. If this fails, they are left running.
+    // Makes orphans our children, so that the loop finds them; otherwise they are left running.
     let _ = set_child_subreaper(Some(getpid()));
-    // One pass is not enough, because the main thread, or a child, may be starting another process.
+    // The main thread, or a child, may be starting another process.
     loop {
         let living = descendants(std::process::id());
         for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
@@ -141,7 +136,6 @@ fn end(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Returns the living descendants of a process: first its children, then theirs.
 fn descendants(pid: u32) -> Vec<u32> {
     let mut all = children(pid);
     let mut next = 0;
@@ -149,7 +143,7 @@ fn descendants(pid: u32) -> Vec<u32> {
         all.extend(children(pid));
         next += 1;
     }
-    // A zombie has ended: only its parent has not waited for it.
+    // A zombie has ended.
     let lives = |pid: &u32| {
         let status = Process::new(*pid).and_then(Process::status);
         status.is_ok_and(|status| !matches!(status.state, 'Z' | 'X'))

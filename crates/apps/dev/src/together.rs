@@ -1,8 +1,7 @@
-//! Runs the same work in several threads at once, and measures it by the wall clock.
+//! Runs the same work in several threads at once, each on one CPU, and measures it by the wall clock.
 //!
-//! Each thread stays on one CPU, and a barrier starts all of them. Their rate is the work of all threads in the time
-//! from the first thread's start to the last thread's end. Rates by CPU time would be too high, because CPU time
-//! excludes waits, and threads that share a CPU would count as if each had its own.
+//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too
+//! high: it excludes waits, and threads that share a CPU would count as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,27 +10,25 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns how many threads can run at once: the CPUs that this process may use, or fewer if its cgroup has a quota.
+/// Returns the number of CPUs that this process may use, or fewer if its cgroup has a quota.
 pub(crate) fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
 }
 
-/// Returns the numbers of the CPUs that the calling thread may use.
 pub(crate) fn allowed() -> Vec<usize> {
     let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     let cpus = 0..CpuSet::MAX_CPU;
     cpus.filter(|&cpu| allowed.is_set(cpu)).collect()
 }
 
-/// Pins the calling thread to this CPU.
 pub(crate) fn stay_on(cpu: usize) {
     let mut there = CpuSet::new();
     there.set(cpu);
-    // The result is ignored: if this fails, two threads may share a CPU, and rates are lower.
+    // If this fails, two threads may share a CPU, and rates are lower.
     let _ = sched_setaffinity(None, &there);
 }
 
-/// Pins the calling thread to one of the CPUs that it may use, chosen by its number among the threads.
+/// Pins the calling thread to one of its CPUs, by its number.
 pub(crate) fn pin_to_own_cpu(thread: u32) {
     let allowed = allowed();
     if let Some(turn) = (thread as usize).checked_rem(allowed.len()) {
@@ -41,23 +38,20 @@ pub(crate) fn pin_to_own_cpu(thread: u32) {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadShare {
-    /// The number of the thread's operations.
     pub(crate) done: u64,
     start: Instant,
     end: Instant,
-    /// The thread's CPU time.
     cpu: Duration,
-    /// How long the thread was ready but had no CPU.
+    /// How long it was ready but had no CPU.
     queued: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
-    /// The number of all operations.
     pub(crate) done: u64,
-    /// The time from the first start to the last end.
+    /// From the first start to the last end.
     wall: Duration,
-    /// Sums over the threads: time from start to end, CPU time, and time without a CPU.
+    /// Sums over the threads.
     lived: Duration,
     cpu: Duration,
     queued: Duration,
@@ -82,7 +76,6 @@ impl Work {
         self.done as f64 / self.wall.as_secs_f64()
     }
 
-    /// Returns the wall time of an operation in its thread.
     pub(crate) fn ns_each(&self) -> f64 {
         self.lived_ns() / self.done.max(1) as f64
     }
@@ -91,33 +84,31 @@ impl Work {
         self.cpu.as_nanos() as f64 / self.done.max(1) as f64
     }
 
-    /// Returns the sum of all threads' wall time.
     pub(crate) fn lived_ns(&self) -> f64 {
         self.lived.as_nanos() as f64
     }
 
-    /// Returns the share of time in which threads slept. The time in which a thread was ready but another program had
-    /// its CPU is no sleep.
+    /// Returns the share of time in which threads slept. A thread that is ready, while another program has its
+    /// CPU, does not sleep.
     pub(crate) fn asleep(&self) -> f64 {
         let awake = self.cpu + self.queued;
         self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)
     }
 }
 
-/// The barrier at which threads begin, and the flag that ends them.
 pub(crate) struct Gate {
     start: Barrier,
     is_over: OwnLines<AtomicBool>,
 }
 
-/// A value in cache lines of its own. Otherwise stores to data beside it would slow down some cases and not others.
+/// Otherwise stores to data in the same cache lines would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);
 
 impl Gate {
-    /// Waits for all threads, then repeats `batch` until the measurement is over. `batch` returns the number of its
-    /// operations. Each thread must call this exactly once, because the barrier waits for all threads.
+    /// Repeats `batch`, which returns the number of its operations. Each thread must call this exactly once,
+    /// because the barrier waits for all.
     pub(crate) fn repeat(&self, mut batch: impl FnMut() -> u64) -> ThreadShare {
         self.start.wait();
         let (cpu, queued, start) = (cpu_time(), queued(), Instant::now());
@@ -136,8 +127,8 @@ impl Gate {
 }
 
 /// Runs `each` in this many pinned threads, with the thread's number, and `during` in the calling thread. The
-/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and the second
-/// value that each thread returned.
+/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and each
+/// thread's second value.
 pub(crate) fn together<A: Send>(
     threads: u32,
     during: impl FnOnce(),
@@ -171,7 +162,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns how long the calling thread was ready but had no CPU; 0 if the kernel does not report it.
+/// Returns how long the calling thread was ready but had no CPU, if known.
 fn queued() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat");
     let text = text.unwrap_or_default();
@@ -198,8 +189,7 @@ mod tests {
         }
     }
 
-    /// Regression: a rate was the sum of each thread's work per own CPU time, so eight threads on one CPU had the
-    /// rate of eight CPUs.
+    /// Regression: eight threads on one CPU had the rate of eight CPUs.
     #[test]
     fn threads_that_take_turns_have_the_rate_of_one() {
         let now = Instant::now();

@@ -7,9 +7,9 @@ pub(crate) struct CaseResults<C> {
     pub(crate) cases: Vec<(C, Vec<f64>)>,
 }
 
-/// Measures all cases in each round. The order rotates, and every other round is reversed, so that the after-effects of
-/// a case do not always disturb the same next case. A case that fails is left out, with a note. The first case must
-/// succeed, because all others are compared with it.
+/// Measures all cases in each round. The order rotates, and every other round is reversed, so that a case's
+/// after-effects do not always disturb the same next one. A case that fails is left out, with a note, but the
+/// first must succeed, because all others are compared with it.
 pub(crate) fn in_turns<C: Copy + PartialEq>(
     rounds: usize,
     all: &[C],
@@ -43,7 +43,7 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
     Ok(CaseResults { cases })
 }
 
-/// Returns the median and the spread of the ratio of two cases' times in the same round.
+/// Returns the median ratio of two cases' times in the same round, and its spread.
 pub(crate) fn ratio(times: &[f64], than: &[f64]) -> (f64, f64) {
     let pairs = times.iter().zip(than);
     median_and_spread(&pairs.map(|(a, b)| a / b).collect::<Vec<f64>>())

@@ -1,7 +1,5 @@
-//! The case `uftrace`: how much uftrace's recorder adds to a call of a function that was compiled for it.
-//!
-//! uftrace records entry and return with their times to files. It cannot attach, so it starts the program. A note says
-//! if it is not installed.
+//! The case `uftrace`: how much its recorder adds to a call of a function compiled for it. It records entry and
+//! return with their times to files, and cannot attach, so it starts the program.
 
 use std::process::{Command, Stdio};
 
@@ -14,7 +12,7 @@ use crate::target::{Question, Target};
 /// uftrace drops records that it cannot write in time, so it would look cheaper with a smaller buffer.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
-/// Adds the rows, or a note. The site `plain` has the same functions, not compiled for a tracer.
+/// `plain` has the same functions, not compiled for a tracer.
 pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> Result<(), Error> {
     if !installed() {
         table

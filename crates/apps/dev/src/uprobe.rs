@@ -1,18 +1,17 @@
 //! `tiptoe-dev bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
-//! Cases alternate within each round. A case's value is the median over rounds of its time minus the mean of the same
-//! round's two untraced times. Hot loops are favourable; the rows with many functions show by how much.
-//! `entry_return` follows each call to its return, and `latency` times it, too. `record` writes a record of each
-//! call, with the time and two arguments. `under` and `not_under` are hits of `--under`; `by_arg0` and
-//! `latency_by_arg0` of `--by arg0`, with one value.
+//! A case's value is the median over rounds of its time minus the mean of the round's two untraced times. Hot
+//! loops are favourable; the rows with many functions show by how much. `entry_return` follows each call to its
+//! return, `latency` times it, too, and `record` writes a record with the time and two arguments. `under` and
+//! `not_under` are hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by arg0`, with one value.
 //!
-//! The rows `throughput_…` are the calls of all threads per second of wall time: each thread is pinned to a CPU, and
-//! all begin together. They compare hits by a jump, by a trap, and by the kernel.
+//! The rows `throughput_…` are the calls of all pinned threads per second of wall time: by a jump, by a trap,
+//! and by the kernel.
 //!
-//! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and a jump
-//! back, made by the assembler, without counting. `bare_return` calls the copy, so that the function returns there
-//! first. `own_trap` is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp
-//! counter; a timed call needs two.
+//! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and one
+//! back, without counting. `bare_return` calls the copy, so that the function returns there first. `own_trap`
+//! is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter; a timed
+//! call needs two.
 
 mod case;
 mod clock;
@@ -47,8 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round needs a new process, because an agent keeps what it has learned about call sites, and gets slower
-        // by that.
+        // Each round needs a new process, because an agent keeps what it has learned about call sites, and gets
+        // slower by that.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -62,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                     measured.push((case, times.each));
                     kept.extend(times.kept);
                 }
-                // This user may not open perf events, or the kernel does not have them.
+                // This user may not open perf events, or the kernel lacks them.
                 Err(error) if case.is_kernels() => {
                     refused.insert(case, error.to_string());
                 }
@@ -115,8 +114,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns the loads: depths 0 and 5 for every kind, many functions for `push`, and several threads for `push`, for a
-/// trap of ours and for a trap of the kernel.
+/// Depths 0 and 5 for every kind, many functions for `push`, and several threads for `push` and for traps of
+/// ours and of the kernel.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -166,10 +165,10 @@ fn untraced(
         .collect()
 }
 
-/// The results of a case, by load. `None` for a load for which the case is not measured.
+/// By load; `None` for a load for which the case is not measured.
 struct Times {
     each: Vec<Option<CallTimes>>,
-    /// The share of calls with a record, if calls are recorded.
+    /// The share of calls with a record.
     kept: Option<f64>,
 }
 
@@ -209,7 +208,7 @@ fn traced(
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
         let times = times(target)?;
-        // A probe that counted nothing would look cheap, so this must be an error.
+        // A probe that counted nothing would look cheap.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
             _ => Ok(times.into()),
@@ -230,7 +229,7 @@ fn traced(
     let [speculative, others] = spaces.fold([0, 0], |[speculative, others], space| {
         [
             speculative + space.speculative,
-            others + space.locked + space.missed,
+            others + space.locked + space.missed + space.unsure,
         ]
     });
     if speculative < others {
@@ -242,7 +241,6 @@ fn traced(
     })
 }
 
-/// Returns the share of calls with a record.
 fn kept(session: &Session) -> Option<f64> {
     let records = session.events.iter().filter_map(|event| event.records);
     let (kept, all) = records.fold((0, 0), |(kept, all), records| {
@@ -275,8 +273,7 @@ fn table_row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
     }
 }
 
-/// Adds hits per second over all CPUs: by a jump, by a trap, by one counter that all threads share, and by the
-/// kernel.
+/// Adds hits per second over all CPUs.
 fn throughput(
     table: &mut Table,
     target: &mut Target,

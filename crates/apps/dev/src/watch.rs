@@ -1,14 +1,13 @@
 //! `tiptoe-dev bench watch`: the cost of watching a variable, beside other ways to do it.
 //!
-//! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported by a
-//!   signal; `tiptoe watch` (with value and callers), `perf record` and gdb.
-//! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest gap, in that
-//!   time, of a thread that never waits: with events of the CPUs, of each thread, and with ptrace.
-//! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither of them
-//!   writes.
+//! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported
+//!   by a signal; `tiptoe watch` (with value and callers), `perf record` and gdb.
+//! - `set_up` and `still`: the time until four variables are watched in all threads, and a busy thread's
+//!   longest gap in that time: with events of the CPUs, of each thread, and with ptrace.
+//! - `switch`: a turn of two threads on one CPU, while variables are watched that neither writes.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without the allowance.
 //!
-//! Each measurement has its own process, except `switch`. Times are CPU time of the threads, but wall time for gdb,
+//! Each measurement but `switch` has its own process. Times are CPU time of the threads, but wall time for gdb,
 //! which stops them, and for the set-up.
 
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Compiles and runs a program that is measured, and that answers questions over a pipe.
+//! Compiles and runs a measured program, which answers questions over a pipe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,24 +9,21 @@ use crate::private::PrivateFolder;
 
 const ASKING: &str = "asking the benched program";
 
-/// Headers for the programs: clocks and gaps of a thread, and pinned threads.
 pub(crate) const HEADERS: [(&str, &str); 2] = [
     ("still.h", include_str!("still.h")),
     ("pinned.h", include_str!("pinned.h")),
 ];
 
-/// A folder for compiling programs, which is removed when this is dropped.
 pub(crate) struct Workshop {
     folder: PrivateFolder,
 }
 
 impl Workshop {
-    /// Makes a folder with the program of a bench.
     pub(crate) fn new(bench: &str, source: &str) -> Result<Workshop, Error> {
         Workshop::with(bench, source, &[])
     }
 
-    /// Makes a folder with the program of a bench, and with these headers by name.
+    /// Makes a folder with a bench's program, and with these headers by name.
     pub(crate) fn with(
         bench: &str,
         source: &str,
@@ -58,7 +55,6 @@ impl Workshop {
         Ok(self.folder().join(name))
     }
 
-    /// Starts the program, with a preloaded library if one is given.
     pub(crate) fn start(&self, preloaded: Option<&Path>) -> Result<Program, Error> {
         let mut command = Command::new(self.folder().join("program"));
         if let Some(library) = preloaded {
@@ -80,7 +76,7 @@ impl Workshop {
     }
 }
 
-/// Parses the number in an answer. `nan` and `inf` are refused.
+/// Refuses `nan` and `inf`.
 pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
     let number = answer
         .parse()
@@ -92,7 +88,7 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
-    // The compiler's temporary files must be in our folder, because a killed compiler does not remove them.
+    // In our folder, because a killed compiler does not remove its temporary files.
     command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {
@@ -107,7 +103,6 @@ pub(crate) fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error
     move |error| Error::Io { what, error }
 }
 
-/// The running program, which ends when this is dropped.
 pub(crate) struct Program {
     child: Child,
     questions: Option<ChildStdin>,
@@ -119,13 +114,12 @@ impl Program {
         self.child.id()
     }
 
-    /// Returns the number that the program answers.
     pub(crate) fn ask(&mut self, question: &str) -> Result<f64, Error> {
         self.begin(question)?;
         self.answer()
     }
 
-    /// Asks a question, and does not wait for the answer.
+    /// Does not wait for the answer.
     pub(crate) fn begin(&mut self, question: &str) -> Result<(), Error> {
         let questions = self.questions.as_mut();
         let questions = questions.ok_or(Error::Answer(String::new()))?;
@@ -143,7 +137,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The pipe must be closed before the wait, because the program ends when its stdin ends.
+        // The program ends when its stdin is closed.
         self.questions = None;
         let _ = self.child.wait();
     }

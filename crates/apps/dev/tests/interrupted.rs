@@ -12,11 +12,10 @@ mod skipped;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running bench, which is killed when this is dropped.
 struct Bench(Child);
 
 impl Bench {
-    /// Starts a bench whose first measurement takes long.
+    /// The first measurement takes long.
     fn start(name: &str, folder: &Path) -> Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tiptoe-dev"));
         command
@@ -26,7 +25,7 @@ impl Bench {
         Bench(child.expect("tiptoe-dev runs"))
     }
 
-    /// Waits until the bench's compiled program runs, and returns its process id; `None` if the bench ends before.
+    /// Waits for the bench's compiled program; `None` if the bench ends before.
     fn program(&mut self) -> Option<u32> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -45,7 +44,7 @@ impl Bench {
         panic!("no program was started");
     }
 
-    /// Sends a signal. Returns the exit status.
+    /// Returns the exit status.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
         self.0.wait().expect("a child").code()
@@ -54,7 +53,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Both calls fail only if the bench has ended.
+        // These fail only if the bench has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -68,13 +67,13 @@ fn children(pid: u32) -> Vec<u32> {
     lists.split_whitespace().flat_map(str::parse).collect()
 }
 
-/// Returns whether a process runs. A killed process may still be a zombie.
+/// A killed process may still be a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
-/// Regression: Ctrl-C left compiled programs in /tmp, and SIGTERM left running ones, too.
+/// Regression: Ctrl-C left compiled programs in /tmp, and SIGTERM running ones, too.
 #[test]
 fn a_signal_ends_the_program_and_removes_its_folder() {
     for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
@@ -90,7 +89,6 @@ fn a_signal_ends_the_program_and_removes_its_folder() {
     }
 }
 
-/// Returns the path of the cgroups that a bench with this process id makes.
 fn cgroups(root: &Path, pid: u32) -> PathBuf {
     root.join(format!("tiptoe-bench-{pid}"))
 }

@@ -23,8 +23,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&plan(&[args, &["--json"]].concat())).expect("JSON")
 }
 
-/// An event for three cgroups, their parent and the system. It needs at most three counters at a time: those of one
-/// cgroup, the parent and the system.
+/// Needs at most three counters at a time: of one cgroup, the parent and the system.
 const PUBLISHED: [&str; 8] = [
     "-e",
     "cycles",

@@ -1,17 +1,17 @@
-//! Rates must only be measured if each thread has a CPU of its own.
+//! Rates must only be measured if each thread has its own CPU.
 
 use std::process::Command;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Regression: on one CPU, eight threads had the rate of eight CPUs.
+/// Regression: on one CPU, eight threads had the rate of eight.
 #[test]
 fn threads_that_would_share_a_cpu_are_refused() {
     let allowed = sched_getaffinity(None).expect("the CPUs of this thread");
     let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
     let mut one = CpuSet::new();
     one.set(first.expect("it runs on one"));
-    // The command inherits this thread's affinity.
+    // The command inherits this affinity.
     sched_setaffinity(None, &one).expect("one of its own");
     for bench in [
         &["bench", "resolve", "-t", "8"][..],

@@ -1,8 +1,7 @@
-//! The agent's shared object as bytes, so that `tiptoe` is a single file. The build script builds and
-//! links it.
+//! The agent's shared object as bytes, so that `tiptoe` is a single file.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// The whole file of `libtiptoe_agent.so`.
+/// The file `libtiptoe_agent.so`.
 pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));

@@ -1,8 +1,6 @@
-/* Labels what a program does, so that tiptoe can report the cost of each label.
- *
- * A scope is a label on what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat --by scope`,
- * `tiptoe probe --by scope` or `tiptoe lock --by scope` is attached, times, events, hits and waits are charged to the
- * scope in which they happen. At all other times entering a scope is a load and a branch.
+/* A scope is what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat`, `probe` or `lock` is
+ * attached with `--by scope`, events and waits are charged to the scope in which they happen. Otherwise entering a scope
+ * is a load and a branch.
  *
  *     #include "tiptoe.h"
  *
@@ -12,9 +10,9 @@
  *     ...
  *     tiptoe_scope_exit(in);
  *
- * A scope must be left on the thread that entered it, in the opposite order: leaving one also leaves those entered
- * since. Signal handlers may use scopes, too. Each program or shared library must contain the port once: compile
- * tiptoe.c with it, or define TIPTOE_IMPLEMENTATION before this header in one of its own files.
+ * A scope must be left on its thread, in the opposite order: leaving one also leaves those entered since. Signal
+ * handlers may use scopes. Each program or shared library must contain the port once: compile tiptoe.c with it, or
+ * define TIPTOE_IMPLEMENTATION before this header in one file.
  *
  * C11 and C++11, gcc and clang, on Linux. */
 #ifndef TIPTOE_H
@@ -27,7 +25,7 @@
 extern "C" {
 #endif
 
-/* A name. Its address identifies it, so it must be in a static or in memory that is never freed. */
+/* Its address identifies a scope, so it must be in a static or in memory that is never freed. */
 typedef struct tiptoe_scope {
     const char *name;
     size_t length;
@@ -38,7 +36,7 @@ typedef struct tiptoe_scope {
 /* The argument of tiptoe_scope_exit; 0 without a tracer. */
 typedef uint64_t tiptoe_token;
 
-/* The port by which tiptoe's agent enters: the agent writes the addresses, and must set `open` after them. */
+/* The port for tiptoe's agent, which writes the addresses, and must set `open` after them. */
 struct tiptoe_port {
     uint64_t magic;
     uint32_t kind;
@@ -62,7 +60,7 @@ static inline int tiptoe_is_traced(void) {
     return __atomic_load_n(&tiptoe_port_of_scopes.open, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Makes the calling thread enter a scope, inside its current one. */
+/* Enters a scope, inside the thread's current one. */
 static inline tiptoe_token tiptoe_scope_enter(const tiptoe_scope *scope) {
     if (!tiptoe_is_traced()) {
         return 0;
@@ -82,7 +80,7 @@ static inline void tiptoe_scope_exit(tiptoe_token token) {
 
 namespace tiptoe {
 
-/* Keeps the thread in a scope until it is destroyed. */
+/* Keeps the thread in a scope until destroyed. */
 class scoped {
     tiptoe_token token;
 

@@ -1,5 +1,3 @@
-//! Scopes of futures.
-
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
@@ -7,8 +5,7 @@ use tiptoe_port::RESUMES;
 
 use crate::Scope;
 
-/// A future that is in a scope while it is polled: see [`Scope::with`]. The first poll enters the scope. Each later
-/// poll resumes the scope, which must not count as a new entry.
+/// A future in a scope: see [`Scope::with`]. Only the first poll counts as an entry.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct With<F> {
@@ -31,7 +28,7 @@ impl<F: Future> Future for With<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the inner future is pinned with this one and never moved out of it; the other fields are not
+        // SAFETY: the inner future is pinned with this one and never moved out; the other fields are not
         // pinned.
         let (this, future) = unsafe {
             let this = self.get_unchecked_mut();

@@ -1,9 +1,8 @@
 //! Labels what a program does, so that tiptoe can report the cost of each label.
 //!
-//! A *scope* is a label on what a thread does now: a tenant, a class of requests, a phase. While
-//! `tiptoe stat --by scope`, `tiptoe probe --by scope` or `tiptoe lock --by scope` is attached, times, events, hits and
-//! waits are charged to the scope in which they happen. Nested scopes are charged separately (`checkout/payment`), as
-//! cgroups are. At all other times entering a scope is a load and a branch.
+//! A *scope* is what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat`, `probe` or
+//! `lock` is attached with `--by scope`, events and waits are charged to the scope in which they happen, nested
+//! ones separately (`checkout/payment`). Otherwise entering a scope is a load and a branch.
 //!
 //! ```
 //! use tiptoe_scope::Scope;
@@ -17,7 +16,7 @@
 //! # checkout();
 //! ```
 //!
-//! A future keeps its scope from poll to poll, on any thread that polls it:
+//! A future keeps its scope on any thread that polls it:
 //!
 //! ```
 //! # use tiptoe_scope::Scope;
@@ -29,8 +28,8 @@
 //!
 //! C and C++ programs use `include/tiptoe.h`.
 //!
-//! *Cost*: entering and leaving takes 1 ns without a tracer, and at most 25 ns with one (`tiptoe-dev bench scope`). It
-//! makes no system call and takes no lock, and only tiptoe's agent allocates memory for it.
+//! *Cost*: entering and leaving takes 1 ns without a tracer, at most 25 ns with one (`tiptoe-dev bench scope`),
+//! and no system call or lock. Only tiptoe's agent allocates memory.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
 
@@ -47,30 +46,29 @@ pub use future::With;
 /// `tiptoe.h`, for build scripts that compile C beside Rust.
 pub const HEADER: &str = include_str!("../include/tiptoe.h");
 
-/// The agent writes here the addresses of its functions, which entering and leaving a scope call while it is attached.
+/// The agent writes its functions' addresses here.
 #[used]
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Scopes);
 
-/// A label that threads can be in. Two scopes of the same name are reported as one.
+/// Scopes of the same name are reported as one.
 #[derive(Debug)]
 pub struct Scope {
     label: Label,
 }
 
-/// A guard: the thread is in the scope until the guard is dropped. The guard must stay on its thread; for work that
-/// moves between threads use a future ([`Scope::with`]).
+/// Keeps the thread in the scope until dropped, on that thread. Work that moves between threads needs a future
+/// ([`Scope::with`]).
 #[derive(Debug)]
 #[must_use = "the scope is left where this is dropped: `let _in = …`"]
 pub struct Entered {
     token: u64,
-    /// Makes the type neither `Send` nor `Sync`.
+    /// Neither `Send` nor `Sync`.
     thread: PhantomData<*const ()>,
 }
 
 impl Scope {
-    /// Creates a scope with this name. The scope must be in a `static`; for a name that is made at run time use
-    /// `Scope::named`.
+    /// Must be in a `static`; for names made at run time use `Scope::named`.
     ///
     /// ```
     /// static CHECKOUT: tiptoe_scope::Scope = tiptoe_scope::Scope::new("checkout");
@@ -87,8 +85,8 @@ impl Scope {
         self.label.text()
     }
 
-    /// Makes the calling thread enter the scope, inside its current scope, until the returned guard is dropped. Scopes
-    /// must be left in the opposite order, because leaving a scope also leaves all that were entered since.
+    /// Enters the scope, inside the thread's current one, until the guard is dropped. Scopes must be left in
+    /// the opposite order, because leaving one also leaves all entered since.
     #[inline]
     pub fn enter(&'static self) -> Entered {
         self.enter_as(0)
@@ -135,7 +133,7 @@ impl Drop for Entered {
     }
 }
 
-/// Returns whether a tracer uses scopes now. Otherwise work that only serves to name a scope can be skipped.
+/// Returns whether a tracer uses scopes now.
 #[inline]
 pub fn is_traced() -> bool {
     PORT.is_open()

@@ -1,5 +1,3 @@
-//! Scopes with names that are made at run time.
-
 use std::collections::HashMap;
 use std::string::String;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -10,8 +8,8 @@ static NAMED: LazyLock<RwLock<HashMap<&'static str, &'static Scope>>> =
     LazyLock::new(RwLock::default);
 
 impl Scope {
-    /// Returns the scope of this name. The first call creates it, and it is never freed. There must be few names, such
-    /// as those of tenants, because tiptoe reports a thousand scopes separately and merges the others.
+    /// Returns the scope of this name, created at the first call and never freed. Names should be few, because
+    /// tiptoe reports a thousand scopes and merges the others.
     ///
     /// ```
     /// use tiptoe_scope::Scope;
@@ -20,7 +18,7 @@ impl Scope {
     /// let _in = tenant.enter();
     /// ```
     pub fn named(name: &str) -> &'static Scope {
-        // A poisoned lock is still used, because no panic can leave the map inconsistent.
+        // No panic can leave the map inconsistent.
         let known = NAMED.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(scope) = known.get(name) {
             return scope;

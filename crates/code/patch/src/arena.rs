@@ -1,19 +1,18 @@
 //! Hands out memory for trampolines.
 //!
-//! An arena is 64 KiB at a multiple of 64 KiB (for every second one, see [`rotation`]):
+//! An arena is 64 KiB at a multiple of 64 KiB (every second one is rotated: [`rotation`]):
 //!
 //! | offset | content |
 //! | --- | --- |
 //! | 0 | thunk to the cold entry: `jmp *(%rip)` and the address |
-//! | 16 | thunks to the agent's other entries |
+//! | 16 | thunks to the other entries |
 //! | 80 | their unwind information |
-//! | 160 | the address of the gate: a byte that is 0 where a thread without counters must do nothing |
+//! | 160 | the address of the gate, a byte |
 //! | 168 | the address of the table of return thunks |
-//! | next | trampolines upwards; from the end downwards the unwind information of each |
-//! | 63488 | where unwind information is: see [`tiptoe_wire::arena`] |
+//! | next | trampolines upwards; their unwind information from the end downwards |
+//! | 63488 | its index: [`tiptoe_wire::arena`] |
 //!
-//! Trampolines that follow calls have words that change. These are in callers' arenas, which have
-//! the same length.
+//! Callers' arenas, of the same length, hold return addresses, because those change.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,7 +29,7 @@ mod mapping;
 
 pub use mapping::CallerArena;
 
-/// The length, and the alignment, of an arena.
+/// An arena's length and alignment.
 pub const ARENA_LEN: u64 = tiptoe_wire::arena::LEN;
 
 const COLD: u64 = PROLOGUE;
@@ -41,13 +40,12 @@ const FUTEX: u64 = TIME + 16;
 const GATE: u64 = PROLOGUE + PROLOGUE_UNWIND + 80;
 const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
-/// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
 const HALF: u64 = ARENA_LEN / 2;
-/// Shorter free runs are dropped, because no trampoline fits.
+/// Shorter runs are dropped: no trampoline fits.
 const SHORTEST: u64 = 32;
-/// An arena without a longer free run is used only if nothing else is free, except for short
-/// trampolines such as counts, because the ends of arenas compete for the same few cache sets.
+/// Arenas without a longer free run take only short trampolines if possible, because the ends of arenas compete for
+/// the same cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
@@ -57,36 +55,35 @@ const LOWEST: u64 = 0x1_0000;
 /// An arena that an earlier attach left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
-    /// The address of its first byte.
+    /// Its address.
     pub base: u64,
-    /// The ranges that trampolines use.
+    /// The ranges in use.
     pub used: Vec<Range<u64>>,
 }
 
 /// Where arenas may be.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Free ranges into which nothing is expected to grow.
+    /// Free ranges that nothing grows into.
     pub preferred: Vec<Range<u64>>,
-    /// Free ranges for the last resort: the heap grows into them.
+    /// Free ranges that the heap grows into.
     pub last_resort: Vec<Range<u64>>,
-    /// Arenas that are already mapped and can be written.
+    /// Mapped, writable arenas.
     pub arenas: Vec<UsedArena>,
-    /// Address ranges that are mapped as arenas, whether one is in use there or not, and can be
-    /// written.
+    /// Writable ranges mapped for arenas, used or not.
     pub mapped: Vec<Range<u64>>,
-    /// Callers' arenas that are already mapped.
+    /// Mapped callers' arenas.
     pub callers: Vec<CallerArena>,
-    /// Chooses among the free places, so that an attacker cannot predict where arenas are.
+    /// Chooses among free places, which must be unpredictable for attackers.
     pub seed: u64,
 }
 
 /// An arena to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
-    /// The address of the arena's first byte.
+    /// Its address.
     pub base: u64,
-    /// The arena's length in bytes.
+    /// Its length in bytes.
     pub len: u64,
     /// The bytes at [`prologue`].
     pub prologue: Vec<u8>,
@@ -125,7 +122,7 @@ impl Arena {
     }
 }
 
-/// Returns the ranges of an arena for trampolines and their unwind information, lowest first.
+/// Lowest first.
 fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
     let offsets = match rotation(base) {
         0 => [CODE..END, ARENA_LEN..ARENA_LEN],
@@ -135,9 +132,8 @@ fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
     rooms.map(move |room| base + room.start..base + room.end)
 }
 
-/// Returns the address of a link's target for a trampoline.
 pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
-    // The offsets are those of an arena that is not rotated.
+    // Offsets of an arena that is not rotated.
     let base = base_of(room.at) + rotation(room.at);
     match to {
         LinkTarget::Address(address) => address,
@@ -160,25 +156,24 @@ pub(crate) fn base_of(address: u64) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// As `any`, but the last byte may also be one that traps only together with the byte after it.
+    /// As `any`, but the last byte may trap together with the next.
     pub(crate) pairs: Displacement,
-    /// The lowest and highest address of the trampoline from which all its links are in reach.
+    /// The trampoline's lowest and highest address with all links in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// The number of first bytes that most hits execute. They should be on few cache lines.
+    /// First bytes that most hits execute.
     pub(crate) hot: u64,
-    /// The length of the trampoline's unwind information, a multiple of [`UNIT`].
+    /// A multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
-    /// Whether the trampoline needs [`CALLER_BYTES`] for return addresses.
     pub(crate) needs_callers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
     pub(crate) at: u64,
-    /// The address of the trampoline's unwind information, in the same arena.
+    /// In the same arena.
     pub(crate) unwind: u64,
-    /// The address of the trampoline's words for return addresses, or 0.
+    /// The address for return addresses, or 0.
     pub(crate) callers: u64,
 }
 
@@ -234,7 +229,6 @@ impl Open {
         })
     }
 
-    /// Returns whether the arena has room for many trampolines.
     fn is_roomy(&self) -> bool {
         self.free.iter().any(|run| run.end - run.start >= ROOMY)
     }
@@ -242,7 +236,7 @@ impl Open {
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
-            // In the arena's index, 0 means that there is none.
+            // In the arena's index 0 means none.
             (start >= run.start && !start.is_multiple_of(ARENA_LEN)).then_some(start)
         })
     }
@@ -266,7 +260,6 @@ impl Open {
 pub(crate) struct Arenas {
     open: Vec<Open>,
     bases: BTreeSet<u64>,
-    /// Also contains the ranges that are mapped already.
     preferred: Vec<Range<u64>>,
     last_resort: Vec<Range<u64>>,
     mapped: Vec<Range<u64>>,
@@ -311,8 +304,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room. Prefers few cache lines, then trap bytes alone to pairs, then open arenas to
-    /// new ones; last the range into which the heap grows.
+    /// Reserves room: best on few cache lines, then where single bytes trap, then in open arenas; last in the
+    /// heap's way.
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -374,9 +367,8 @@ impl Arenas {
         })
     }
 
-    /// Returns a place in a new arena inside a free range that begins in a band. Searches from an
-    /// address that the seed chooses, then from the start, so that arenas of overlapping bands are
-    /// adjacent.
+    /// Returns a place in a new arena in a free range that begins in a band. Searches from the seed's address, then
+    /// from the start, so that arenas of overlapping bands are adjacent.
     fn granule(
         &self,
         want: &RoomRequest,
@@ -437,7 +429,6 @@ impl Arenas {
     }
 }
 
-/// Returns [`BANDS`], with those below the site rotated by the seed.
 fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     let mut bands = BANDS;
     let (below, _) = bands.split_at_mut(BELOW);

@@ -10,8 +10,7 @@ use crate::call_numbers::sets;
 use crate::decode::FunctionCode;
 use crate::survey::Survey;
 
-/// Returns the first argument of the call that returns to `returns_to`, if it is a constant on each
-/// way there, as a variable's address is.
+/// Returns the first argument of the call that returns to `returns_to`, if all ways there set the same constant.
 pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     let survey = Survey::new(function);
     let mut factory = InstructionInfoFactory::new();

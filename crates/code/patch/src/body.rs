@@ -1,4 +1,4 @@
-//! What a patch does when a thread runs it.
+//! What a patch does.
 
 use tiptoe_event::Filter;
 
@@ -7,77 +7,71 @@ use crate::futex::Notice;
 use crate::hits::Hits;
 use crate::shape::Shape;
 
-/// What a patch does.
+/// What a patch does when a thread runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Adds one to the thread's counter `slot`.
     Count {
-        /// The counter's index.
+        /// The counter.
         slot: u32,
-        /// Which hits count.
+        /// Which hits.
         hits: Hits,
     },
-    /// Writes a record of each hit, with the first two arguments, to the thread's ring. Counters
-    /// are [`tiptoe_wire::ring::words`], from `slot` on.
+    /// Writes a record of each hit, with the first two arguments. Counters: [`tiptoe_wire::ring::words`].
     Record {
-        /// The first counter's index.
+        /// The first counter.
         slot: u32,
-        /// The ring's distance from the thread's counters, in bytes.
+        /// The ring's distance from the thread's counters in bytes.
         ring: u32,
-        /// Which hits are recorded.
+        /// Which hits.
         hits: Hits,
     },
-    /// Follows each call to its return: counts both, and times it if `timed`. Counters are
-    /// [`tiptoe_wire::calls::words`], from `slot` on.
+    /// Counts each call and its return, and times it if `timed`. Counters: [`tiptoe_wire::calls::words`].
     Call {
-        /// The first counter's index.
+        /// The first counter.
         slot: u32,
-        /// The probe's number among those that follow calls (`calls::MAX_PROBES`).
+        /// The probe's number, below `calls::MAX_PROBES`.
         probe: u32,
         /// Whether calls are timed.
         timed: bool,
-        /// Which hits count.
+        /// Which hits.
         hits: Hits,
     },
-    /// Follows each call to its return, and marks the thread as inside, for hits of other probes.
+    /// As `Call`, and marks the thread as inside, for hits of other probes.
     Gate {
-        /// The first counter's index.
+        /// The first counter.
         slot: u32,
-        /// The probe's number, as in [`Body::Call`].
+        /// As in [`Body::Call`].
         probe: u32,
     },
-    /// Calls the hook with `what` at a function's entry. Returns to the caller if the hook sets the
-    /// zero flag.
+    /// Calls the hook with `what` at a function's entry, and returns to the caller if the hook sets the zero flag.
     Intercept {
         /// One of [`tiptoe_wire::calls::intercepted`].
         what: u32,
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call, which is then made at its own address, unless
-    /// the hook made it and left the result in %rax.
+    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the
+    /// hook made it and left the result in %rax.
     Syscall {
-        /// The system call's number.
+        /// Its number.
         nr: u32,
-        /// %fs offset of the word that makes the thread call the hook again, because a signal was
-        /// held back after the hook looked. `None` if the call is not libc's: the hook's argument
-        /// has [`tiptoe_wire::calls::NOT_LIBCS`].
+        /// %fs offset of a word: if it is set, a signal was held back after the hook looked, and the thread calls
+        /// the hook again. `None` outside libc ([`tiptoe_wire::calls::NOT_LIBCS`]).
         recall: Option<i32>,
     },
-    /// As [`Body::Syscall`], for a call whose number is only in %eax. Calls the hook with -1, for
-    /// the numbers below 512 whose bits are set.
+    /// As [`Body::Syscall`], for a call whose number is only in %eax: calls the hook with -1.
     SyscallAny {
-        /// The numbers for which the hook is called, a bit each.
+        /// The numbers below 512 to hook, a bit each.
         numbers: [u64; 8],
         /// As in [`Body::Syscall`].
         recall: i32,
-        /// Also notifies the agent of futex calls, as [`Body::Futex`] does.
+        /// Notifies also of futex calls.
         futex: Option<Notice>,
     },
-    /// Notifies the agent of a futex call, before or after its system call, which is made at its
-    /// own address.
+    /// Notifies the agent before or after a futex call, which runs at its own address.
     Futex(Notice),
-    /// Notifies the agent at a function's entry of calls that pass the filter.
+    /// Notifies the agent at a function's entry.
     Hold {
         /// The notice.
         notice: Notice,
@@ -87,8 +81,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns the shape for this body: the entry's first instruction if the body reads an argument
-    /// overwritten before the site.
+    /// Returns the body's shape: at the entry if the body reads an argument overwritten before the site.
     pub(crate) fn suited<'a>(&self, shape: &'a Shape) -> Result<&'a Shape, Refusal> {
         let overwritten = |arg: &u8| shape.overwritten >> arg & 1 == 1;
         let needs_argument = (0..6).filter(overwritten).any(|arg| self.looks_at(arg));
@@ -100,7 +93,6 @@ impl Body {
         }
     }
 
-    /// Returns whether the body needs the return address on the stack.
     pub(crate) fn is_entry_only(&self) -> bool {
         matches!(
             self,

@@ -1,53 +1,43 @@
-//! Builds what a trampoline does before the displaced instructions run.
+//! Builds the trampoline's code before the displaced instructions.
 //!
 //! A count, at a function's entry:
 //! ```text
-//!         [filter: a compare and a branch to `pass` for each comparison]
+//!         [filter: a compare and a branch to `pass` each]
 //!         push %rax
-//!         mov  %fs:tls,%rax          this thread's descriptor
-//!         mov  (%rax),%rax           its counters, or 0: not yet
-//!         test %rax,%rax
-//!         je   cold
+//!         the thread's counters, or 0: cold
 //!         [below a function only: cmpq $0,INSIDE(%rax); je out]
-//!         incq 8*slot(%rax)          or by an argument's value (`values`), or
-//!                                    a record is written (`recorded`)
+//!         incq 8*slot(%rax)          or by a value (`values`), or a record (`recorded`)
 //! out:    pop  %rax
 //! pass:   the displaced instructions
 //!         jmp  after them
-//! cold:   mov  GATE(%rip),%rax       the address of a byte that is wiped in a forked child
-//!         cmpb $0,(%rax)
-//!         je   out
+//! cold:   [GATE's byte is 0, in a forked child: out]
 //!         push $slot
 //!         call COLD                  returns by `ret $8`
 //!         jmp  out
 //! ```
-//! If the window starts with a call, the patch calls the trampoline. The return address is then on
-//! the stack, and `pass` is a `jmp` to the callee. A second entry at the end pushes it for threads
-//! that have not made the call.
+//! If the window starts with a call, the patch calls the trampoline, and `pass` is a `jmp` to the callee. A second
+//! entry pushes the return address for threads that have not made the call.
 //!
-//! Elsewhere the trampoline first steps over the red zone and saves the flags, and restores both
-//! before the displaced instructions.
+//! Inside a function the trampoline steps over the red zone and saves the flags, until `pass`.
 //!
-//! A system call, where the flags are free, because code after it reads only the result:
+//! A system call; the flags are free, because code after it reads only the result:
 //! ```text
-//!         what the program does between the `mov` and the `syscall`
+//!         the program's code up to the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
 //! again:  lea  -128(%rsp),%rsp       the red zone
 //!         push $nr
-//!         call HOOK                  returns by `ret $8`
+//!         call HOOK
 //! back:   lea  128(%rsp),%rsp
-//! +8      cmpl $0,%fs:recall         a signal came since the hook looked?
+//! +8      cmpl $0,%fs:recall         a signal since the hook looked?
 //! +17     jne  again
-//! +19     jmp  the `syscall`         (`jmp rel32`: the agent reads where that is)
+//! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
 //! +24     nop                        unwinders look up the byte before a return address
-//! +25     lea  128(%rsp),%rsp        where the hook returns to if it made the call
+//! +25     lea  128(%rsp),%rsp        returned to if the hook made the call
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
-//! Outside libc there is no recall: a nop of the same length is in its place, and $nr has a flag.
-//!
-//! From `back + 8` to the `syscall` every register has the program's value. Futex calls: see
-//! `futex`.
+//! Outside libc the recall check is a nop of its length, and $nr has a flag. From `back + 8` to the `syscall` every
+//! register has the program's value.
 
 use tiptoe_wire::calls::{MAX_SLOT, NOT_LIBCS, RECORDS, intercepted};
 
@@ -179,8 +169,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry; the hook preserves the flags. The copy must be exactly 14
-/// bytes after the hook's return address, where the agent calls it.
+/// Calls the hook at a function's entry; it preserves the flags. The copy must be 14 bytes after the hook's return
+/// address, because the agent calls it there.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -189,7 +179,7 @@ fn intercept(code: &mut Code, what: u32) {
         .put(&STEP_BACK);
 }
 
-/// Appends what the program does before the call. Returns the address after it.
+/// Returns the address after the call.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
         code.set_unwind_state(step.offset, 0).append(&step.copy);
@@ -199,11 +189,10 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// NOPs with the length of the check that makes a thread call the hook again, because the agent
-/// relies on the distances in this code.
+/// As long as the recall check, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
-/// Appends the code from `again` on, as in the module's text.
+/// Appends the code from `again` on.
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
@@ -227,7 +216,7 @@ fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: 
 enum HitAction {
     Count,
     ByValue(GroupValue),
-    /// Writes a record to a ring `ring` bytes after the counters.
+    /// The ring is `ring` bytes after the counters.
     Record {
         ring: u32,
     },
@@ -253,7 +242,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// Appends the action; counters are in %rax. The returned jumps must be bound later.
+    /// The counters are in %rax. The jumps must be bound.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {

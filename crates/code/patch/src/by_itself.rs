@@ -1,41 +1,27 @@
-//! Follows calls in the trampoline itself, if they return to one of the first two callers.
+//! Follows calls from the first two callers in the trampoline itself.
 //!
 //! ```text
-//! entry:  mov  %rax,-8(%rsp)         the red zone is free at a function's entry
-//!         no counters: general
+//! entry:  no counters: general
 //!         no credit: spent
-//!         mov  CALLER(%rip),%rax     the callers' return address, or 0: not yet
-//!         cmp  %rax,(%rsp)
-//!         jne  compare with the second caller; neither: general
-//! follow: at the end of a page of frames, or counters removed: general
-//!         decq credit; incq calls
-//!         push a frame: owner, time, address of the return address
-//!         the second caller: likewise
-//!         restore the registers
-//! call:   lea  8(%rsp),%rsp          each call has its ret, as with a thunk
+//!         another caller (CALLER is 0: not yet): general
+//! follow: end of a page of frames, or counters removed: general
+//!         decq credit; incq calls; push a frame
+//! call:   lea  8(%rsp),%rsp          each call has its ret
 //!         call copy
 //!         push CALLER(%rip)
 //! exit:   ...
 //! spent:  incq only counted
-//!         mov  -8(%rsp),%rax
 //! copy:   ...
-//! general:
-//!         mov  -8(%rsp),%rax         on to the table of thunks
+//! general:                           on to the table of thunks
 //! ```
-//! If calls are timed, most hits have no credit, because timing is expensive. Then `spent` directly
-//! follows the credit test, so that a call without credit takes no more jumps than a count.
+//! Registers are saved in the red zone, which is free at an entry. Unwinders take the return address after `call
+//! copy` for the program's. The agent writes `CALLER` once, for good. If calls are timed, `spent` follows the test
+//! of credit, because most hits have none.
 //!
-//! So most calls need no lookup, and no jump through memory or over more than 2 GiB. The return
-//! address after `call copy` represents the program's, as a thunk's does. The agent writes `CALLER`
-//! once, for good.
-//!
-//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a
-//! thunk; over 1,024 functions, each called from one place, 12 ns, and 44 through a thunk
-//! (`tiptoe-dev bench uprobe`, `entry_return`, Intel Xeon, family 6, model 167).
-//!
-//! Stores dominate, because processors make one a cycle. So the owner is not written if the frame
-//! already names it, as when the same function was last called at this depth, and few registers are
-//! saved.
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk; over 1,024
+//! functions with one caller each 12 ns, 44 through a thunk (`tiptoe-dev bench uprobe`, `entry_return`, Intel Xeon,
+//! family 6, model 167). Stores dominate, because processors make one a cycle. So few registers are saved, and a
+//! frame's owner is not rewritten.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, words};
@@ -58,23 +44,20 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 pub(crate) struct JoinOffsets {
-    /// For each of the two callers, where the call is made: all registers must be restored, and the
-    /// return address on the stack.
+    /// Where each caller's call is made, with the registers restored and the return address on the stack.
     pub(crate) call_offsets: [usize; WAYS],
-    /// For each of the two callers, the call of the copy, still unbound.
+    /// Each caller's call of the copy, unbound.
     pub(crate) call_jumps: [ForwardJump; WAYS],
-    /// Where these calls return, with their return address on the stack again.
+    /// Where these calls return.
     pub(crate) exit: usize,
 }
 
-/// Code that writes a word of the frame if it differs: the jump there, the write, and the offset to
-/// continue at.
+/// A write that is skipped if the word is equal: the jump there, the write, where to continue.
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Appends code that follows calls from the two known callers. Other calls continue after it,
-    /// with all registers restored. Hits that the filter refused continue at `copy`, the displaced
-    /// instructions, by the jumps in `missed`.
+    /// Follows calls from the two known callers. Others continue after this code, with all registers restored; hits
+    /// that the filter refused continue at `copy`, by `missed`.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -122,15 +105,15 @@ impl Trampoline {
 
 struct FollowCode {
     itself: JoinOffsets,
-    /// Taken by calls that are not from the first caller.
+    /// Taken unless the first caller called.
     others: ForwardJump,
     checked_offset: usize,
-    /// Taken by calls from either caller that are not followed here.
+    /// Taken by calls from both that cannot be followed here.
     general: [ForwardJump; 2],
 }
 
 fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
-    // A probe over many functions pays for each taken branch, so the first caller's path has none.
+    // The first caller's path takes no branch, because each costs a probe over many functions.
     let others = unless_from(code, 0);
     let known = code.len();
     let general = enter(code, call, abi);
@@ -161,27 +144,26 @@ fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
     }
 }
 
-/// Jumps unless the call came from caller number `way`; destroys %rax.
+/// Jumps unless caller `way` called; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> ForwardJump {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
 
-/// Makes the call, and restores its return address. Returns where it is made, and the call.
+/// Returns the call's offset, and the unbound call.
 fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) {
     code.put(&TAKE_RAX);
     let call_offset = code.len();
     code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
     let made = code.call_ahead(call.slot);
-    // The function has returned and popped its return address.
     code.set_unwind_state(0, -8);
     code.relative(&[0xff, 0x35], LinkTarget::Caller(way), &[]); // push CALLER(%rip)
     (call_offset, made)
 }
 
-/// Counts a call that will be followed. The returned jumps are taken at the end of a page of
-/// frames, or if the thread lost its counters: a signal handler may have forked.
+/// Counts a followed call. The jumps are taken at a page's end, or if a signal handler forked, which removes the
+/// counters.
 fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
@@ -191,8 +173,7 @@ fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     [full, none]
 }
 
-/// Pushes a frame without time. It must be reserved first and its first word written last, because
-/// a signal handler may push in between.
+/// Pushes a frame without time: reserved first, its first word last, because a signal handler may push in between.
 fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax

@@ -1,4 +1,4 @@
-//! Which system calls code makes, by the instructions that set the number in %eax.
+//! Finds the system calls in code by the instructions that set %eax.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -6,20 +6,18 @@ use iced_x86::{
 
 use crate::decode::{BranchTargets, FunctionCode, branch_targets};
 
-/// A system call and the instruction that sets its number.
 pub(crate) struct NumberedCall {
     pub(crate) nr: u32,
-    /// Offset of the instruction that sets the number.
+    /// Offset of the instruction that sets `nr`.
     pub(crate) start: usize,
     /// Offset of the `syscall`.
     pub(crate) syscall: usize,
 }
 
-/// Returns whether a call must be made at its own address:
-/// - calls that return twice, in another program, or never;
-/// - calls that the kernel may restart under another number, which it forgets if the thread traps
-///   first;
-/// - calls that a patch may hook: for signals, credentials, mappings and locked memory.
+/// Returns whether a call must run at its own address:
+/// - it returns twice, in another program, or never;
+/// - the kernel may restart it under another number, which a trap in between makes the kernel forget;
+/// - a patch may hook it: signals, credentials, mappings, locked memory.
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
         7, 35, 202, 219, 230, // poll, nanosleep, futex, restart_syscall, clock_nanosleep
@@ -38,9 +36,8 @@ const MASKS: &[u32] = &[
     441, // sigaction, sigprocmask, sigsuspend, pselect6, ppoll, epoll_pwait(2)
 ];
 
-/// Returns whether code may change which signals its thread blocks, by a system call of one of
-/// these numbers or an unknown one. A number is known if the instruction that sets it leads
-/// straight to the call, or if its register is only set to constants.
+/// Returns whether code may change which signals its thread blocks, by one of [`MASKS`] or an unknown call. A call is
+/// known if a constant leads straight to it, or its register has only constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let targets = branch_targets(function);
     let known = known_calls(function, &targets, constant);
@@ -63,7 +60,6 @@ pub fn may_change_masks(function: &FunctionCode) -> bool {
         })
 }
 
-/// Returns a call's number, if a constant in a register leads straight to it.
 fn straight_number(code: &[Instruction], call: usize, targets: &BranchTargets) -> Option<u32> {
     let mut factory = InstructionInfoFactory::new();
     let mut held = Register::RAX;
@@ -94,8 +90,7 @@ fn straight_number(code: &[Instruction], call: usize, targets: &BranchTargets) -
     None
 }
 
-/// Returns the possible numbers of a call whose number is copied to %eax from another register: the constants to which
-/// the function sets that register. `None` if there may be other numbers.
+/// Returns the possible numbers of a call whose number is copied to %eax. `None` if they are unknown.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
     let before = code.get(..call)?.iter().rev();
@@ -129,7 +124,6 @@ pub(crate) fn movable(function: &FunctionCode, targets: &BranchTargets) -> Vec<u
         .collect()
 }
 
-/// Returns the calls to which instructions that set the number lead straight.
 pub(crate) fn known_calls(
     function: &FunctionCode,
     targets: &BranchTargets,
@@ -164,13 +158,12 @@ pub(crate) fn known_calls(
     pairs
 }
 
-/// Returns the number that an instruction sets.
 pub(crate) fn number(instruction: &Instruction) -> Option<u32> {
     let sets = matches!(
         instruction.code(),
         Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 | Code::Mov_rm64_imm32
     );
-    // The kernel looks at %eax only.
+    // The kernel ignores the upper half.
     let sets = sets && matches!(instruction.op0_register(), Register::EAX | Register::RAX);
     sets.then(|| instruction.immediate32())
 }
@@ -214,7 +207,7 @@ mod tests {
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
         check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1007]);
         check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
-        // Another or unknown number: poll, %edi, and a jump to in between.
+        // Another or unknown number; a jump in between.
         check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0x89, 0xf8, 0x0f, 0x05], &[]);
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
@@ -239,7 +232,7 @@ mod tests {
         check_masks(&call(14), true);
         // xor %eax,%eax; syscall: read
         check_masks(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], false);
-        // mov %edi,%eax; syscall: the caller chooses
+        // mov %edi,%eax; syscall
         check_masks(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], true);
         // push %rbx; mov $202,%ebx; mov %ebx,%eax; syscall; pop %rbx
         let held = |number: u8| {
@@ -249,14 +242,14 @@ mod tests {
         };
         check_masks(&held(202), false);
         check_masks(&held(14), true);
-        // mov (%rdi),%ebx: the number comes from memory
+        // mov (%rdi),%ebx
         check_masks(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
         // Nothing sets it.
         check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 
-    /// Regression: a register that has other values elsewhere made the number unknown, as in liburing. MariaDB's waits
-    /// were then counted without their times.
+    /// Regression: a register with other values elsewhere made the number unknown, so that MariaDB's waits were not
+    /// timed.
     #[test]
     fn a_constant_that_leads_straight_to_a_call_was_unknown() {
         // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx

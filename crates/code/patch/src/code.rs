@@ -1,24 +1,22 @@
-//! Code without an address yet: bytes, and links to fill in.
+//! Code without an address.
 
-/// The target of a 32-bit relative field. `Cold` to `Futex` are the arena's thunks to the agent's
-/// entries.
+/// The target of a 32-bit relative field. `Cold` to `Futex`: the arena's thunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     Address(u64),
-    /// The gate word.
     Gate,
     Cold,
     Hook,
     Slow,
     Time,
     Futex,
-    /// The word with the address of the table of return thunks.
+    /// Has the address of the table of thunks.
     Table,
-    /// A word of the trampoline's with a return address that it follows by itself.
+    /// Has a caller's return address.
     Caller(usize),
 }
 
-/// A field of 4 bytes at `at`, relative to its instruction's end `next`.
+/// 4 bytes at `at`, relative to `next`.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     at: usize,
@@ -26,8 +24,7 @@ struct Link {
     to: LinkTarget,
 }
 
-/// The program's state for a thread in generated code: `offset` bytes after the site, with `depth`
-/// more bytes on its stack.
+/// The program's state at a place in our code: `offset` bytes after the site, with `depth` more bytes on the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,
@@ -41,7 +38,7 @@ pub(crate) struct ForwardJump {
     is_near: bool,
 }
 
-/// Condition codes: the low four bits of the opcode.
+/// Condition codes.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Unsigned.
@@ -58,8 +55,7 @@ pub(crate) const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 pub(crate) const PUSH_RAX: u8 = 0x50;
 pub(crate) const POP_RAX: u8 = 0x58;
 
-/// Relocatable machine code, whose length must not depend on its address, because the arena
-/// reserves room first.
+/// Its length must not depend on its address, because the arena reserves room first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     bytes: Vec<u8>,
@@ -77,7 +73,6 @@ impl Code {
         &self.bytes
     }
 
-    /// Declares a thread's state at the next instruction.
     pub(crate) fn set_unwind_state(&mut self, offset: usize, depth: i64) -> &mut Code {
         self.unwind_states
             .push((self.len(), UnwindState { offset, depth }));
@@ -88,14 +83,13 @@ impl Code {
         &self.unwind_states
     }
 
-    /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target. The
-    /// next [`LinkTarget::Caller`] holds its return address. Its probe's words begin at `slot`.
+    /// Appends a call that the trampoline follows by itself, for [`Code::bind_at`]. The next [`LinkTarget::Caller`]
+    /// is its return address; the probe's words begin at `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> ForwardJump {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])
     }
 
-    /// Returns the offset of each [`Code::call_ahead`], and its slot.
     pub(crate) fn followed(&self) -> &[(usize, u32)] {
         &self.followed
     }
@@ -114,7 +108,6 @@ impl Code {
         self.put(&value.to_le_bytes())
     }
 
-    /// Appends an opcode, a relative field to `to`, and the instruction's `tail`.
     pub(crate) fn relative(&mut self, opcode: &[u8], to: LinkTarget, tail: &[u8]) -> &mut Code {
         self.put(opcode);
         let at = self.len();
@@ -144,7 +137,7 @@ impl Code {
         self
     }
 
-    /// Appends a jump whose target [`Code::bind`] sets. A short one reaches 127 bytes.
+    /// A short jump reaches 127 bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> ForwardJump {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
@@ -156,7 +149,6 @@ impl Code {
         }
     }
 
-    /// Appends an instruction that ends with a relative field.
     pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> ForwardJump {
         self.put(opcode).put32(0);
         ForwardJump {
@@ -171,7 +163,6 @@ impl Code {
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
-    /// Makes a jump lead to the next instruction.
     pub(crate) fn bind(&mut self, jump: ForwardJump) {
         let distance = self.len() - jump.end;
         if jump.is_near {
@@ -198,7 +189,6 @@ impl Code {
         };
     }
 
-    /// Returns the lowest and highest addresses that have every fixed link in reach.
     pub(crate) fn reach(&self) -> (u64, u64) {
         let mut reach = (0, u64::MAX);
         for link in &self.links {
@@ -212,8 +202,7 @@ impl Code {
         reach
     }
 
-    /// Returns the bytes for the address `at`; `None` if a link is out of reach. `resolve` returns
-    /// a target's address.
+    /// Returns the bytes at an address; `None` if a link is out of reach.
     pub(crate) fn link(&self, at: u64, resolve: impl Fn(LinkTarget) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {

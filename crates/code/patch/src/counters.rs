@@ -2,21 +2,20 @@
 
 use crate::code::{Code, ForwardJump, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
-/// Loads the thread's counters to %rax; jumps, far or near, if there are none.
+/// Loads the thread's counters to %rax; jumps if it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> ForwardJump {
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     code.jump_ahead(IF_EQUAL, far)
 }
 
-/// Loads the address of the thread's counters into %rax; 0 if the thread has none.
 pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x64, 0x48, 0x8b, 0x04, 0x25]).put32(tls); // mov %fs:tls,%rax
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
 }
 
-/// Calls the agent's cold entry with `argument` for a thread without counters. A forked child must
-/// not call it, because the session is its parent's; it continues at `out`.
+/// Calls the agent's cold entry for a thread without counters. A forked child must not, because the session is its
+/// parent's; it continues at `out`.
 pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])
@@ -24,16 +23,15 @@ pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
         .relative(&[0xe8], LinkTarget::Cold, &[]);
 }
 
-/// Sends a forked child, whose threads have no counters either, to `out`. Changes %rax.
+/// Sends a forked child to `out`. Changes %rax.
 pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Gate, &[]); // mov GATE(%rip),%rax
     code.put(&[0x80, 0x38, 0]); // cmpb $0,(%rax)
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// As [`call_cold`], for hits grouped by a value that only the trampoline can load. If the agent
-/// gave the thread counters, it has not counted the hit, and the thread continues at `ready`,
-/// otherwise at `out`.
+/// As [`call_cold`], for hits grouped by a value, which only the trampoline can load: if the agent gave the thread
+/// counters, the thread must still count the hit, at `ready`.
 pub(crate) fn call_cold_by_value(
     code: &mut Code,
     [ready, out]: [usize; 2],

@@ -6,14 +6,14 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::Refusal;
 
-/// A function's bytes in memory.
+/// A function's code.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionCode<'a> {
-    /// The address of the first byte.
+    /// The address.
     pub address: u64,
     /// The function, then the bytes up to the next.
     pub bytes: &'a [u8],
-    /// How many of these bytes are the function's.
+    /// The function's size.
     pub size: usize,
 }
 
@@ -33,14 +33,14 @@ impl<'a> FunctionCode<'a> {
     }
 }
 
-/// Returns a function's direct callees.
+/// Returns the targets of direct calls.
 pub fn direct_calls(function: &FunctionCode) -> Vec<u64> {
     let all = transfers(function).into_iter();
     let calls = all.filter(|(_, returns_to)| returns_to.is_some());
     calls.map(|(target, _)| target).collect()
 }
 
-/// Returns the return addresses of a function's calls.
+/// Returns the return addresses of calls.
 pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
     let decoder = function.decoder(0).into_iter();
     let calls = decoder.filter(|instruction| {
@@ -50,8 +50,7 @@ pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
     calls.map(|call| call.next_ip()).collect()
 }
 
-/// Returns the targets of a function's direct calls and jumps, inside and outside, and for each
-/// call its return address.
+/// Returns the targets of direct calls and jumps, and each call's return address.
 pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     let decoder = function.decoder(0).into_iter();
     let found = decoder.filter_map(|instruction| {
@@ -81,7 +80,7 @@ pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
-/// Calls `visit` with each instruction, and with `None` for each byte of data between instructions.
+/// Calls `visit` with `None` for each byte of data.
 pub(crate) fn each_instruction(
     function: &FunctionCode,
     mut visit: impl FnMut(Option<&Instruction>),
@@ -96,7 +95,7 @@ pub(crate) fn each_instruction(
             continue;
         }
         visit(None);
-        // Data between instructions: try again one byte later.
+        // Data: try again one byte later.
         decoder
             .set_position(start + 1)
             .expect("inside the function");
@@ -104,7 +103,6 @@ pub(crate) fn each_instruction(
     }
 }
 
-/// Returns the targets of a function's direct branches and calls.
 pub(crate) fn branch_targets(function: &FunctionCode) -> BranchTargets {
     let mut targets = Vec::new();
     each_instruction(function, |instruction| {
@@ -113,7 +111,6 @@ pub(crate) fn branch_targets(function: &FunctionCode) -> BranchTargets {
     BranchTargets::new(targets)
 }
 
-/// The targets of a function's direct branches and calls.
 #[derive(Debug)]
 pub(crate) struct BranchTargets {
     sorted: Vec<u64>,
@@ -134,8 +131,7 @@ impl BranchTargets {
     }
 }
 
-/// Fails unless an instruction begins at `offset`, decoded from the first byte as code of 64 or 32
-/// `bits`.
+/// Fails unless an instruction begins at `offset`, in code of 64 or 32 `bits`.
 pub fn check_boundary(function: &FunctionCode, offset: usize, bits: u32) -> Result<(), Refusal> {
     let size = function.body().len();
     if offset >= size {

@@ -1,40 +1,36 @@
 //! Chooses displacements that put a trap byte on every instruction head they cover.
 //!
-//! The four bytes of a `jmp rel32` replace bytes at which instructions began. A byte on such a head
-//! must fault, whatever follows. 19 bytes raise SIGILL and leave the instruction pointer there.
+//! Four bytes of a `jmp rel32` replace bytes at which instructions began. There a byte must fault, whatever
+//! follows. 19 bytes raise SIGILL and leave the instruction pointer there. Two others will not do:
+//! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte. Of two adjacent
+//!   ones the handler could not know which ran.
+//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the
+//!   kernel writes the file's byte into our displacement, in all processes with uprobes in that file.
 //!
-//! Two one-byte traps are unusable:
-//! - `F1` (`int1`) leaves the pointer after the byte, but under KVM on AMD at the byte. Of two
-//!   adjacent ones the handler could not know which ran.
-//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any
-//!   process, the kernel takes ours for its own, and writes the file's byte into the displacement,
-//!   in all processes with uprobes in that file.
-//!
-//! If the last head's instruction is longer than a byte, the patch may write one more: `FF` after
-//! one of five first bytes faults, so the two trap together.
+//! If the last head's instruction is longer than a byte, the patch may write one more: `FF` after one of five first
+//! bytes faults.
 
-/// Bytes that raise SIGILL and begin no instruction in 64-bit mode.
+/// Raise SIGILL and begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
     0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x82, 0x9a, 0xce,
     0xd4, 0xd6, 0xea,
 ];
 
-/// Bytes that raise SIGILL if [`SECOND`] follows: an operand that does not exist.
+/// Raise SIGILL before [`SECOND`]: an operand that does not exist.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes of the 16 MiB bands, in the order tried: below the site, then above it from the top
-/// down, because the heap grows above a program. Bands of two-byte traps are last, nearest first.
+/// Top bytes of the 16 MiB bands in the order tried: below the site, then above it from the top down, because the
+/// heap grows there. Last, nearest first, the two-byte traps.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// How many of the first [`BANDS`] are below the site; all trap with one byte.
+/// The number of [`BANDS`] below the site, which trap with one byte.
 pub(crate) const BELOW: usize = 6;
 
-/// An instruction cache line.
 const LINE: u64 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +40,6 @@ impl ByteSet {
     const NONE: ByteSet = ByteSet([0; 4]);
     pub(crate) const ALL: ByteSet = ByteSet([u64::MAX; 4]);
     pub(crate) const TRAPS: ByteSet = ByteSet::NONE.with(SIGILL_BYTES);
-    /// The trap bytes, and those that trap if [`SECOND`] follows.
     pub(crate) const PAIRS: ByteSet = ByteSet::TRAPS.with(FIRSTS);
 
     pub(crate) const fn only(byte: u8) -> ByteSet {
@@ -87,19 +82,17 @@ impl ByteSet {
     }
 }
 
-/// Returns whether `byte` may cover a head: it traps whatever follows.
+/// Returns whether `byte` traps, whatever follows.
 pub fn is_trap_byte(byte: u8) -> bool {
     ByteSet::TRAPS.contains(byte)
 }
 
-/// Returns whether `byte` traps only if [`SECOND`] follows.
 pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
-/// Returns whether `now` is an inner head of a patch over an instruction that began with
-/// `original`: it has a trap byte. The first byte of a patch, or of another tool's, is no inner
-/// head: it is `int3`, a jump or a call, none of which covers one.
+/// Returns whether `now` is an inner head of a patch over an instruction that began with `original`. A patch's
+/// first byte, of any tool, is not: `int3`, a jump and a call never cover a head.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;
@@ -112,7 +105,7 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {
-    /// Returns the displacements of a `jmp rel32` with one of `traps` on each head (1 to 4).
+    /// Returns the displacements of a `jmp rel32` with `traps` on the heads (1 to 4).
     pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
         let mut bytes = [ByteSet::ALL; 4];
         for &head in heads {
@@ -121,8 +114,7 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Keeps the displacements from `origin` at which `len` bytes touch the fewest cache lines, if
-    /// any.
+    /// Keeps those from `origin` at which `len` bytes touch the fewest cache lines, if any.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;
@@ -161,7 +153,7 @@ impl Displacement {
 mod tests {
     use super::*;
 
-    /// Regression: the kernel was asked for a probe inside another tiptoe's jump.
+    /// Regression: a kernel probe was requested inside another tiptoe's jump.
     #[test]
     fn inner_heads_are_known_by_their_bytes() {
         let pushes = [0x55, 0x48];
@@ -215,7 +207,7 @@ mod tests {
         check(&[], 0x1010, 0, &Vec::from_iter(0..64));
         check(&[1], 0x1010, 48, &[0x37, 0x3f]);
         check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
-        // With no trap byte do 60 bytes fit in one line, so all are allowed.
+        // With no trap byte do 60 bytes fit in one line.
         let traps = [
             0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
         ];

@@ -1,18 +1,11 @@
 //! Chooses where a function's entry is patched: at its first instruction, or a later one.
 //!
-//! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe replaces with a call), and
-//! instructions at which no jump could be guarded (see `guard`). Every caller must execute the skipped instructions
-//! exactly once; otherwise hits would be lost or counted twice. If one overwrites an argument that a filter needs, the
-//! site stays at the first. What the hit may destroy depends on the skipped instructions:
+//! The site moves past an `endbr64`, a five-byte no-operation (a kernel uprobe replaces it), and instructions at
+//! which no jump can be guarded (`guard`). Every caller must execute the skipped instructions exactly once; otherwise
+//! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the first one.
 //!
-//! | skipped | dead at the site |
-//! | --- | --- |
-//! | nothing, or moves and the like | the flags, the red zone |
-//! | these, and then only compares | the same: compares are executed again after the hit (see `twice`) |
-//! | another instruction that sets status flags or the direction flag | neither |
-//! | a store through the stack pointer, or a copy of it | neither |
-//!
-//! Trampolines preserve everything else: the x87 stack and its condition codes, vector registers, MXCSR.
+//! The hit must preserve the flags and the red zone if one of them sets flags, stores through the stack pointer or
+//! copies it, except compares directly before the site, which are repeated (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -30,10 +23,9 @@ use crate::survey::Survey;
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// The no-operation that a kernel uprobe replaces with a call.
+/// A kernel uprobe replaces this no-operation.
 const PAD: usize = 5;
 const MOST: usize = 4;
-/// Arguments that filters compare, in order.
 const ARGUMENTS: [Register; 6] = [
     Register::RDI,
     Register::RSI,
@@ -43,8 +35,7 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// Returns the shape at an instruction. For `offset` 0, the entry, the site may be later, as after
-/// an `endbr64`.
+/// Returns the shape at an instruction. An entry's site (`offset` 0) may be later.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset, 64)?;
     if signal_return(function).is_some() {
@@ -78,7 +69,7 @@ fn entry_shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusa
     }
 }
 
-/// Returns how tightly a jump at the site restricts its trampoline; 0 is best.
+/// Returns how tightly the site restricts its trampoline; 0 is best.
 fn rank(shape: &Shape) -> u8 {
     let best = &shape.windows[0];
     match best.strategy {
@@ -110,7 +101,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
             Some(copy) => {
                 repeats.append(&copy);
             }
-            // An instruction between a compare and the site may change what was compared.
+            // The instruction may change what was compared.
             None if leaves_something(&mut factory, &instruction) || repeats.len() > 0 => {
                 kind = Kind::Inside;
             }
@@ -128,13 +119,11 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     shapes
 }
 
-/// Returns whether control continues after the instruction with the same stack pointer.
 fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let straight = !instruction.is_invalid() && instruction.flow_control() == FlowControl::Next;
     straight && !sets(factory, instruction, Register::RSP)
 }
 
-/// Returns a bit for each argument that the instruction overwrites.
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
     let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
     (0..ARGUMENTS.len())
@@ -148,8 +137,7 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
         .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
-/// Returns whether the instruction leaves flags or bytes of the red zone, which a hit would
-/// overwrite.
+/// Returns whether it leaves flags or red-zone bytes, which a hit would overwrite.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
@@ -160,7 +148,6 @@ fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruct
     sets_flags || copies_stack_pointer(instruction) || info.used_memory().iter().any(on_stack)
 }
 
-/// Returns whether later instructions may reach the red zone through another register.
 fn copies_stack_pointer(instruction: &Instruction) -> bool {
     let is_stack_pointer = |register: Register| register.full_register() == Register::RSP;
     let computes = instruction.mnemonic() == Mnemonic::Lea;
@@ -174,8 +161,8 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
-/// loop jumps back to its end, because such a jump is not a call.
+/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark stays if a loop
+/// jumps to its end, because that is no call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -197,8 +184,8 @@ fn mark(code: &[u8]) -> Option<usize> {
     pad.then_some(PAD)
 }
 
-/// Returns whether the code reads flags that it has not set. If so, other code jumps to it with flags set: it is no
-/// function's entry, whatever the symbol says. `syscall` does not count as a reader, because it only saves the flags.
+/// Returns whether the code reads flags before it sets them, which no function's entry does, whatever the symbol
+/// says. `syscall` only saves them.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);

@@ -1,4 +1,4 @@
-//! Compiles a filter to compares and branches on the argument registers.
+//! Compiles a filter to compares and branches.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 
@@ -7,8 +7,7 @@ use crate::code::{Code, ForwardJump};
 /// The hardware numbers of rdi, rsi, rdx, rcx, r8, r9.
 pub(crate) const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
-/// Appends code that continues if the filter passes, or takes one of the returned jumps. Preserves
-/// every register, not the flags.
+/// Appends code that takes one of the returned jumps unless the filter passes. Changes only the flags.
 pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<ForwardJump> {
     let all = filter.join() == Join::All;
     let (last, others) = filter
@@ -27,10 +26,9 @@ pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<ForwardJump> {
     missed
 }
 
-/// Appends a jump for the outcome `holds`, unless it is impossible.
 fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<ForwardJump> {
     if let Some(known) = constant(comparison) {
-        // `cmp %al,%al` sets the zero flag, so the jump is always taken.
+        // `cmp %al,%al` sets the zero flag: the jump is always taken.
         return (known == holds).then(|| code.put(&[0x38, 0xc0]).jump_ahead(EQUAL, true));
     }
     compare(code, comparison);
@@ -40,7 +38,7 @@ fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<F
 
 const EQUAL: u8 = crate::code::IF_EQUAL;
 
-/// Returns the outcome if the constant is outside the width's range.
+/// Returns the outcome of a value outside the width's range.
 fn constant(comparison: &Comparison) -> Option<bool> {
     let value = comparison.value;
     let in_range = match comparison.width {
@@ -75,14 +73,14 @@ fn compare(code: &mut Code, comparison: &Comparison) {
     };
 }
 
-/// Compares through a saved %rax; `pop` leaves the flags alone.
+/// Compares through a saved %rax, because `pop` preserves the flags.
 fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     let operand = 0xc0 | register & 7;
     code.put(&[0x50, 0x48, 0xb8]).put(&value.to_le_bytes());
     code.put(&[0x48 | register >> 3, 0x39, operand, 0x58])
 }
 
-/// Returns the condition code, whose lowest bit negates the condition.
+/// The lowest bit of a condition code negates it.
 fn condition(comparison: &Comparison) -> u8 {
     let signed = comparison.width.signed();
     match comparison.operator {

@@ -1,5 +1,5 @@
-//! Flags that one instruction leaves for another. The decoder also reports x87's C0 to C3 and the
-//! interrupt flag, but trampolines do not change these.
+//! Flags that one instruction leaves for another. Trampolines do not change x87's C0 to C3 and the interrupt flag,
+//! which the decoder also reports.
 
 use iced_x86::{Instruction, RflagsBits};
 
@@ -14,12 +14,12 @@ pub(crate) fn read(instruction: &Instruction) -> u32 {
     instruction.rflags_read() & STATUS
 }
 
-/// Includes flags that are left undefined.
+/// Includes undefined flags.
 pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }
 
-/// Returns whether an instruction sets the direction flag, which the agent clears.
+/// The agent clears the direction flag.
 pub(crate) fn sets_direction(instruction: &Instruction) -> bool {
     instruction.rflags_modified() & RflagsBits::DF != 0
 }

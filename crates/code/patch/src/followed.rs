@@ -1,8 +1,4 @@
-//! A call that a trampoline follows from its entry to its return: its words, its entry and its exit. [`timed`] and
-//! [`by_itself`] put them together, and `timed` has the invariants.
-//!
-//! [`timed`]: crate::timed
-//! [`by_itself`]: crate::by_itself
+//! The parts of a call that a trampoline follows. Invariants: [`crate::timed`].
 
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{FRAME_BYTES, GATE, MAX_PROBES, MAX_SLOT, RETURNING, TIMED, UNDER, words};
@@ -16,20 +12,18 @@ use crate::timed_values;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowedCall {
-    /// The first of the probe's words.
+    /// The probe's first word.
     pub(crate) slot: u32,
-    /// The probe's number among those that follow calls.
+    /// Its number among those that follow calls.
     pub(crate) probe: u32,
     pub(crate) is_timed: bool,
-    /// Whether the thread is marked as inside the call.
     pub(crate) is_gate: bool,
     pub(crate) hits: Hits,
 }
 
-/// Offset of the return address above the three saved registers.
+/// The return address above three saved registers.
 pub(crate) const SLOT: u8 = 24;
 
-/// The word that marks a thread as inside a call.
 const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
 
 pub(crate) const KEEP_RAX: [u8; 5] = [0x48, 0x89, 0x44, 0x24, 0xf8]; // mov %rax,-8(%rsp)
@@ -64,7 +58,6 @@ impl FollowedCall {
         })
     }
 
-    /// Returns whether calls from the first two callers are followed in the trampoline itself.
     pub(crate) fn follows_by_itself(&self) -> bool {
         !self.is_gate && self.by().is_none()
     }
@@ -73,8 +66,7 @@ impl FollowedCall {
         self.hits.by.filter(|_| self.is_timed)
     }
 
-    /// Appends a jump that is taken if the thread has credit to follow the call; a gate's calls need none. Without
-    /// credit the call is only counted.
+    /// Jumps if the thread has credit to follow the call, as always in a gate. Otherwise only counts it.
     pub(crate) fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
         if self.is_gate {
             return code.field_ahead(&[0xe9]); // jmp
@@ -103,8 +95,8 @@ impl FollowedCall {
         }
     }
 
-    /// Ends a gate's call. Jumps if the agent must, because the call may have begun on another
-    /// thread or in an earlier session.
+    /// Ends a gate's call. Jumps if the agent must, because the call may have begun on another thread or in an
+    /// earlier session.
     fn ends(&self, code: &mut Code, abi: &Abi) -> [ForwardJump; 2] {
         let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
@@ -141,18 +133,17 @@ pub(crate) fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// Removes the uppermost frame. Must come after the last jump to code in which the agent looks for that frame, and
-/// before the return is counted (invariant 3).
+/// Must come after the last jump to code in which the agent looks for the frame, and before the return is counted
+/// (invariant 3).
 fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
 
-/// Appends the exit, with the return address on the stack.
 pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     if !call.is_timed && !call.is_gate {
         return leave_untimed(code, call, abi);
     }
-    // The function has returned: the stack is as at its entry.
+    // The stack is as at the function's entry.
     code.set_unwind_state(0, 0);
     save(code);
     frames(code, abi);
@@ -192,10 +183,8 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.jump_back(None, out);
 }
 
-/// Appends the exit of calls that are neither timed nor a gate's, with the return address on the
-/// stack. Without counters the call belongs to an earlier session.
+/// As [`leave`], for calls neither timed nor a gate's. Without counters the call is an earlier session's.
 fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
-    // The function has returned: the stack is as at its entry.
     code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);
     code.put(&FRAMES_IN_RAX).put32(abi.frames);

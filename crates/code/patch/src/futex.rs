@@ -1,27 +1,21 @@
-//! Finds a library's futex system calls by their number.
+//! Finds futex system calls by their number.
 //!
-//! Each call is made at its own address, because a thread that sleeps in it can be cancelled, and
-//! may sleep on after the patch is removed. So it has two patches: on the `mov $202,%eax` before
-//! it, and on the instructions after the `syscall`. Neither may touch the call's two bytes, to
-//! which the kernel returns to restart it after a signal.
+//! A thread may sleep on in the call after the patch is removed, or be cancelled in it, so the call must be made at
+//! its own address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`.
+//! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
 //! ```text
-//! before:   what the program does between the `mov` and the `syscall`
-//!           cmp  $202,%eax; jne call only if a register holds the number
-//!           lea  -128(%rsp),%rsp     the red zone
-//!           push $the notice
-//!           call FUTEX               returns by `ret $8`
-//!           lea  128(%rsp),%rsp
+//! before:   the program's code up to the `syscall`
+//!           [if a register holds the number: cmp $202,%eax; jne call]
+//!           push $notice; call FUTEX
 //! call:     jmp  the `syscall`
-//! after:    cmp  $129,%esi and $1; je on, only if the call may be a wake
-//!           the same notice, then the displaced instructions
+//! after:    [if it may be a wake: cmp $129,%esi and $1; je on]
+//!           push $notice; call FUTEX; the displaced instructions
 //! ```
-//! The flags are free at both sites: code reads only the result.
+//! The red zone is kept. The flags are free at both sites, because code reads only the result.
 //!
-//! From version 2.41 on, glibc makes all calls that can be cancelled in one function, whose
-//! addresses show whether a thread can be cancelled. The caller pushes the number and calls that
-//! function. The patch before is then on the `push $202`, also five bytes; the patch after is where
-//! the way back leads, most often after a plain call.
+//! If a function pushes the number for another that makes the call (`pushed`), the patch before is on the `push
+//! $202`, also five bytes, and the patch after is where the way back leads, mostly after a plain call.
 
 use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -37,41 +31,41 @@ use crate::survey::Survey;
 use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, syscall_sites};
 
 const FUTEX: u32 = 202;
-/// The operation that wakes, whose return needs no notice.
+/// Its return needs no notice.
 const WAKE: u32 = 1;
-/// Flags of an operation: for one process; with another clock.
+/// For one process; with another clock.
 const PRIVATE: u32 = 0x80;
 const FLAGS: u32 = 0x100 | PRIVATE;
 
-/// What the agent is notified of at a site.
+/// What the agent is notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     argument: i32,
-    /// Whether the operation is still in `%esi`, so that wakes can be left out.
+    /// Whether wakes, whose operation is still in `%esi`, are left out.
     skips_wakes: bool,
 }
 
 impl Notice {
-    /// Returns the notice before a call. `rule` (a `tiptoe_stack::Rule`) leads from the site to its
-    /// function's caller. `timed`: a patch after the call exists.
+    /// Returns the notice before a call. `rule`, a `tiptoe_stack::Rule`, leads to the function's caller. `timed`:
+    /// the return is patched too.
     pub fn before_call(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
     }
 
-    /// Marks the notice as from a function of a rwlock.
+    /// Marks the notice as a rwlock's.
     #[must_use]
     pub fn of_rwlock(self) -> Notice {
         Notice::of(self.argument | RWLOCK)
     }
 
-    /// Marks the notice as from a function of a mutex.
+    /// Marks the notice as a mutex's.
     #[must_use]
     pub fn of_mutex(self) -> Notice {
         Notice::of(self.argument | MUTEX)
     }
 
-    /// Returns the notice after a call; `rule` as before it.
+    /// Returns the notice after a call.
     pub fn after_call(site: &FutexSite, rule: u32) -> Notice {
         Notice {
             argument: rule as i32 & RULE | AFTER,
@@ -87,31 +81,30 @@ impl Notice {
         }
     }
 
-    /// Returns the notice at the entry of a function that takes or releases a lock, as `turn` says
-    /// ([`tiptoe_wire::futex::hold`]). `rule` as in [`Notice::before_call`].
+    /// Returns the notice at the entry of a function that takes or releases a lock, with
+    /// [`tiptoe_wire::futex::hold`]'s `turn`.
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
 
-    /// Returns whether the notice is one after a call.
+    /// Returns whether the notice is after a call.
     pub fn is_after_call(self) -> bool {
         self.argument & AFTER != 0
     }
 }
 
-/// A futex call. If a register holds its number, only a short jump or a trap fits before it.
+/// A futex call.
 #[derive(Clone, Debug)]
 pub struct FutexSite {
-    /// The site before the call.
+    /// The site before it.
     pub call: SyscallSite,
-    /// The shape after the call, unless no jump fits or the call cannot wait.
+    /// The shape after it, if a jump fits and it may wait.
     pub after_call: Option<Shape>,
-    /// Whether the call may be a wake, with the operation still in `%esi` after it.
+    /// Whether the call may be a wake, with its operation in `%esi`.
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` returns the function that contains an address. It is
-/// needed because glibc may make the call in a function of its own.
+/// Finds a function's futex calls. `other` returns the function at an address, because another may make them.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -129,7 +122,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the futex call of a function like `syscall(3)`, which makes any system call.
+/// Returns the futex call of a function like `syscall(3)`.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }
@@ -148,7 +141,6 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// Returns the operation, if a constant straight before the call sets it.
 fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u32> {
     let mut factory = InstructionInfoFactory::new();
     let mut held = None;
@@ -172,8 +164,7 @@ fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u
     None
 }
 
-/// Returns a pushed call's site. Reuses the shape after a `plain` call to which the way back leads,
-/// because patches must not overlap.
+/// Reuses the shape after a `plain` call if the way back leads there, because patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
@@ -225,7 +216,6 @@ pub(crate) fn notify(code: &mut Code, notice: Notice) {
     }
 }
 
-/// Appends the notice of the call before `after_call`, if its number is futex's.
 pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, after_call: u64) {
     let Some(notice) = notice else { return };
     code.put(&[0x3d]).put32(FUTEX as i32); // cmp $202,%eax
@@ -291,12 +281,12 @@ mod tests {
         // xor $128,%sil after it; and a jump in with another operation.
         check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true, true);
         check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true, true);
-        // je to after the call, where the operation may be anything.
+        // je to after the call, where any operation may be.
         check(&[0x74, 0x07], true, false);
     }
 
-    /// Two ways to a call, one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret; push
-    /// $202; call; pop %rdx; pop %rcx; jmp to the test.
+    /// Two ways to a call, one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret; push $202; call; pop
+    /// %rdx; pop %rcx; jmp to the test.
     #[test]
     fn a_pushed_call_shares_the_patch_after_the_plain_one() {
         let bytes = [

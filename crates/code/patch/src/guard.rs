@@ -1,31 +1,28 @@
 //! Keeps a site safe when another tool restores its first byte.
 //!
-//! Another tool's breakpoint may be set on a patched instruction and removed; a kernel uprobe's is in
-//! every process that maps the file. The removal writes the *file's* first byte before our displacement
-//! `d0 d1 d2 d3`. The result must trap at once, or be the original instruction before a head, which
-//! traps. By the first byte:
+//! Another tool may set a breakpoint on a patched instruction and remove it; a kernel uprobe does so in every
+//! process that maps the file. The removal writes the *file's* first byte before our displacement `d0 d1 d2 d3`.
+//! The result must trap at once, or be the original instruction before a head:
 //!
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
 //! | an instruction of one byte | any | the instruction runs; the head at 1 traps |
-//! | a short jump, as the patch is | any | is the original jump or the patch |
-//! | a jump of five bytes | its own but for `d3` | is the original jump or the patch |
-//! | a direct call: the patch is a call, too | its own but for `d3` | is the original call or the patch |
+//! | a short jump, as the patch is | any | the original jump, or the patch |
+//! | a jump or call of five bytes, as the patch is | its own but for `d3` | the original, or the patch |
 //! | a system call | its own but for `d1` on | the call is made; the next head traps |
 //! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
-//! | any other | - | no guard: the strategy is not offered |
+//! | any other | - | none: the strategy is refused |
 //!
-//! After a prefix `int3` would not be safe. If the kernel finds that the `int3` which a thread hit was
-//! removed, it makes the thread run the bytes there: the instruction without its prefix.
+//! `int3` must not follow a prefix: if it is removed after a thread hit it, the kernel has the thread run the bytes
+//! there, without the prefix.
 //!
-//! The breakpoint may be removed at any moment, also while the patch is written or removed. So the
-//! guarding byte must be written first, with the heads, and restored last ([`Guard::offset`]). A site
-//! that is a jump or a call has no such byte. Then only one byte of the displacement changes, so each
-//! moment has the old target or the new.
+//! The removal may race with the write of the patch. So the guarding byte must be written first, with the heads,
+//! and restored last ([`Guard::offset`]). For a jump or call only one byte of the displacement changes, which is
+//! atomic.
 //!
-//! Both makers' manuals list the invalid operands as #UD. `tests/foreign` runs each.
+//! Both makers' manuals list the invalid operands as #UD.
 
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
@@ -33,8 +30,7 @@ use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Free,
-    /// The first three bytes stay. The patch is a call, so the trampoline finds the return address
-    /// on the stack.
+    /// The first three bytes stay. The patch is a call, so the return address is on the stack.
     Call {
         tail: [u8; 3],
     },
@@ -45,7 +41,7 @@ pub(crate) enum Guard {
         at: usize,
         bytes: ByteSet,
     },
-    /// The first instruction stays: its opcode is followed by `len` bytes of `tail`.
+    /// The first instruction stays: its opcode, then `len` bytes of `tail`.
     Keep {
         len: usize,
         tail: [u8; 3],
@@ -53,7 +49,6 @@ pub(crate) enum Guard {
 }
 
 impl Guard {
-    /// Returns the guard of a site with `len` bytes of first instruction, if one exists.
     pub(crate) fn of(bytes: &[u8; 8], len: usize, strategy: Strategy) -> Option<Guard> {
         let opcode = bytes[0];
         if strategy == Strategy::Trap {
@@ -65,7 +60,6 @@ impl Guard {
             (JUMP, Strategy::Jump) => return Some(Guard::Keep { len: 3, tail }),
             (CALL, Strategy::Jump) => return Some(Guard::Call { tail }),
             (SHORT_JUMP, Strategy::Short) => return Some(Guard::Free),
-            // A system call, which may run.
             (0x0f, _) if bytes[1] == 0x05 => return Some(Guard::Keep { len: 1, tail }),
             _ => {}
         }
@@ -76,8 +70,8 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The next head must be covered, except after a two-byte instruction under a short jump,
-        // where the following bytes are unchanged.
+        // The next head must be covered, unless a short jump replaces a two-byte instruction: the bytes after it
+        // stay.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, tail })
     }
@@ -97,8 +91,7 @@ impl Guard {
         }
     }
 
-    /// Returns the offset of the guarding byte, after which bytes do not matter. So it is treated
-    /// as a head: written before the others, restored after them.
+    /// Returns the guarding byte's offset. It is written and restored as a head.
     pub(crate) fn offset(&self) -> Option<u8> {
         match *self {
             Guard::Prefix => Some(1),
@@ -107,7 +100,6 @@ impl Guard {
         }
     }
 
-    /// Returns whether `patched` raises SIGILL once its first byte is restored.
     pub(crate) fn raises_sigill(&self, patched: &[u8]) -> bool {
         match self {
             Guard::Prefix => is_trap_byte(patched[1]),
@@ -126,22 +118,22 @@ fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
 }
 
-/// Returns the index of a byte after the opcode, and the values that make it invalid.
+/// Returns the index of a byte after the opcode, and its invalid values.
 fn invalid(opcode: u8) -> Option<(usize, ByteSet)> {
     let operand = |wanted: &dyn Fn(u8) -> bool| ByteSet::filter(|b| wanted(b >> 3 & 7));
     let set = match opcode {
         // ud2, ud1, ud0
         0x0f => ByteSet::only(0x0b).with(&[0xb9, 0xff]),
-        // EVEX, map 0, which does not exist
+        // EVEX with map 0, which does not exist
         0x62 => ByteSet::filter(|b| b & 7 == 0),
         // segment registers that do not exist
         0x8c => operand(&|reg| reg >= 6),
         0x8e => operand(&|reg| reg == 1 || reg >= 6),
         // lea with a register operand
         0x8d => ByteSet::filter(|b| b >= 0xc0),
-        // VEX, map 0, which does not exist
+        // VEX with map 0, which does not exist
         0xc4 => ByteSet::filter(|b| b & 0x1f == 0),
-        // mov $imm: the operands between mov (0) and xabort, xbegin (7)
+        // mov $imm: between mov (0) and xabort, xbegin (7)
         0xc6 | 0xc7 => operand(&|reg| (1..7).contains(&reg)),
         0xfe => operand(&|reg| reg >= 2),
         0xff => operand(&|reg| reg == 7),

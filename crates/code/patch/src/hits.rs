@@ -1,7 +1,7 @@
 //! Which hits of a probe count.
 //!
-//! In a hot loop a hit outside the gate costs 1.0 ns; inside 0.8 ns, as without a gate (`tiptoe-dev
-//! bench uprobe`: `not_under`, `under`, `count`).
+//! In a hot loop a hit outside the gate costs 1.0 ns, inside 0.8, as without a gate (`tiptoe-dev bench uprobe`:
+//! `not_under`, `under`, `count`).
 
 use tiptoe_event::Filter;
 
@@ -11,10 +11,10 @@ use tiptoe_wire::calls::{UNDER, VALUED};
 use crate::code::{Code, ForwardJump, IF_EQUAL};
 use crate::filter::{self, REGISTERS};
 
-/// The value by which hits are grouped.
+/// What hits are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupValue {
-    /// The value of this argument.
+    /// This argument.
     Argument(u8),
     /// The thread's scope node.
     Scope,
@@ -35,19 +35,19 @@ impl GroupValue {
     }
 }
 
-/// Which hits count: those that meet all conditions.
+/// What a hit must meet to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// The condition on the arguments.
+    /// On the arguments.
     pub filter: Option<Filter>,
-    /// Whether the thread must be inside a [`crate::Body::Gate`]'s call.
+    /// Whether the thread must be inside a [`crate::Body::Gate`].
     pub under: bool,
-    /// The value by which hits are grouped.
+    /// What to group by.
     pub by: Option<GroupValue>,
 }
 
 impl Hits {
-    /// Returns the hits that pass a filter, if any.
+    /// Returns the hits that pass a filter.
     pub fn filtered(filter: Option<Filter>) -> Hits {
         Hits {
             filter,
@@ -66,13 +66,13 @@ impl Hits {
         self.by == Some(GroupValue::Argument(arg)) || filter.is_some_and(filtered)
     }
 
-    /// Appends the filter. Returns the jumps of hits that fail it.
+    /// Returns the jumps of hits that fail.
     pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<ForwardJump> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
-    /// Appends a jump, far or near, for threads outside the gate.
+    /// Appends a jump for threads outside the gate.
     pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<ForwardJump> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {

@@ -1,9 +1,8 @@
 //! Live patching of x86-64 functions, bytes in and bytes out.
 //!
 //! # What this removes
-//! A breakpoint enters the kernel on each hit, and other patchers stop every thread while they
-//! write. A jump to a trampoline needs neither: a hit costs two jumps and an increment, and threads
-//! may run the function while it is patched.
+//! A breakpoint enters the kernel on each hit, and other patchers stop every thread while they write. With a jump
+//! to a trampoline a hit costs two jumps and an increment, and the function may run while it is patched.
 //!
 //! # How
 //! ```text
@@ -12,37 +11,29 @@
 //!         T                     copy: the displaced instructions, relocated
 //! rest: <───────────────────────────  jmp rest
 //! ```
-//! [`shape`] reads a function and returns what fits at a site. [`Planner::plan`] finds room for
-//! the trampoline and returns a [`Patch`]: every byte to write, and where. Nothing here touches
-//! memory or the operating system.
+//! [`shape`] reads a function and returns what fits at a site. [`Planner::plan`] finds room and returns a
+//! [`Patch`]. Nothing here touches memory or the operating system.
 //!
 //! # Invariants
-//! 1. Each instruction head that a patch covers holds a byte that traps ([`Head`]). A thread
-//!    preempted there, or that jumps there, faults and is sent to the relocated copy. So the
-//!    displacement, and the trampoline's address, cannot be chosen freely.
-//! 2. A trampoline preserves every register except the flags. At sites that are not a function's
-//!    entry it also preserves the flags and the 128 bytes below the stack pointer.
-//! 3. A displaced call pushes the original call's return address, so that unwinders and the callee
-//!    see no difference.
+//! 1. Each instruction head in a patch traps ([`Head`]): a thread preempted there, or that jumps there, is sent to
+//!    the relocated copy. So neither the displacement nor the trampoline's address is free.
+//! 2. A trampoline preserves every register but the flags; inside a function also the flags and the 128 bytes below
+//!    the stack pointer.
+//! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
-//! 5. A jump survives another tool's breakpoint on its site. The removal of the breakpoint writes
-//!    the file's first byte before our displacement; the result must trap or be the original
-//!    instruction. If no displacement at an entry achieves that, the site is a later instruction.
-//!    Jumps over a system call number's `mov` are excepted: after such a removal the call fails
-//!    with ENOSYS.
+//! 5. A jump survives another tool's breakpoint on its site (see `guard`), except over a system call number's
+//!    `mov`: when that breakpoint is removed, the call fails with ENOSYS.
 //!
-//! Not supported: under a hardware shadow stack a displaced call, which pushes and jumps, would
-//! fault on its return.
+//! Not supported: under hardware shadow stacks a displaced call (push and jump) would fault on return.
 //!
 //! # Duties of the caller
 //! - The bytes must be those in memory, and [`Space`]'s ranges free to map.
-//! - The trap handler must know [`Patch::heads`] as long as a thread may be inside the window, and
-//!   handle the signals that [`Patch::needs_sigill`] names.
-//! - A fragment into which other functions jump (gcc's `.cold` parts) is not an entry: see
-//!   [`Shape::preserving_everything`].
+//! - The trap handler must know [`Patch::heads`] while a thread may be inside the window, and handle
+//!   [`Patch::needs_sigill`]'s signals.
+//! - A fragment that other functions jump into (gcc's `.cold` parts) is no entry: [`Shape::preserving_everything`].
 //!
-//! Displacement bytes that trap are instruction punning's idea (Chamith et al., PLDI 2017,
-//! "Instruction Punning: Lightweight Instrumentation for x86-64").
+//! Displacement bytes that trap are from "Instruction Punning: Lightweight Instrumentation for x86-64" (Chamith et
+//! al., PLDI 2017).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

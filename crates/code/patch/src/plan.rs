@@ -1,4 +1,4 @@
-//! Plans patches: the place of each trampoline, and every byte that must be written.
+//! Plans patches: where trampolines are, and every byte to write.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,18 +19,18 @@ use crate::unwind::UnwindInfo;
 /// A byte of the window that traps, and where its thread resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The byte's offset from the site.
+    /// Offset from the site.
     pub offset: u8,
-    /// The offset in [`Patch::code`] to resume at.
+    /// Offset in [`Patch::code`].
     pub resume: u16,
 }
 
-/// A jump in padding that leads from a [`Strategy::Short`] site to its trampoline.
+/// A jump in padding, from a [`Strategy::Short`] site to its trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Island {
-    /// The address of the padding.
+    /// The padding's address.
     pub address: u64,
-    /// The padding's bytes before.
+    /// The padding's bytes.
     pub original: [u8; 5],
     /// The jump.
     pub patched: [u8; 5],
@@ -39,13 +39,12 @@ pub struct Island {
 /// A trampoline's unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindBytes {
-    /// The address at which to write the information, in the trampoline's arena.
+    /// The address to write at, in the trampoline's arena.
     pub address: u64,
-    /// The bytes of the information.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A patch whose trampoline has no address yet.
 struct Draft<'a> {
     shape: &'a Shape,
     window: &'a Window,
@@ -61,7 +60,7 @@ impl Draft<'_> {
         abi: &Abi,
     ) -> Result<Draft<'a>, Refusal> {
         let trampoline = build(shape, window, body, abi)?;
-        // A patched call has pushed the return address already.
+        // A patched call has pushed the return address.
         let pushed = match window.guard {
             Guard::Call { .. } => 8,
             _ => 0,
@@ -78,18 +77,18 @@ impl Draft<'_> {
 /// All bytes to write for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The address of the first patched byte: the shape's site; or the entry's first instruction,
-    /// if the instructions up to the site overwrite an argument that a filter needs.
+    /// The first patched byte: the shape's site, or the entry if a filter needs an argument that is overwritten
+    /// between.
     pub site: u64,
-    /// The strategy that found room.
+    /// The strategy.
     pub strategy: Strategy,
     /// Bytes written at the site: 1, 2, 5, or 6 if the last two trap only together.
     pub len: u8,
-    /// Length of the displaced instructions, after which the copy continues.
+    /// Length of the displaced instructions.
     pub displaced: u8,
-    /// Length of the compares before the site that the copy repeats.
+    /// Length of the repeated compares before the site.
     pub repeated: u8,
-    /// The site's bytes; disarming restores the first `len`.
+    /// The original bytes; the first `len` are restored.
     pub original: [u8; 8],
     /// The patched bytes; the first `len` are written.
     pub patched: [u8; 8],
@@ -97,22 +96,18 @@ pub struct Patch {
     pub trampoline: u64,
     /// The trampoline.
     pub code: Vec<u8>,
-    /// The trampoline's unwind information.
+    /// Its unwind information.
     pub unwind: UnwindBytes,
-    /// The address of the [`tiptoe_wire::arena::CALLER_BYTES`] bytes in which the trampoline keeps
-    /// return addresses; 0 if it keeps none.
+    /// The address of the return addresses' [`tiptoe_wire::arena::CALLER_BYTES`], or 0.
     pub callers: u64,
-    /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
-    /// counted.
+    /// The copy's offset in `code`. Threads that resume there are not counted.
     pub copy: u16,
-    /// Every byte that traps, the site first. A head that resumes at `copy` is a guard, on which a
-    /// thread traps when another tool has restored the site's first byte. A guard must be written
-    /// and restored with the heads.
+    /// Every byte that traps, the site first. Heads that resume at `copy` are guards, which trap once another tool
+    /// has restored the site's first byte. They must be written and restored with the heads.
     pub heads: Vec<Head>,
-    /// The island, for [`Strategy::Short`].
+    /// The island of [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site would after another tool has restored only its first
-    /// byte. SIGTRAP is always needed.
+    /// Whether a head raises SIGILL, or the site once its first byte is restored. SIGTRAP is always needed.
     pub needs_sigill: bool,
 }
 
@@ -130,7 +125,7 @@ impl Patch {
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// The planned patches: from the address of the first byte to the address after the last.
+    /// From a patch's first byte to the end.
     claims: BTreeMap<u64, u64>,
 }
 
@@ -144,8 +139,8 @@ impl Planner {
         }
     }
 
-    /// Plans a site's patch by the best strategy with room. `islands` finds padding near the site;
-    /// it is slow, so it is called only if no jump fits.
+    /// Plans a site's patch by the best strategy with room. Only if no jump fits, it calls `islands`, which is
+    /// slow.
     pub fn plan(
         &mut self,
         shape: &Shape,
@@ -179,19 +174,17 @@ impl Planner {
         Err(reason)
     }
 
-    /// Returns the address ranges to map for the arenas that [`Planner::new_arenas`] returns next.
-    /// An arena outside these ranges is already mapped.
+    /// Returns the ranges to map for the next [`Planner::new_arenas`]. Arenas outside them are already mapped.
     pub fn new_ranges(&self) -> Vec<Range<u64>> {
         self.arenas.fresh_ranges()
     }
 
-    /// Returns all arenas for callers, including those that the [`Space`] already had. Each must be
-    /// mapped before a patch that uses it is written.
+    /// Returns all callers' arenas, the [`Space`]'s too. Each must be mapped before its patches are written.
     pub fn caller_arenas(&self) -> &[CallerArena] {
         self.arenas.callers()
     }
 
-    /// Returns the arenas opened since the last call; they must be mapped before their patches.
+    /// Returns the arenas opened since the last call. They must be mapped before their patches are written.
     pub fn new_arenas(&mut self) -> Vec<Arena> {
         self.arenas.take_fresh(&self.abi)
     }
@@ -227,8 +220,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns the last five bytes of the padding that are unclaimed and within a short jump's reach.
-    /// Earlier bytes are left for the function before the padding, which reaches only those.
+    /// Returns the last five free bytes of padding in a short jump's reach, because the function before it reaches
+    /// only earlier ones.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();
@@ -262,7 +255,7 @@ impl Planner {
     }
 }
 
-/// Encodes `jmp to` or `call to` at `from`, which must be in reach.
+/// Encodes a jump or call; `to` must be in reach.
 fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
     [opcode, a, b, c, d]

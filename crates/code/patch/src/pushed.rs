@@ -1,8 +1,7 @@
-//! Finds system calls that one function makes for others, which push the number: `push $nr; …; call
-//! MAKER`.
+//! Finds system calls that another function makes, with the number pushed: `push $nr; …; call MAKER`.
 //!
-//! From version 2.41 on, one `syscall` of glibc makes all calls at which a thread can be cancelled,
-//! because its address shows whether the thread is before or after it.
+//! From 2.41 on, glibc makes all calls at which a thread can be cancelled in one `syscall`, whose address shows
+//! whether the thread is before or after it.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
@@ -13,15 +12,15 @@ use crate::shape::{Kind, shape_in};
 use crate::survey::Survey;
 use crate::syscall::SyscallSite;
 
-/// The maximum number of instructions between the return and the use of the result.
+/// Most instructions before the use of the result.
 const WAY_BACK: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PushedNumber {
-    /// The site, whose [`SyscallSite::syscall`] is the call of the maker.
+    /// [`SyscallSite::syscall`] is the call of the maker.
     pub(crate) site: SyscallSite,
     pub(crate) maker: u64,
-    /// Offsets of the instructions from the return to the use of the result.
+    /// Offsets of the instructions up to the use of the result.
     pub(crate) way_back: Vec<usize>,
 }
 
@@ -36,8 +35,7 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     !known_calls(function, &branch_targets(function), loaded).is_empty()
 }
 
-/// Finds the pushes of system call number `nr` before a call. The caller must check with [`makes_pushed`] that the
-/// callee makes the system call.
+/// Finds the pushes of `nr` before a call. The caller must check the callee with [`makes_pushed`].
 pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
@@ -80,15 +78,14 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     found
 }
 
-/// Returns whether a patch before the instruction would be wrong: it still sets an argument, or
-/// reads the flags, which the patch does not preserve.
+/// Returns whether no patch may precede the instruction, because it sets an argument or reads the flags.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let arguments = [Register::RDI, Register::RSI];
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets of the instructions that surely run after a return to `offset`, up to the first that may use the
-/// result in %rax.
+/// Returns the offsets of the instructions that surely run after a return to `offset`, up to the first that may use
+/// the result.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();
@@ -128,7 +125,6 @@ mod tests {
     const PUSH: [u8; 5] = [0x68, 0xca, 0, 0, 0];
     const CALL: [u8; 5] = [0xe8, 0xfb, 0x0f, 0, 0];
 
-    /// Checks the sites, each with its maker and way back.
     fn check(parts: &[&[u8]], want: &[(u64, u64, &[usize])]) {
         let bytes = parts.concat();
         let found = pushed(&code(&bytes), 202);
@@ -146,7 +142,7 @@ mod tests {
         let back = [0x5a, 0x59, 0xeb, 0x01, 0xc3, 0x85, 0xc0, 0xc3];
         let way = [13, 14, 15, 18];
         check(&[&PUSH, &clear, &CALL, &back], &[(0x1000, 0x2008, &way)]);
-        // add $16,%rsp; cmp $-4096,%rax; ja; nothing follows the compare.
+        // add $16,%rsp; cmp $-4096,%rax; ja
         let back = [
             0x48, 0x83, 0xc4, 0x10, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0x77, 0x00, 0xc3,
         ];
@@ -154,7 +150,7 @@ mod tests {
         // mov %ebx,%esi; cmove %eax,%edx: an argument set too late, and flags read.
         check(&[&PUSH, &[0x89, 0xde], &CALL, &[0xc3]], &[]);
         check(&[&PUSH, &[0x0f, 0x44, 0xd0], &CALL, &[0xc3]], &[]);
-        // Another number; and a jump to in between.
+        // Another number; a jump to in between.
         check(&[&[0x68, 0xcb, 0, 0, 0], &CALL, &[0xc3]], &[]);
         check(&[&PUSH, &CALL, &[0x74, 0xf9]], &[]);
     }

@@ -1,31 +1,26 @@
-//! Trampolines that write a record of each call to the thread's ring.
+//! Trampolines that write a record of each hit to the thread's ring.
 //!
-//! They follow [`tiptoe_wire::ring`]'s steps. The thread's counters, also its ring's words, are in
-//! %rcx:
+//! The steps are [`tiptoe_wire::ring`]'s. %rcx has the thread's counters, which are also its ring's words:
 //! ```text
-//!         credit left? no: incq only counted; out
-//!         push %rcx; push %rdx; push %r11
-//!         the time in %rdx
-//!         decq credit
-//! again:  the head in %rax; CELLS ahead of the tail? incq lost; done
-//!         cmpxchg: increment the head, unless a signal handler did
-//!         jne  again
+//!         no credit: incq only counted; out
+//!         the time in %rdx; decq credit
+//! again:  the head in %rax; CELLS ahead of the tail: incq lost; done
+//!         cmpxchg: increment the head
+//!         a signal handler did: again
 //!         incq recorded
 //!         the cell: time, arguments; last the slot and the position
-//! done:   pop %r11; pop %rdx; pop %rcx
+//! done:   restore the registers
 //! ```
-//! The time is read first, so that a handler that interrupts later records later times. The cell's
-//! address follows from the counters', not from a stored pointer, so that a thread that sleeps past
-//! its session's end still writes to the agent's memory.
-//!
-//! Cost in a hot loop: 10 ns, including the `rdtsc`.
+//! The time is read first, so that a handler that interrupts records later times. The cell's address is computed
+//! from the counters', so that a thread that sleeps past its session's end still writes to the agent's memory. In a
+//! hot loop a record costs 10 ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
 use crate::code::{Code, ForwardJump, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// Rare jumps, bound by [`RareJumps::otherwise`].
+/// Bound by [`RareJumps::otherwise`].
 pub(crate) struct RareJumps {
     slot: u32,
     broke: ForwardJump,
@@ -34,7 +29,7 @@ pub(crate) struct RareJumps {
 }
 
 impl RareJumps {
-    /// Writes a record to the ring `ring` bytes after the counters in %rax, which it destroys.
+    /// Destroys %rax, the counters.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);
@@ -81,7 +76,7 @@ fn reserve(code: &mut Code) -> ForwardJump {
     full
 }
 
-/// Writes the cell of the position in %rax; the next is in %r11, the time in %rdx.
+/// Writes the cell at position %rax; the next is in %r11, the time in %rdx.
 fn write(code: &mut Code, slot: u32, ring: u32) {
     const SHIFT: u8 = (CELL_WORDS * 8).trailing_zeros() as u8;
     code.put(&[0x25]).put32(CELLS as i32 - 1); // and $CELLS-1,%eax

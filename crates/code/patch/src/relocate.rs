@@ -1,14 +1,13 @@
-//! Copies instructions so that they do anywhere what the originals do.
+//! Copies instructions to other addresses, with the same effect.
 //!
 //! | original | copy |
 //! | --- | --- |
 //! | operand relative to the instruction pointer | the same bytes, displacement adjusted |
 //! | `jmp`, `jcc`, short or near | the near form |
-//! | `jrcxz`, `loop` | itself over a jump: `op +2; jmp +5; jmp near` |
-//! | `call` | pushes the original's return address, then jumps |
-//! | a system call that may be made elsewhere (see `syscall`) | the same bytes |
+//! | `jrcxz`, `loop` | over a jump: `op +2; jmp +5; jmp near` |
+//! | `call` | pushes the original return address, then jumps |
 //! | anything else that depends on its address | refused |
-//! | all others | the same bytes |
+//! | all others, and system calls that may be made elsewhere (`syscall`) | the same bytes |
 
 use iced_x86::{Code as Op, ConstantOffsets, FlowControl, Instruction, Register};
 
@@ -65,7 +64,6 @@ fn refuse(instruction: &Instruction) -> Refusal {
     }
 }
 
-/// Copies the bytes, with a displacement relative to the instruction pointer as a link.
 fn verbatim(
     copy: &mut Code,
     instruction: &Instruction,
@@ -105,7 +103,7 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Returns whether a branch has an operand size prefix, on which Intel and AMD disagree.
+/// Intel and AMD disagree on branches with an operand size prefix.
 fn narrows(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -113,7 +111,7 @@ fn narrows(bytes: &[u8]) -> bool {
         .any(|&b| b == 0x66)
 }
 
-/// Pushes a constant; the flags survive.
+/// Preserves the flags.
 pub(crate) fn push_return(copy: &mut Code, address: u64) {
     let low = address as u32 as i32;
     copy.put(&[0x68]).put32(low);

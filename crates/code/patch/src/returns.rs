@@ -1,34 +1,26 @@
-//! Functions that read a return address: their own, or one further up.
+//! Finds functions that read a return address: their own, or one further up.
 //!
-//! A followed call's return address is a thunk's. A function that reads it (for `dladdr`, a log, a
-//! plugin's owner, `setjmp`) must not find the thunk, so such calls must not be followed. Reads are
-//! found in a function's own instructions:
+//! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find a
+//! thunk's, so calls of it must not be followed. Found are
+//! - level 0, its own: an operand on the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
+//! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
+//! - level N: one more `mov (%rax),%rax` each.
 //!
-//! | what | how it is found |
-//! |---|---|
-//! | level 0: its own, read, written or popped first | an operand on the word below the CFA |
-//! | level 0: where it returns to, written | `mov %rax,(%rsp); ret`, as in a retpoline |
-//! | level 1: its caller's, by a chain of frame pointers | `mov (%rbp),%rax; mov 8(%rax),%rax` |
-//! | level N | one more `mov (%rax),%rax` for each |
-//!
-//! Unwind information gives the CFA (the stack pointer before the call), or else the first
-//! instructions, or a `push %rbp; mov %rsp,%rbp`.
-//!
-//! Not found: a computed address (`lea`, a loop over frames), and a read by a function that got a
-//! pointer to it.
+//! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not
+//! found: computed addresses (`lea`, a loop over frames), and reads through another function's pointer.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use crate::decode::{FunctionCode, direct_target};
 
-/// The canonical frame address, in bytes above a register. The return address is the word below.
+/// The canonical frame address; the return address is in the word below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cfa {
-    /// This many bytes above the stack pointer.
+    /// Bytes above the stack pointer.
     AboveSp(i64),
-    /// This many bytes above %rbp.
+    /// Bytes above %rbp.
     AboveBp(i64),
-    /// No CFA: the code is entered without a call.
+    /// None, because the code is entered without a call.
     Nowhere,
 }
 
@@ -41,14 +33,14 @@ pub enum Callee {
     Slot(u64),
 }
 
-/// The return addresses that a function reads, and the code to which control goes on from it.
+/// What a function reads, calls and jumps to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
     /// Bit N: the return address of the Nth frame above.
     pub levels: u8,
-    /// Targets of jumps out of the function (tail calls): they return to this function's caller.
+    /// Targets of tail calls, which return to the function's caller.
     pub jumps: Vec<Callee>,
-    /// Targets of the function's calls.
+    /// Targets of calls.
     pub calls: Vec<Callee>,
 }
 
@@ -56,7 +48,7 @@ const MOST_LEVELS: u8 = 7;
 const WORD: i64 = 8;
 const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 
-/// Finds a function's reads; `cfa` returns the unwind information at an address.
+/// Finds a function's reads; `cfa` is the unwind information at an address.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
     let mut prologue = Prologue::default();
@@ -101,8 +93,7 @@ pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -
     reads
 }
 
-/// Returns the word through which a linkage table's stub jumps: `jmp *SLOT(%rip)`, perhaps after an
-/// `endbr64`.
+/// Returns the word through which a linkage table's stub jumps: `jmp *SLOT(%rip)`.
 pub fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
     let stub = FunctionCode {
         address,
@@ -130,7 +121,7 @@ fn callee(instruction: &Instruction) -> Option<Callee> {
     }
 }
 
-/// Returns whether an instruction may use a frame and so needs unwind information.
+/// Returns whether the instruction needs unwind information.
 fn touches_frame(instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     let moves_bp = instruction.mnemonic() == Mnemonic::Mov
@@ -154,7 +145,6 @@ fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
 }
 
 fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
-    // `lea` and no-operations access no memory.
     let size = match instruction.mnemonic() {
         Mnemonic::Lea | Mnemonic::Nop => 0,
         _ => instruction.memory_size().size() as i64,
@@ -166,7 +156,6 @@ fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
     is_base && plain && size > 0 && at < word + WORD && at + size > word
 }
 
-/// The CFA by the first instructions.
 struct Prologue {
     /// Bytes between the stack pointer and the CFA; `None` after the first branch.
     depth: Option<i64>,
@@ -227,7 +216,7 @@ fn moved(instruction: &Instruction) -> Option<i64> {
     }
 }
 
-/// Registers that hold a frame pointer, and its level, 0 for the function's own.
+/// Registers with a frame pointer, and its level; 0 is the function's own.
 #[derive(Default)]
 struct Chain {
     frame_pointers: Vec<(Register, u8)>,

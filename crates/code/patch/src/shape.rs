@@ -1,10 +1,8 @@
-//! Finds what can be patched at a site, independent of the trampoline's address.
+//! Finds what can be patched at a site, wherever the trampoline will be.
 //!
-//! A site's *window* is the run of whole instructions that a patch displaces.
-//!
-//! A head inside a window traps whenever a thread reaches it. So a strategy is refused if the
-//! function's branches, or a displaced call's return, lead to a head, or if nothing guards the site
-//! (see `guard`). An entry's site may be a later instruction (see `entry`).
+//! A site's *window* is the run of whole instructions that a patch displaces. Threads trap on the heads inside it,
+//! so a strategy is refused if branches, or a displaced call's return, lead to a head, or if nothing guards the
+//! site (`guard`). An entry's site may be a later instruction (`entry`).
 
 use iced_x86::Instruction;
 
@@ -21,7 +19,6 @@ use crate::survey::Survey;
 pub(crate) struct Step {
     pub(crate) offset: usize,
     pub(crate) copy: Code,
-    /// Whether control continues from the copy.
     pub(crate) falls_through: bool,
     /// The target of a direct call or branch.
     pub(crate) target: Option<u64>,
@@ -54,7 +51,7 @@ pub(crate) struct Window {
     pub(crate) strategy: Strategy,
     pub(crate) steps: usize,
     pub(crate) displaced: usize,
-    /// Heads inside the patch, except the first.
+    /// Heads inside the patch but the first.
     pub(crate) heads: Vec<u8>,
     pub(crate) guard: Guard,
 }
@@ -77,15 +74,14 @@ impl Window {
         allowed
     }
 
-    /// Returns the jump `bytes`, and the byte that must follow if the last of them traps only
-    /// together with it.
+    /// Returns the jump, and the byte that must follow if its last one traps only with it.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
     }
 }
 
-/// A site's properties that do not depend on the trampoline's address.
+/// What can be patched at a site.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub(crate) site: u64,
@@ -93,20 +89,18 @@ pub struct Shape {
     pub(crate) original: [u8; 8],
     pub(crate) run: Vec<Step>,
     pub(crate) windows: Vec<Window>,
-    /// Copies of compares before the site, repeated because the displaced instructions read the
-    /// flags.
+    /// Copies of compares before the site, repeated because the displaced instructions read the flags.
     pub(crate) repeats: Code,
     /// The address after the system call to which the run leads.
     pub(crate) after_syscall: Option<u64>,
     /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,
-    /// The shape at the entry's first instruction, if the site is later.
+    /// The entry's own shape, if the site is later.
     pub(crate) unmoved: Option<Box<Shape>>,
 }
 
 impl Shape {
-    /// Returns the address of the first patched byte. A filter may need the entry's first
-    /// instruction instead, see [`Patch::site`](crate::Patch::site).
+    /// Returns the first patched address, unless a filter needs the entry: [`Patch::site`](crate::Patch::site).
     pub fn site(&self) -> u64 {
         self.site
     }
@@ -116,8 +110,7 @@ impl Shape {
         self.original
     }
 
-    /// Returns whether this is a function's entry, where flags and the bytes below the stack
-    /// pointer are free.
+    /// Returns whether this is a function's entry: flags and red zone are free.
     pub fn is_entry(&self) -> bool {
         self.entry
     }
@@ -127,8 +120,7 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Preserves flags and red zone, as in the middle of a function. Needed for fragments into
-    /// which other functions jump, such as gcc's `.cold` parts.
+    /// Preserves flags and red zone, as fragments need into which other functions jump (gcc's `.cold`).
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -141,7 +133,6 @@ impl Shape {
         self.site + window.displaced as u64
     }
 
-    /// Returns the entry's shape at its first instruction.
     pub(crate) fn unmoved_entry(&self) -> Result<&Shape, Refusal> {
         let first = self.unmoved.as_deref().filter(|first| first.entry);
         first.ok_or(Refusal::NotEntry)
@@ -181,7 +172,7 @@ impl Shape {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A function's entry: flags and red zone are free.
+    /// Flags and red zone are free.
     Entry,
     Inside,
     /// The `mov` before a system call.
@@ -233,8 +224,8 @@ pub(crate) fn shape_in(
     Ok(shape)
 }
 
-/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or one that
-/// cannot be copied. Fails if the first cannot.
+/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or one that cannot be copied.
+/// Fails if the first cannot.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,
@@ -268,9 +259,8 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns the start of a function that returns from a signal handler: `mov $15,%eax; syscall`
-/// (rt_sigreturn). It may be a few bytes after the symbol, because the unwind information starts in
-/// the padding.
+/// Returns where a function returns from a signal handler: `mov $15,%eax; syscall` (rt_sigreturn), a few bytes
+/// after the symbol if unwind information starts in the padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -334,10 +324,10 @@ mod tests {
             4,
             &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
         );
-        // A loop back to after the mark is not a call.
+        // A loop back to after the mark is no call.
         let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
-        // A two-byte function with no bytes after it.
+        // Two bytes, and none after them.
         check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);
         // A call that would return to a head: call *%rdi; xor %eax,%eax; pop %rdx; ret
         check(
@@ -367,7 +357,7 @@ mod tests {
     fn the_signal_return_is_refused() {
         let code = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
         assert_eq!(look(&code, 0).err(), Some(Refusal::SignalReturn));
-        // glibc's unwind information begins a byte early, inside a no-operation.
+        // glibc's unwind information begins a byte early.
         assert_eq!(
             look(&[&[0][..], &code].concat(), 0).err(),
             Some(Refusal::SignalReturn)

@@ -1,30 +1,18 @@
-//! Finds Go's check at a function's beginning that the stack has room.
-//!
-//! If the stack has none, or the goroutine is preempted, the function calls `runtime.morestack` and
-//! starts again. A probe at the first instruction would count that call twice, so the site must be
-//! after the check.
-//!
-//! ```text
-//! entry: lea -0x98(%rsp),%r12      only if the frame is large
-//!        cmp 0x10(%r14),%r12       the limit in the goroutine's descriptor
-//!        jbe more
-//!        push %rbp                 <- here
-//!        ...
-//! more:  call runtime.morestack_noctxt
-//!        jmp entry
-//! ```
+//! Finds Go's check at a function's beginning that the stack has room: `cmp 0x10(%r14),%rsp; jbe more`, or with a
+//! large frame's end in %r12. If it has none, or the goroutine is preempted, `more` calls `runtime.morestack` and
+//! starts again. So the site must be after the check; otherwise the call would count twice.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// The maximum number of instructions on the way back, where arguments are stored and reloaded.
+/// Most instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
 /// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;
 
-/// Returns the offset after the function's stack check, if any.
+/// Returns the offset after the stack check, if the function has one.
 pub fn after_stack_check(function: &FunctionCode) -> Option<usize> {
     let mut has_compared = false;
     for instruction in function.decoder(0).into_iter().take(MOST) {
@@ -50,7 +38,6 @@ fn is_with_limit(instruction: &Instruction) -> bool {
         && base != Register::RSP
 }
 
-/// Returns whether the first operand is free at a function's entry.
 fn is_scratch(instruction: &Instruction) -> bool {
     const SCRATCH: [Register; 3] = [Register::R12, Register::R13, Register::RCX];
     SCRATCH.contains(&instruction.op0_register())
@@ -108,7 +95,7 @@ mod tests {
 
     #[test]
     fn other_code_is_counted_at_its_first_instruction() {
-        // The way back leads elsewhere, or contains no call.
+        // The way back leads elsewhere, or has no call.
         let elsewhere = [
             0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf3,
         ];

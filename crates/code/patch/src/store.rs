@@ -1,13 +1,11 @@
-//! Decodes an instruction's memory access. A breakpoint reports it only afterwards, so the value
-//! must be derived from the bytes.
+//! Decodes an instruction's memory access, because a breakpoint reports it only afterwards.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};
 
 use crate::decode::FunctionCode;
 
-/// Returns the access of the instruction that ends at `end`. `None` if the value cannot be derived:
-/// it computes with registers and memory, or stores a vector.
+/// Returns the access of the instruction that ends at `end`. `None` if its value is unknown.
 pub fn store_before(function: &FunctionCode, end: u64) -> Option<Store> {
     let instructions = function.decoder(0).into_iter();
     let mut up_to = instructions.take_while(|instruction| instruction.next_ip() <= end);
@@ -40,7 +38,6 @@ fn store(instruction: &Instruction) -> Option<Store> {
     })
 }
 
-/// Returns where the value is after the access, and its first bit in a register.
 fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     let stores = instruction.op0_kind() == OpKind::Memory;
     let register = |op| match instruction.op_kind(op) {
@@ -52,7 +49,7 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     match instruction.mnemonic() {
         Mnemonic::Mov if stores => from(Source::Register)
             .or_else(|| immediate().map(|value| (Source::Immediate(value), 0))),
-        // A load: the value is in the register now, and was in memory before.
+        // A load: the value is in the register.
         Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => {
             register(0).map(|(number, shift)| (Source::Register(number), shift))
         }
@@ -68,7 +65,6 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     }
 }
 
-/// Returns a register's number, and the first bit of the named part.
 fn general(register: Register) -> Option<(u8, u8)> {
     let shift = match register {
         Register::AH | Register::BH | Register::CH | Register::DH => 8,

@@ -5,16 +5,16 @@ use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
 use crate::call_numbers::movable;
 use crate::decode::{BranchTargets, FunctionCode, direct_target, each_instruction, falls_through};
 
-/// Bytes between functions, never executed, which an island may replace.
+/// Bytes between functions, which an island may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
-    /// The address of the first byte.
+    /// The address.
     pub address: u64,
-    /// The bytes now.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Returns the padding after a function, if there is any and control cannot reach it.
+/// Returns the padding after a function, unless control can reach it.
 pub fn padding(function: &FunctionCode) -> Option<Padding> {
     let len = Survey::new(function).unreached_padding(function);
     let start = function.body().len();
@@ -41,9 +41,8 @@ fn filler(bytes: &[u8], address: u64) -> usize {
 
 #[derive(Debug)]
 pub(crate) struct Survey {
-    /// Targets of its direct branches and calls.
     pub(crate) targets: BranchTargets,
-    /// Whether control does not continue after the last instruction, which ends the function.
+    /// Whether control does not continue after the function.
     ends_function: bool,
     /// System calls that may run from a copy, sorted.
     movable: Vec<u64>,
@@ -73,7 +72,7 @@ impl Survey {
         self.targets.contains(address)
     }
 
-    /// Returns how many bytes of filler follow, unless control may reach them.
+    /// Returns the length of the filler that follows, unless control may reach it.
     pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
         let body = function.body().len();
         let end = function.address + body as u64;

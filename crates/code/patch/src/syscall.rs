@@ -1,15 +1,11 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
-//! The `mov` has at least five bytes, so that a jump fits on it with no head inside. Between it and the
-//! system call must be no branch, branch target or other write to %eax. Otherwise a thread that
-//! passes the `mov` might not make that call.
+//! A jump fits on the `mov`, of five bytes or more, with no head inside. Between it and the system call must be no
+//! branch, branch target or other write to %eax; otherwise a thread that passes the `mov` might not make that call.
+//! In libc's `syscall`, which has the number in a register, the site is the instruction before the call.
 //!
-//! libc's function `syscall` has the number in a register. Its site is the last instruction before
-//! the call, of five bytes (it loads the sixth argument).
-//!
-//! A patch may displace a call whose number is known and not in
-//! [`stays`](crate::call_numbers::stays), because many of libc's functions are only a call, and
-//! `read` has too few bytes before its call.
+//! A patch may displace a call that is known and not in [`stays`](crate::call_numbers::stays), because many of
+//! libc's functions are only a call.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 
@@ -19,16 +15,16 @@ use crate::decode::FunctionCode;
 use crate::shape::{Kind, Shape, run, shape_in};
 use crate::survey::Survey;
 
-/// A system call, and the `mov $nr,%eax` or `push` (see `pushed`) before it, which is patched.
+/// A system call, and the `mov $nr,%eax` or `push` (see `pushed`) to patch.
 #[derive(Clone, Debug)]
 pub struct SyscallSite {
     /// The address of the `mov` or `push`.
     pub address: u64,
-    /// The system call's number; `u32::MAX` if only %eax has it.
+    /// Its number; `u32::MAX` if only %eax has it.
     pub nr: u32,
-    /// The address of the `syscall`, or of the call of the function with it.
+    /// The address of the `syscall`, or of the call of its function.
     pub syscall: u64,
-    /// The shape of the patch at `address`.
+    /// The patch's shape.
     pub shape: Shape,
 }
 
@@ -42,8 +38,7 @@ pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
         .collect()
 }
 
-/// Finds the system calls before which a loop copies a register to %eax that may hold `nr`. The
-/// patch must compare %eax.
+/// Finds the system calls before which a loop copies a register that may hold `nr`. The patch must compare %eax.
 pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite> {
     let held: Vec<Register> = function
         .decoder(0)
@@ -67,9 +62,8 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.filter_map(Result::ok).collect()
 }
 
-/// Finds the only system call of a function like `syscall(3)`, whose argument is the number. The
-/// site begins at the instruction before it, which must have a jump's five bytes.
-/// [`SyscallSite::nr`] is `u32::MAX`.
+/// Finds the only system call of a function like `syscall(3)`. The site is the instruction before it, of five bytes
+/// or more; [`SyscallSite::nr`] is `u32::MAX`.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();
@@ -92,8 +86,8 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     site(function, &survey, &found?).ok()
 }
 
-/// Returns whether code may give its thread another thread-local block without passing a hook of
-/// arch_prctl: by `wrfsbase`, or where no hook fits.
+/// Returns whether code may replace its thread's thread-local block unnoticed: by `wrfsbase`, or by an arch_prctl
+/// that no hook fits.
 pub fn may_replace_block(function: &FunctionCode) -> bool {
     const ARCH_PRCTL: u32 = 158;
     let code: Vec<Instruction> = function.decoder(0).into_iter().collect();
@@ -166,7 +160,7 @@ mod tests {
         // mov $158,%eax; syscall; ret
         check(&[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3], false);
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], false);
-        // mov $158,%eax; je to the next; syscall
+        // mov $158,%eax; je to the next
         check(&[0xb8, 0x9e, 0, 0, 0, 0x74, 0, 0x0f, 0x05, 0xc3], true);
     }
 
@@ -189,7 +183,7 @@ mod tests {
         check(&code(&[&[0xb8, 0x27, 0, 0, 0], &SYSCALL]), &[]);
     }
 
-    /// mov %rdi,%rax; mov 8(%rsp),%r9; syscall; ret, as libc's `syscall` ends.
+    /// mov %rdi,%rax; mov 8(%rsp),%r9; syscall; ret
     #[test]
     fn a_call_of_any_number_is_hooked_after_its_arguments() {
         let bytes = [
@@ -204,7 +198,7 @@ mod tests {
             any_syscall_site(&function).map(|site| (site.address, site.syscall))
         };
         assert_eq!(look(&bytes), Some((0x1003, 0x1008)));
-        // The last instruction must not set the number, and the call must be the only one.
+        // The last instruction must not set the number; the call must be the only one.
         assert_eq!(look(&[0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]), None);
         assert_eq!(look(&[&bytes[..10], &bytes[3..]].concat()), None);
     }

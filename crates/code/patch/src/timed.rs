@@ -1,62 +1,44 @@
 //! Trampolines that follow a call from its entry to its return.
 //!
-//! # The path of a call
-//! Calls from the first two callers are followed in the trampoline itself ([`crate::by_itself`]). All others
-//! take this path, as do gates and `--by`:
+//! The path of a call from all but the first two callers ([`crate::by_itself`]), of gates and of `--by`:
 //! ```text
-//! entry:  [filter]
-//!         push %rax
-//!         the thread's counters; none: slow
-//!         credit left? no: incq only counted; pop %rax; copy
-//!         push %rcx; push %rdx
+//! entry:  no counters: slow
+//!         no credit: incq only counted; copy
 //!         decq credit; incq calls
-//!         the thread's frames; at the end of a page, or none yet: slow
+//!         no frames, or the end of a page: slow
 //!         look (probe, return address) up in the table of thunks; absent: slow
 //!         push a frame: address of the return address, thunk, time
 //!         jmp  *thunk
-//! thunk:  pop %rdx; pop %rcx; pop %rax     (the agent makes one for each
-//!         lea  8(%rsp),%rsp                 pair of probe and return address)
+//! thunk:  restore the registers           (made by the agent for each
+//!         lea  8(%rsp),%rsp                pair of probe and return address)
 //!         call *copy
 //!         push RETURN ADDRESS
 //!         jmp  *exit
 //! copy:   the displaced instructions
 //!         jmp  after them
-//! exit:   push %rax; push %rcx; push %rdx
-//!         is it the uppermost frame? no: slow
+//! exit:   not the uppermost frame: slow
 //!         clear its first word
 //!         count; or, if the thread has counters, time
-//!         the thread's frames end below it
-//!         pop %rdx; pop %rcx; pop %rax
+//!         remove the frame
 //!         ret
 //! ```
 //! # Invariants
-//! 1. Each `call` has its `ret`: the return predictor and a shadow stack see the function return to
-//!    the thunk, then the thunk to the caller.
-//! 2. The thunk, or the trampoline's word, alone determines where a call returns. Frames only serve
-//!    times and the count of calls that never return, so a program that copies, moves or leaves
-//!    stacks loses only a time.
-//! 3. A frame must be reserved before it is written, and its first word written last, because a
-//!    signal handler in between pushes after it. On return the first word must be cleared before the
-//!    return is counted; otherwise a handler that jumps away would have it counted as left too.
-//! 4. The clock is read only after a frame was pushed or found, and on the return only with counters.
-//!    So a thread that may not read it (prctl PR_SET_TSC), whose frames the agent hides, never does;
-//!    nor does a forked child, or any thread after the session.
+//! 1. Each `call` has its `ret`, for the return predictor and a shadow stack.
+//! 2. Only the thunk, or the trampoline's word, determines where a call returns. Frames serve only times and the
+//!    count of calls that never return, so a program that copies, moves or leaves stacks loses only a time.
+//! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler in
+//!    between pushes after it. On return the first word must be cleared before the call is counted; otherwise a
+//!    handler that jumps away would have it counted as left too.
+//! 4. The clock is read only with a frame, on return only with counters. So it is never read by a thread that may
+//!    not (prctl PR_SET_TSC), whose frames the agent hides, by a forked child, or after the session.
 //!
-//! A *gate*, the function of `--under`, needs no credit. It also sets a word while the thread is inside the call,
-//! atomically. Its frame holds, in place of a time, the counters with that word, because the call may end on another
-//! thread or in a later session. If the uppermost frame's stack address is not above the call's, that frame may have
-//! been left, and the agent checks. A call costs 7.5 ns in all, 6.8 without a gate.
+//! A *gate*, the function of `--under`, needs no credit. It atomically sets a word while the thread is inside the
+//! call. Its frame holds the counters with that word, because the call may end on another thread or in a later
+//! session. A call costs 7.5 ns, 6.8 without a gate.
 //!
-//! With `--by` an argument's value selects the words that count a call, kept in the frame:
-//! [`crate::timed_values`].
-//!
-//! Without credit a hit costs a count and a compare.
-//!
-//! Through a thunk, a call costs 6 ns more than a count in a hot loop, and 23 with times, of which
-//! two `rdtsc` are 22 in a virtual machine, overlapping the rest. Of the 6, any return probe pays 2
-//! (`tiptoe-dev bench uprobe`, row `bare_return`). 2 more are for three jumps over more than 2 GiB,
-//! because thunks are far from all code. Over 256 functions, which evict each other's branch targets,
-//! a call costs 25 to 30 ns, of which any return probe pays 6.
+//! In a hot loop a call through a thunk costs 6 ns more than a count, 23 with times, because two `rdtsc` take 22 in
+//! a virtual machine; over 256 functions, which evict each other's branch targets, 25 to 30. Any return probe pays
+//! 2, and 6 over 256 functions (`tiptoe-dev bench uprobe`, row `bare_return`).
 
 use crate::abi::Abi;
 use crate::code::{
@@ -68,7 +50,6 @@ use crate::trampoline::Trampoline;
 use tiptoe_wire::calls::{BY_ITSELF, FRAME_BYTES, HASH, TABLE_BITS, UNCOUNTED, words};
 
 impl Trampoline {
-    /// Appends the whole trampoline around the displaced instructions' `copy`.
     pub(crate) fn call(&mut self, call: &FollowedCall, abi: &Abi, copy: &Trampoline) {
         let missed = call.hits.emit_filter(&mut self.code);
         let (itself, missed) = match call.follows_by_itself() {
@@ -99,7 +80,7 @@ impl Trampoline {
         }
         let code = &mut self.code;
         code.bind(has_credit);
-        // Saves the frame's last word, or the two registers not yet saved.
+        // Saves the frame's last word, or two registers.
         match call.by() {
             Some(_) => code.put(&[0x51]),
             None => code.put(&[0x51, 0x52]),
@@ -154,10 +135,8 @@ impl Trampoline {
     }
 }
 
-/// Looks up the thunk's entry for this probe and the return address on the stack, to %rax, in `key,
-/// thunk` pairs from the hash on. Returns the jump that is taken if the first has another key, and
-/// the offset that compares the next. Over many functions each taken branch costs, so nearly always
-/// none is taken.
+/// Looks up, to %rax, the thunk for this probe and the return address on the stack. Returns the jump for another
+/// key, and where the next pair is compared. Nearly always the first matches, so that no branch is taken.
 fn look_up(code: &mut Code, call: &FollowedCall) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
@@ -181,7 +160,6 @@ fn next_entry(code: &mut Code, look: usize) -> ForwardJump {
     absent
 }
 
-/// Pushes the frame of the thunk whose entry is in %rax, and jumps there.
 fn push_frame(code: &mut Code, abi: &Abi, call: &FollowedCall) {
     code.put(&[0x48, 0x8b, 0x40, 8]); // mov 8(%rax),%rax
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
@@ -204,15 +182,13 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &FollowedCall) {
     code.put(&[0xff, 0x61, 0xe8]); // jmp *-24(%rcx)
 }
 
-/// A slow entry's call: its offset with the request pushed, and the two addresses that it passes.
 struct SlowCall {
     again: usize,
     copy: ForwardJump,
     exit: ForwardJump,
 }
 
-/// Jumps if the uppermost frame may have been left: it is not above this call's. Otherwise a left
-/// frame would keep its gate open.
+/// Jumps if the uppermost frame is not above this call's: if it was left, it would keep its gate open.
 fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0, no frame, becomes the highest
@@ -221,9 +197,8 @@ fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.jump_ahead(IF_BELOW, true)
 }
 
-/// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, and in %rcx the probe's
-/// number with the frame's last word above. The agent returns in %rax the thunk, 0, or that the
-/// trampoline follows the call by itself, at `call_offsets`.
+/// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, the probe's number in %rcx, and the
+/// frame's last word. Gets in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
 fn call_agent(code: &mut Code, call: &FollowedCall, call_offsets: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {

@@ -1,31 +1,10 @@
-//! Finds a followed call's counters by an argument's value, or by scope. Layout:
+//! Finds a followed call's counters, a *set*, by an argument's value, or by scope. Layout:
 //! [`tiptoe_wire::timed_values`].
 //!
-//! ```text
-//!        [%rax: the thread's counters; unchanged]
-//!        mov  ARGUMENT,%rcx         or mov SCOPE(%rax),%rcx
-//!        mov  $ZERO,%edx
-//!        test %rcx,%rcx
-//!        je   done
-//!        the value's hash to %rdx
-//! look:  cmp  KEYS(%rax,%rdx,8),%rcx
-//!        je   found
-//!        cmpq $0,KEYS(%rax,%rdx,8)
-//!        je   take
-//!        next key; after the last: 0 in %edx, done
-//!        jmp  look
-//! take:  push %rax; push %rdx
-//!        lea  KEYS(%rax,%rdx,8),%rdx
-//!        xor  %eax,%eax
-//!        cmpxchg %rcx,(%rdx)        atomic: a signal handler may take the key first
-//!        pop  %rdx; pop %rax
-//!        jmp  look                  look again: the handler may have stored another value
-//! found: add  $FIRST,%edx
-//! done:  [the set's number in %edx]
-//! ```
-//! The frame keeps the set's number in its last byte, because the argument may change during the
-//! call. In a hot loop with one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency`
-//! and `latency_by_arg0`).
+//! The value's hash leads to its key. An empty key is taken by a `cmpxchg`, because a signal handler may take it
+//! first, perhaps for another value; so the search then looks again. The frame's last byte keeps the set's number,
+//! because the argument may change during the call. In a hot loop with one value this costs 0.8 ns a call
+//! (`tiptoe-dev bench uprobe`, `latency` and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
@@ -34,11 +13,9 @@ use crate::code::{Code, ForwardJump, IF_BELOW, IF_EQUAL, IF_GREATER};
 use crate::hits::GroupValue;
 
 const SET_BYTES: i32 = words::ALL as i32 * 8;
-/// The position of the set's number in a frame's last word.
 pub(crate) const SET_SHIFT: u8 = 56;
 
-/// Puts the number of `by`'s set into %edx. The probe's words begin `offset` bytes after %rax.
-/// Destroys %rcx.
+/// Puts the set's number into %edx. The probe's words begin `offset` bytes after %rax. Destroys %rcx.
 fn find_set(code: &mut Code, by: GroupValue, offset: i32) {
     let keys = offset + KEYS as i32 * 8;
     by.load(code);
@@ -71,8 +48,8 @@ fn find_set(code: &mut Code, by: GroupValue, offset: i32) {
     code.bind(full);
 }
 
-/// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. With credit left,
-/// jumps, with the frame's last word in %rcx and the set's offset in %rdx; otherwise only counts.
+/// Finds the set; %rax has the counters, %rcx and %rdx must be saved. With credit left, jumps, with the frame's
+/// last word in %rcx and the set's offset in %rdx; otherwise only counts.
 pub(crate) fn jump_if_credit(code: &mut Code, by: GroupValue, slot: u32) -> ForwardJump {
     find_set(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
@@ -88,8 +65,8 @@ pub(crate) fn count(code: &mut Code, word: u32) {
     code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
 }
 
-/// For a returning call with its frame's end in %rcx: loads the set's byte offset to %edx, and clears
-/// the set's number, so that the frame's last word is the callees' time.
+/// Loads the set's offset to %edx for a returning call whose frame ends at %rcx. Clears its number there, so that
+/// the word is the callees' time.
 pub(crate) fn load_set(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)

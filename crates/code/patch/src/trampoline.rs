@@ -1,4 +1,4 @@
-//! A trampoline: code, and where in it a thread continues.
+//! A trampoline's code and resume points.
 
 use crate::code::{Code, LinkTarget};
 use crate::shape::{Shape, Window};
@@ -6,20 +6,18 @@ use crate::shape::{Shape, Window};
 #[derive(Debug, Default)]
 pub(crate) struct Trampoline {
     pub(crate) code: Code,
-    /// Where a thread that trapped at the site resumes.
+    /// Where threads that trapped at the site resume.
     pub(crate) trapped: usize,
     pub(crate) copy: usize,
-    /// The number of first bytes that most hits run.
+    /// First bytes that most hits run.
     pub(crate) hot: usize,
-    /// Bytes of the compares before the site, which the copy repeats, because a hit changes flags.
+    /// Bytes of the repeated compares.
     pub(crate) repeated: usize,
-    /// Each inner head, and its copy's offset.
+    /// Inner heads and their copies' offsets.
     pub(crate) heads: Vec<(u8, usize)>,
 }
 
 impl Trampoline {
-    /// Appends copies of the compares to repeat and of the displaced instructions, and the jump to
-    /// the next instruction.
     pub(crate) fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();

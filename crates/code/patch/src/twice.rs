@@ -1,28 +1,19 @@
 //! Lists the instructions that may be executed twice.
 //!
-//! An instruction before a site has run when the hit begins. If it changes only flags, which the hit overwrites,
-//! the trampoline runs it again after the hit. That is allowed for
+//! If an instruction before a site changes only flags, which the hit overwrites, the trampoline runs it again after
+//! the hit. That is allowed for `cmp`, `test`, and `bt`, but on memory `bt` only with an immediate, because a
+//! register reaches beyond the operand. They change only the six status flags, which depend only on the operands. A
+//! list of what must not be repeated would miss something: `fld` moves the x87 stack, `comiss` sets bits in MXCSR.
 //!
-//! | instruction | operands |
-//! | --- | --- |
-//! | `cmp`, `test` | general registers, immediates, memory |
-//! | `bt` | the same, but memory only with an immediate, because a register reaches beyond the operand |
-//!
-//! and nothing else: these change only the six status flags, which depend only on the operands. A list of what
-//! must not be repeated would miss something: `fld` and `fcomip` move the x87 stack, MMX marks x87's registers as
-//! used, `comiss` sets bits in MXCSR and may raise a signal, `cmc` undoes itself, `xtest`, `verw` and `rdrand`
-//! depend on more than their operands.
-//!
-//! Memory must hold the same both times. The hit writes below the stack pointer, and a followed call has another return
-//! address, so memory at the stack pointer must be above the return address. Another thread may change other memory in
-//! between. Only the second run's flags are used, as if the thread had been preempted before the instruction. Only the
-//! program's fault handler, a watch of that memory, or a device would notice two reads.
+//! The hit writes below the stack pointer, and a followed call has another return address, so memory at the stack
+//! pointer must be above the return address. If another thread changes other memory in between, it is as if the
+//! thread had been preempted before the instruction. Only the program's fault handler, a watch, or a device would
+//! notice two reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 const RETURN_ADDRESS: u64 = 8;
 
-/// Returns whether a second execution, after a hit, has the same result.
 pub(crate) fn may_be_repeated(instruction: &Instruction) -> bool {
     let operands = |memory: fn(&Instruction) -> bool| {
         (0..instruction.op_count()).all(|op| match instruction.op_kind(op) {

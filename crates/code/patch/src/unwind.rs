@@ -1,20 +1,14 @@
-//! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's
-//! signal, an asynchronous cancellation) sees the program as if untraced.
+//! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's signal, an
+//! asynchronous cancellation) sees the untraced program.
 //!
-//! Each instruction of a trampoline represents an address of the program, with some bytes of ours
-//! on the stack: the site before the displaced instructions, each of them in its copy, the next one
-//! on the way back. So a trampoline is a frame on top of the program's, like a signal's. Its caller
-//! is *that instruction* with unchanged registers, but for the stack pointer. Everything else is in
-//! the program's unwind information.
+//! Each instruction of a trampoline represents an address of the program: before the displaced instructions the
+//! site, in a copy its original, on the way back the next. So a trampoline is a frame on top of the program's, like
+//! a signal's, whose caller is *that instruction*. How much the trampoline has pushed is found by decoding, from the
+//! points that it declares ([`Code::set_unwind_state`]). After a call that the trampoline follows by itself there is
+//! no frame; its word has the return address.
 //!
-//! The positions come from decoding: the walk follows pushes and pops along each way of control,
-//! from the points that the trampoline declares ([`Code::set_unwind_state`]).
-//!
-//! After a call that the trampoline follows by itself there is no frame; the return address is in
-//! the trampoline's word.
-//!
-//! No frame of the program may have the canonical address of a trampoline's frame, because libgcc
-//! identifies frames by that address.
+//! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
+//! by it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -76,7 +70,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns how much greater the stack pointer is after an instruction than before it. A call counts with its callee.
+/// A call counts with its callee.
 fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
         (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,
@@ -104,9 +98,8 @@ fn branches(instruction: &Instruction) -> bool {
 
 #[derive(Clone, Debug)]
 pub(crate) struct UnwindInfo {
-    /// Adjacent, from the beginning of the code.
+    /// Adjacent, from offset 0.
     parts: Vec<UnwindPart>,
-    /// The slot of calls that a trampoline follows by itself; written beside the parts.
     slot: Option<u32>,
 }
 
@@ -114,7 +107,7 @@ pub(crate) struct UnwindInfo {
 struct UnwindPart {
     form: &'static Form,
     program: Vec<u8>,
-    /// After a followed call: the index of the caller, whose word has the return address.
+    /// After a followed call: the caller's index.
     way: Option<usize>,
     start: usize,
     count: usize,
@@ -129,29 +122,27 @@ struct Form {
 
 const STACK_POINTER: u8 = 7;
 const RETURN_ADDRESS: u8 = 16;
-/// DW_EH_PE_pcrel, four bytes: addresses are relative to their own.
+/// DW_EH_PE_pcrel, four bytes: relative to the field's own address.
 const RELATIVE: u8 = 0x1b;
 const CIE: u64 = 24;
 
-/// A trampoline is marked as a signal's frame, so that the unwinder looks up the caller's address
-/// itself, not the one before it. The CFA is -4(%rsp) (def_cfa_sf), which no function's frame has,
-/// and %rsp is the CFA plus 4 (val_offset_sf).
+/// A signal's frame, so that unwinders look up the caller's address, not the one before it. The CFA is -4(%rsp)
+/// (def_cfa_sf), which no function's frame has; %rsp is the CFA plus 4 (val_offset_sf).
 static TRAMPOLINE: Form = Form {
     augmentation: b"zRS\0",
     data_factor: 0x7c,
     program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
 };
 
-/// Code that is called and pushes nothing: def_cfa 8(%rsp); the return address below.
+/// Called code that pushes nothing: def_cfa 8(%rsp).
 static CALLED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// The return point of a call that a trampoline follows by itself must, like a return thunk, not
-/// count as a frame. So its CFA is -8(%rsp), which no function's frame has (def_cfa_sf), and the
-/// caller's %rsp is the CFA plus 8, unchanged (val_offset_sf).
+/// Where a call that a trampoline follows by itself returns must, like a thunk, be no frame. So its CFA is
+/// -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
@@ -173,8 +164,7 @@ impl UnwindInfo {
         };
         let (mut parts, mut start) = (Vec::new(), 0);
         for (way, (call, _)) in code.followed().iter().enumerate() {
-            // An unwinder looks up a return address minus one, but a signal frame's address
-            // unchanged.
+            // Unwinders look up a return address minus one, but a signal frame's address unchanged.
             let (returning, pushed) = (call + 1, call + CALL + PUSH);
             parts.push(part(start, returning));
             parts.push(UnwindPart {
@@ -204,14 +194,12 @@ impl UnwindInfo {
         }
     }
 
-    /// Returns its length, a multiple of [`UNIT`].
     pub(crate) fn len(&self) -> u64 {
         self.at(0, 0, 0).len() as u64
     }
 
-    /// Returns its bytes at `at`, for code at `code` with its callers' words at `callers`:
-    /// `.eh_frame_hdr` with an entry for each part, the slot of calls and that address, the CIEs, the
-    /// FDEs, and the terminator.
+    /// Returns its bytes at `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part, the slot and
+    /// `callers`, the CIEs, the FDEs, the terminator.
     pub(crate) fn at(&self, at: u64, code: u64, callers: u64) -> Vec<u8> {
         let forms = self.forms();
         let cies = unwind_info::TABLE
@@ -274,7 +262,7 @@ impl UnwindPart {
     fn fde(&self, at: u64, cie: u64, start: u64, callers: u64) -> Vec<u8> {
         let mut program = self.program.clone();
         if let Some(way) = self.way {
-            // expression of the return address: const8u, the word's address.
+            // expression: const8u, the word's address
             program.extend([0x10, RETURN_ADDRESS, 9, 0x0e]);
             program.extend((callers + 8 * way as u64).to_le_bytes());
         }
@@ -329,7 +317,7 @@ fn advance(program: &mut Vec<u8>, by: usize) {
     }
 }
 
-/// Appends the rule for the return address (val_expression): it is the word at `address` (const8u).
+/// Appends val_expression: the word at `address` (const8u).
 fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend([0x16, RETURN_ADDRESS, 9, 0x0e]);
     program.extend(address.to_le_bytes());

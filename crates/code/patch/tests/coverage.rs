@@ -1,7 +1,5 @@
-//! Every function of real programs: nothing panics, nearly all take a jump.
-//!
-//! `cargo test -p tiptoe-patch --release --test coverage -- --nocapture` prints each strategy's
-//! share, the reasons of refusals, and the time.
+//! Every function of real programs: nothing panics, nearly all take a jump. `cargo test -p tiptoe-patch --release
+//! --test coverage -- --nocapture` prints the shares of strategies, the refusals, and the time.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -28,7 +26,6 @@ const PROGRAMS: &[&str] = &[
     "/usr/bin/sqlite3",
 ];
 
-/// Where a position-independent program is assumed to be loaded.
 const LOADED: u64 = 0x7f12_3400_0000;
 const GIB: u64 = 1 << 30;
 
@@ -157,14 +154,13 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // If a jump stays a jump, or a call a call, one byte differs, so a thread sees the old target
-    // or the new.
+    // One byte differs, so a thread sees the old target or the new.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }
     for head in &patch.heads[1..] {
         assert!(head.offset < patch.len && usize::from(head.resume) < patch.code.len());
-        // A guard may be an operand that makes the first instruction invalid.
+        // A guard may be an invalid operand of the first instruction.
         let operand = head.resume == patch.copy && patch.needs_sigill;
         assert!(operand || patch.traps_at(head.offset));
     }
@@ -259,7 +255,6 @@ fn nearly_every_function_takes_a_jump() {
     }
 }
 
-/// Each function has a planner of its own.
 #[test]
 fn every_instruction_is_patched_or_refused() {
     let Some(program) = Program::read(PROGRAMS[0]) else {

@@ -1,5 +1,4 @@
-//! Executes every instruction that the decoder knows once and twice, and patches it at a function's
-//! entry.
+//! Executes every instruction that the decoder knows once and twice, and patches it at an entry.
 
 #[path = "every/encodings.rs"]
 mod encodings;
@@ -25,14 +24,12 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// Instructions without effect that a jump can be guarded at. They are 12 bytes, so that no flags
-/// are read soon: a function that reads its caller's flags is not an entry.
+/// A jump can be guarded at these. They are 12 bytes because a function that soon reads flags is no entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];
 
 impl Encoding {
-    /// Returns whether the instruction has the same effect each time, and the thread can continue.
     fn is_plain(&self, factory: &mut InstructionInfoFactory) -> bool {
         use Mnemonic::{
             Cpuid, Rdpid, Rdpmc, Rdpru, Rdrand, Rdseed, Rdtsc, Rdtscp, Wrfsbase, Wrpkru,
@@ -70,7 +67,7 @@ impl Encoding {
             // Intel and AMD disagree.
             defined &= !RflagsBits::SF;
         }
-        // The decoder's bits are the processor's only by name.
+        // The decoder's bits are not the processor's.
         let bits = [
             (RflagsBits::OF, 0x800),
             (RflagsBits::SF, 0x80),
@@ -83,8 +80,7 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the decoder sees the instruction change only flags. That must not suffice to
-    /// execute it twice.
+    /// Returns whether the decoder sees only flags change, which must not suffice.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -129,7 +125,7 @@ fn roomy(machine: Option<Machine>) -> Machine {
 
 #[test]
 fn executing_a_repeatable_instruction_twice_changes_nothing() {
-    // push %rax; pushq $FLAGS; popfq; pop %rax: a hit's effect on flags and the stack below.
+    // push %rax; pushq $FLAGS; popfq; pop %rax: a hit's effect.
     const HIT: [u8; 8] = [0x50, 0x68, 0xd7, 0x0a, 0, 0, 0x9d, 0x58];
     let mut factory = InstructionInfoFactory::new();
     let (mut machine, mut allowed, mut wrong) = (None, BTreeSet::new(), BTreeSet::new());
@@ -159,7 +155,7 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
     }
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     assert_eq!(allowed, names(&["Bt", "Cmp", "Test"]));
-    // The test must find that these instructions differ when they are repeated; otherwise it could not fail.
+    // These must differ when they are repeated; otherwise the test could not fail.
     let seen: BTreeSet<String> = names(&["Fld", "Fld1", "Fcomip", "Fincstp", "Cmc"]);
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }
@@ -168,7 +164,6 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
 enum Mode {
     Count,
     Inside,
-    /// Counted, with calls followed to their returns.
     Followed,
     Timed,
 }
@@ -200,7 +195,7 @@ impl Mode {
         };
         match machine.planner.plan(&shape, &self.body(), Vec::new) {
             Ok(patch) => Some(patch),
-            // Code that reads its caller's flags.
+            // The code reads its caller's flags.
             Err(Refusal::NotEntry) => None,
             Err(refusal) => panic!("{refusal}"),
         }
@@ -217,7 +212,7 @@ impl Entries {
         (self.frames.as_ptr() as u64).next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Checks an instruction at a patched entry. Returns whether the site moved.
+    /// Returns whether the site moved.
     fn check(&mut self, encoding: &Encoding, mode: Mode, flags: u64) -> bool {
         let at = self.machine.room(0);
         let mut code = [&encoding.bytes[..], &PLAIN].concat();
@@ -237,13 +232,13 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A call is followed from the first instruction if flags are needed at a later one.
+        // A call is followed from the first instruction if a later one needs flags.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {
             (true, _) => u64::MAX,
             (false, 0) => encoding.defines(),
-            // The flags with which the code began.
+            // The initial flags.
             (false, _) => 0,
         };
         if let Some(difference) = expected.difference(&found, flags) {
@@ -283,7 +278,7 @@ fn a_patched_entry_keeps_the_state_of_its_first_instruction() {
             machine: roomy(None),
             frames: vec![0; 2048],
         });
-        // Following a call puts another return address on the stack.
+        // A followed call has another return address.
         let modes = match encoding.uses_stack(&mut factory) {
             true => &Mode::ALL[..2],
             false => &Mode::ALL,

@@ -1,4 +1,4 @@
-//! Patched code does what the original did: runs both and compares every register.
+//! Runs patched code and the original, and compares every register.
 
 mod followed;
 mod foreign;
@@ -62,7 +62,7 @@ impl Bench {
         (at, writer.finish())
     }
 
-    /// Runs from `target`. Returns the registers and a hash of the data page.
+    /// Returns the registers and a hash of the data page.
     fn observe(&self, target: u64, registers: &Registers) -> (Registers, u64) {
         let data = self.machine.data.clone();
         write(data.start, &[0x5a; 1024]);
@@ -150,7 +150,7 @@ fn entries_keep_every_register() {
     assert!(used.iter().all(|&n| n > 0));
 }
 
-/// There is as little room as below a heap that begins right after its program.
+/// Room as below a heap that begins right after its program.
 #[test]
 fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();
@@ -203,7 +203,7 @@ fn the_middle_keeps_flags_and_red_zone_too() {
 fn a_branch_back_to_the_site_counts_again() {
     let mut bench = Bench::new(3);
     let at = bench.machine.room(0);
-    // dec %edi; jne -4; ret; three bytes of padding
+    // dec %edi; jne -4; ret; padding
     let code = [0xff, 0xcf, 0x75, 0xfc, 0xc3, 0xcc, 0xcc, 0xcc];
     write(at, &code);
     let shape = shape(
@@ -401,7 +401,7 @@ fn filters_decide_as_the_model_does() {
     }
 }
 
-/// Returns mov $NR,%eax; lea 8(%rsi),%rdx; syscall; ret
+/// mov $NR,%eax; lea 8(%rsi),%rdx; syscall; ret
 fn calls(nr: u8) -> [u8; 12] {
     [0xb8, nr, 0, 0, 0, 0x48, 0x8d, 0x56, 8, 0x0f, 0x05, 0xc3]
 }
@@ -456,7 +456,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
     }
 }
 
-/// `seen` is 0 if the hook must not be called.
+/// If `seen` is 0, the hook must not be called.
 fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
     let mut registers = bench.random.registers(0);
     registers[2] = 0;
@@ -470,10 +470,10 @@ fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, s
     let now = bench.machine.calls();
     if performed {
         expected[0] = 0x1234;
-        // The system call instruction overwrites these.
+        // `syscall` overwrites these.
         (found[1], found[11]) = (expected[1], expected[11]);
     }
-    // At a system call the flags are free, also the kernel's copy.
+    // At a system call the flags are free.
     found[11] = expected[11];
     found[16] = expected[16];
     assert_eq!(found, expected);

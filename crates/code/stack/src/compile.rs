@@ -1,7 +1,7 @@
 //! Compiles `.eh_frame` to a table, on the host.
 //!
-//! The bytes are hostile: no number in them may decide how much work is done or memory kept,
-//! because a few bytes could otherwise demand hours or gigabytes.
+//! The bytes are hostile: no number in them may decide how much is done or kept; otherwise a few bytes could take
+//! hours or gigabytes.
 
 extern crate std;
 
@@ -17,34 +17,33 @@ use gimli::{
 
 use crate::{Base, Rule, encode_row, find};
 
-/// Longest CIE compiled. Each function runs its CIE again, so an unbounded one would make the work
-/// quadratic.
+/// Each function runs its CIE again, so that a long one would make the work quadratic.
 pub const MAX_CIE: usize = 256;
-/// The maximum number of spans in one table; the rest of the code is unknown.
+/// The most spans of a table; the rest of the code is unknown.
 const MAX_SPANS: usize = 8_000_000;
-/// Alignment of functions and of linkage table entries. A shorter gap is padding.
+/// Alignment of functions and linkage table entries; shorter gaps are padding.
 const ALIGNED: u32 = 16;
 
-/// The unwind section of one image.
+/// An image's unwind section.
 pub struct Section<'d> {
-    /// The bytes of the section.
+    /// Its bytes.
     pub bytes: &'d [u8],
-    /// The link-time address of the section's first byte.
+    /// Its link-time address.
     pub address: u64,
-    /// The size of an address in bytes: 4 or 8.
+    /// The bytes of an address: 4 or 8.
     pub word: u8,
-    /// Whether the image is for x86-64, which register numbers depend on.
+    /// Whether it is for x86-64.
     pub x86_64: bool,
 }
 
 /// gimli's reader of a section.
 pub type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Sorted rows by link-time address.
+/// Rows sorted by link-time address.
 #[derive(Clone, Debug, Default)]
 pub struct Table(Vec<u64>);
 
-/// Calls `show` for each frame description in order, skipping damaged ones.
+/// Calls `show` for each undamaged frame description.
 pub fn each_description<'d>(
     section: &Section<'d>,
     mut show: impl FnMut(&FrameDescriptionEntry<Reader<'d>>, &EhFrame<Reader<'d>>, &BaseAddresses),
@@ -70,7 +69,7 @@ pub fn each_description<'d>(
 }
 
 impl Table {
-    /// Compiles a section; an empty table unless the image is for x86-64.
+    /// Compiles a section; the table is empty unless it is for x86-64.
     pub fn compile(section: &Section<'_>) -> Table {
         let mut spans = Spans::default();
         if !section.x86_64 {
@@ -98,13 +97,12 @@ impl Table {
         u32::try_from(address).map_or(Rule::UNKNOWN, find)
     }
 
-    /// Returns the rows, sorted by address.
+    /// Returns the sorted rows.
     pub fn rows(&self) -> &[u64] {
         &self.0
     }
 
-    /// Returns the rows that cover `ranges`, which must ascend without overlap; other addresses are
-    /// [`Rule::UNKNOWN`].
+    /// Returns the rows within ascending, disjoint `ranges`; the rest is [`Rule::UNKNOWN`].
     pub fn rows_within(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<u64> {
         let mut rows: Vec<u64> = Vec::new();
         for range in ranges {
@@ -161,7 +159,7 @@ impl Spans {
         }
     }
 
-    /// Returns sorted rows. Of overlapping spans the later start wins.
+    /// Of overlapping spans the later one wins.
     fn rows(mut self) -> Vec<u64> {
         self.0.sort_by_key(|(start, ..)| *start);
         let mut rows: Vec<(u32, Rule)> = Vec::new();
@@ -209,8 +207,8 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns the offset in an entry of a linkage table (PLT) from which on the entry has pushed the function's number.
-/// `None` unless the expression is the one that linkers write for such a table: `rsp + 8 + ((rip & 15) >= turn) * 8`.
+/// Returns where in a linkage table's entry the function's number is pushed, if the expression is the linkers':
+/// `rsp + 8 + ((rip & 15) >= turn) * 8`.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;
@@ -232,8 +230,7 @@ mod tests {
 
     const AT: u64 = 0x1000;
 
-    /// Returns a CIE (CFA = rsp+8, return address at CFA-8) and an FDE for each function: start,
-    /// length, instructions.
+    /// Returns a CIE, and an FDE for each function: start, length, instructions.
     fn eh_frame(functions: &[(u32, u32, &[u8])]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;
@@ -241,8 +238,8 @@ mod tests {
             entry.resize(padded + 4, 0);
             entry
         };
-        // Id, version, "zR", factors 1 and -8, the return address's register, pcrel sdata4;
-        // def_cfa: rsp+8, offset: rip at CFA-8.
+        // Id, version, "zR", factors 1 and -8, return address's register, pcrel sdata4; def_cfa: rsp+8, offset: rip
+        // at CFA-8.
         let cie = [
             0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1,
         ];
@@ -278,8 +275,8 @@ mod tests {
         assert_eq!(compiled(&eh_frame(functions)).rows(), rows);
     }
 
-    /// advance_loc: 1; def_cfa_offset: 16; offset: %rbp at CFA-16; advance_loc: 3;
-    /// def_cfa_register: %rbp; advance_loc: 20; def_cfa: rsp+8.
+    /// advance_loc: 1; def_cfa_offset: 16; offset: %rbp at CFA-16; advance_loc: 3; def_cfa_register: %rbp;
+    /// advance_loc: 20; def_cfa: rsp+8.
     const FRAMED: [u8; 13] = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x54, 0x0c, 7, 8, 0];
 
     #[test]
@@ -292,14 +289,14 @@ mod tests {
             (0x5018, saved(Base::Sp, 8)),
             (0x5020, Rule::UNKNOWN),
         ];
-        // The epilogue's row still has %rbp's slot; `Rule::step` ignores one below the stack pointer.
+        // The epilogue's row keeps %rbp's slot, which `Rule::step` ignores.
         check(&[(0x5000, 0x20, &FRAMED)], &rows);
     }
 
     #[test]
     fn equal_neighbours_merge_and_gaps_are_unknown() {
         let unknown = Rule::UNKNOWN;
-        // Padding up to the next multiple of 16 is not a gap.
+        // Padding up to a multiple of 16 is no gap.
         let all: [(u32, u32, &[u8]); 4] = [
             (0x5040, 0x08, &[]),
             (0x5000, 0x31, &[]),
@@ -339,12 +336,12 @@ mod tests {
             (0x5030, Rule::UNKNOWN),
         ];
         check(&[(0x5000, 0x30, &code(0x3b))], &rows);
-        // Any other expression gives an unknown rule.
+        // Any other expression is unknown.
         check(
             &[(0x5000, 0x30, &code(0x29))],
             &[(0x5000, sp(16)), (0x5010, Rule::UNKNOWN)],
         );
-        // The claimed length must not decide how many rows are kept.
+        // The claimed length must not size the table.
         let bytes = eh_frame(&[(0x5000, 0x7fff_ffff, &code(0x3b))]);
         assert!(compiled(&bytes).rows().len() <= bytes.len() + 2);
     }

@@ -2,11 +2,11 @@
 //!
 //! | bits | of a rule |
 //! |---|---|
-//! | 0-1 | 0: unknown; 1: outermost function, no caller; 2: the CFA is relative to the stack pointer; 3: to %rbp |
-//! | 2-14 | distance of the CFA above that register, in words |
-//! | 15-25 | distance of the caller's saved %rbp below the CFA, in words; 0: %rbp is unchanged |
+//! | 0-1 | 0: unknown; 1: outermost; 2: the CFA is relative to the stack pointer; 3: to %rbp |
+//! | 2-14 | the CFA's distance above, in words |
+//! | 15-25 | the saved %rbp's distance below the CFA, in words; 0: unchanged |
 
-/// The register to which the CFA is relative.
+/// What the CFA is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The stack pointer.
@@ -15,14 +15,14 @@ pub enum Base {
     Bp = 3,
 }
 
-/// One step from an address in a function to its caller.
+/// A step to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(u32);
 
-/// The registers of a thread that a walk needs.
+/// The registers that a walk needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The instruction pointer; in a caller the return address.
+    /// The instruction pointer, or the return address.
     pub pc: u64,
     /// The stack pointer.
     pub sp: u64,
@@ -35,19 +35,18 @@ const CFA: u32 = 2;
 const SAVED: u32 = 15;
 const CFA_WORDS: u32 = (1 << (SAVED - CFA)) - 1;
 const SAVED_WORDS: u32 = (1 << (Rule::BITS - SAVED)) - 1;
-/// Largest frame in bytes; beyond it the stack is corrupt.
+/// In bytes; beyond it the stack is corrupt.
 const FARTHEST: u64 = (CFA_WORDS * WORD) as u64;
 
 impl Rule {
-    /// Width of a rule in bits.
+    /// A rule's width.
     pub const BITS: u32 = 26;
-    /// No rule: a walk stops.
+    /// A walk stops.
     pub const UNKNOWN: Rule = Rule(0);
-    /// A thread's first function: a walk is complete.
+    /// A thread's first function; a walk is complete.
     pub const OUTERMOST: Rule = Rule(1);
 
-    /// Returns a rule: the CFA `cfa` bytes above the register, %rbp saved `saved` bytes below the
-    /// CFA. `None` unless both are whole words and fit.
+    /// Returns a rule from distances in bytes; `None` unless both are whole words and fit.
     pub fn new(base: Base, cfa: u32, saved: Option<u32>) -> Option<Rule> {
         let words = |bytes: u32, most: u32| {
             let fits = bytes.is_multiple_of(WORD) && (1..=most).contains(&(bytes / WORD));
@@ -58,13 +57,13 @@ impl Rule {
         Some(Rule(base as u32 | cfa << CFA | saved << SAVED))
     }
 
-    /// Returns the rule as a number.
+    /// Returns the rule's number.
     #[inline]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Returns the rule in a number's lower bits.
+    /// Returns the rule in the low bits.
     #[inline]
     pub const fn from_bits(bits: u32) -> Rule {
         Rule(bits & ((1 << Rule::BITS) - 1))
@@ -76,8 +75,7 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA, the same throughout an activation. `None` without a rule, or if the CFA is not above the stack
-    /// pointer, is too far above it, or is misaligned.
+    /// Returns the CFA. `None` without a rule, or unless the CFA is aligned, above the stack pointer and near it.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -89,20 +87,19 @@ impl Rule {
         }
         let cfa = frame.bp.wrapping_add(above);
         let above = cfa.checked_sub(frame.sp)?;
-        // A CFA at the stack pointer must be refused, and so must a misaligned one. The subtraction makes the first
-        // wrap around to a huge number, and the rotation moves misaligned bits to the top, so this one comparison
-        // refuses both.
+        // Refuses a CFA at the stack pointer (the subtraction wraps around) and a misaligned one (the rotation
+        // moves its low bits to the top).
         let is_near = above.wrapping_sub(8).rotate_right(3) < FARTHEST / 8;
         is_near.then_some(cfa)
     }
 
-    /// Returns the caller's frame; `None` without a CFA, or if `read` cannot read a stack word.
+    /// Returns the caller's frame; `None` without a CFA, or if `read` fails.
     #[inline]
     pub fn step(self, frame: &Frame, read: impl Fn(u64) -> Option<u64>) -> Option<Frame> {
         let cfa = self.cfa(frame)?;
         let saved = u64::from(self.0 >> SAVED & SAVED_WORDS) * 8;
-        // A slot below the stack pointer was popped, so %rbp is already the caller's. The slot must
-        // not be read, because it may be overwritten.
+        // A slot below the stack pointer was popped, so %rbp is the caller's. It must not be read, because it may
+        // be overwritten.
         let bp = match saved {
             1.. if saved <= cfa - frame.sp => read(cfa - saved)?,
             _ => frame.bp,
@@ -116,7 +113,7 @@ impl Rule {
 mod tests {
     use super::*;
 
-    /// Reads a stack of four words at 0x1000; the word at index i is 0x70 + i.
+    /// Four words at 0x1000: 0x70 to 0x73.
     fn read(at: u64) -> Option<u64> {
         let index = at.checked_sub(0x1000)? / 8;
         (at.is_multiple_of(8) && index < 4).then_some(0x70 | index)

@@ -2,18 +2,17 @@
 
 use crate::Rule;
 
-/// Returns a row: a rule and its address, relative to the load address.
+/// `start` is relative to the load address.
 #[inline]
 pub const fn encode_row(start: u32, rule: Rule) -> u64 {
     (start as u64) << 32 | rule.bits() as u64
 }
 
-/// Returns the rule at an address, from a table of `len` rows. A corrupt table gives an arbitrary
-/// one of its rules or [`Rule::UNKNOWN`].
+/// Returns the rule at an address. A corrupt table gives any of its rules or [`Rule::UNKNOWN`].
 #[inline]
 pub fn find(len: u32, row: impl Fn(u32) -> u64, at: u32) -> Rule {
     let (mut first, mut left) = (0, len);
-    // `left` halves, so that there are 32 turns at most.
+    // `left` halves: 32 turns at most.
     while left > 1 {
         let half = left / 2;
         if row(first + half) >> 32 <= u64::from(at) {

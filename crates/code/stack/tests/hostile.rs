@@ -37,7 +37,7 @@ fn check(bytes: &[u8], addresses: &[u64]) {
     }
 }
 
-/// A real program's CIE and FDE, which the tests damage.
+/// A real program's CIE and FDE.
 const REAL: [u8; 68] = [
     20, 0, 0, 0, 0, 0, 0, 0, 1, 0x7a, 0x52, 0, 1, 0x78, 16, 1, 0x1b, 12, 7, 8, 0x90, 1, 0,
     0, //

@@ -1,4 +1,4 @@
-//! Compares tables of real programs and libraries with gimli's rows.
+//! Compares tables of real programs with gimli's rows.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -52,7 +52,7 @@ fn compile(file: &File) -> Table {
     })
 }
 
-/// Returns gimli's row as a rule; `None` if no rule can express it.
+/// Returns `None` if no rule can express the row.
 fn expected(row: &gimli::UnwindTableRow<usize>) -> Option<Rule> {
     let (base, offset) = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
@@ -75,7 +75,6 @@ fn expected(row: &gimli::UnwindTableRow<usize>) -> Option<Rule> {
     }
 }
 
-/// Functions are found by the file's own index.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole libraries")]
 fn every_row_agrees_with_gimli() {
@@ -110,7 +109,7 @@ fn every_row_agrees_with_gimli() {
                         compared += 1;
                     }
                     None if matches!(row.cfa(), CfaRule::Expression(_)) => {
-                        // A linkage table: both parts of an entry have a rule, or neither.
+                        // Both parts of a linkage table's entry have a rule, or neither.
                         let none = table.rule(first) == Rule::UNKNOWN;
                         let (at, after) = (table.rule(first | 10), table.rule(first | 11));
                         let entry = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());

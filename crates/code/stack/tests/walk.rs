@@ -1,4 +1,4 @@
-//! Compares our tables with framehop, frame by frame, on threads that wait deep in libraries.
+//! Compares walks with framehop's, on threads that wait deep in libraries.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -244,7 +244,7 @@ fn check(flags: &[&str]) {
     }
     depths.sort();
     println!("{flags:?}: frames per thread {depths:?}");
-    // The first thread waits in main, the others below ten functions of their own.
+    // The first waits in main, the others below ten functions.
     assert_eq!(depths.len(), 7);
     assert!(depths[0] >= 4 && depths[1] >= 14, "{depths:?}");
 }

@@ -1,8 +1,8 @@
 //! The content of a file, read piece by piece into our memory.
 //!
-//! A mapped file may change while it is parsed: its owner may truncate it, which raises SIGBUS, or write to it, which
-//! makes every `&[u8]` over it undefined behaviour. So each piece (a table, a section) is read once and kept until
-//! the [`Content`] is dropped. A file's own claims must not size what is kept: all pieces share a budget.
+//! A mapped file may change while it is parsed: truncation raises SIGBUS, and a write makes every `&[u8]` over it
+//! undefined behaviour. So each piece is read once and kept until the [`Content`] is dropped. All pieces share a
+//! budget, because a file's claims must not size what is kept.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -12,18 +12,18 @@ use std::rc::Rc;
 
 use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
-/// A content's budget in bytes.
+/// Bytes kept of one content.
 const MOST_KEPT: u64 = 384 << 20;
 
 /// The source of a file's bytes.
 pub trait Pieces {
-    /// Returns the file's length, which may have changed when it is read.
+    /// Returns the file's length, which may change.
     fn size(&self) -> u64;
 
-    /// Fills `piece` with the bytes from `at` on, if the file has all.
+    /// Fills `piece` from `at` on, if the file has all.
     fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
 
-    /// Returns whether there is memory for this many more bytes.
+    /// Returns whether there is memory for more bytes.
     fn has_room(&self, _bytes: u64) -> bool {
         true
     }
@@ -45,7 +45,7 @@ impl Pieces for Vec<u8> {
 pub struct Content {
     file: Rc<BudgetedPieces>,
     cache: ReadCache<ContentCursor>,
-    /// The pieces for which the budget has paid, so that reading one again is free.
+    /// Pieces that are paid for, so that reading one again is free.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
@@ -79,7 +79,7 @@ impl Content {
         self.read_bytes_at(range.start, size).ok()
     }
 
-    /// Fills a piece from `at` on, without keeping it.
+    /// Fills a piece without keeping it.
     pub(crate) fn fill(&self, at: u64, piece: &mut [u8]) -> Option<()> {
         self.file.pieces.read(at, piece)
     }
@@ -92,13 +92,12 @@ impl Content {
         self.file.pieces.size()
     }
 
-    /// Takes bytes from the budget, for data made from the content.
+    /// Pays for data made from the content.
     pub(crate) fn spend(&self, bytes: u64) -> Option<()> {
         self.file.spend(bytes)
     }
 
-    /// Shows all bytes in order, in bounded parts, without keeping them. `None` if they are unreadable, or more
-    /// than `most`.
+    /// Shows all bytes in bounded parts, without keeping them. `None` if they are unreadable, or more than `most`.
     pub(crate) fn stream(&self, most: u64, mut show: impl FnMut(&[u8])) -> Option<()> {
         const PART: usize = 1 << 16;
         let size = self.size();
@@ -142,7 +141,7 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'d [u8], ()> {
-        // The cache allocates before it reads, so the budget must pay first.
+        // The budget must pay first, because the cache allocates before it reads.
         if !self.paid.borrow().contains(&(offset, size)) {
             self.file.spend(size).ok_or(())?;
             self.paid.borrow_mut().insert((offset, size));
@@ -188,7 +187,6 @@ impl ReadCacheOps for ContentCursor {
         Ok(at)
     }
 
-    /// Reads part of a text whose length is unknown.
     fn read(&mut self, part: &mut [u8]) -> Result<usize, ()> {
         let left = self.file.pieces.size().saturating_sub(self.at);
         let size = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -208,7 +206,6 @@ impl ReadCacheOps for ContentCursor {
 mod tests {
     use super::*;
 
-    /// A file of zeros with a claimed length.
     struct Zeros(u64);
 
     impl Pieces for Zeros {
@@ -234,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Regression: read as mapped memory, such a file raised SIGBUS.
+    /// Regression: such a mapped file raised SIGBUS.
     #[test]
     fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
         let content = Content::new(Truncated);
@@ -253,7 +250,7 @@ mod tests {
         let piece = MOST_KEPT / 4;
         let pieces = (0..8).map(|at| content.get(at..at + piece).is_some());
         assert_eq!(pieces.filter(|read| *read).count(), 4);
-        // A piece that was read stays, and costs nothing again.
+        // A piece that was read costs nothing again.
         assert!(content.get(0..piece).is_some());
         assert!(content.get(0..1).is_none());
     }

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::content::Content;
 
-/// The longest file whose check sum is computed while users wait.
+/// The longest file summed while users wait.
 const MOST_SUMMED: u64 = 1 << 30;
 
-/// Fetches separate debug files. This crate opens nothing itself, because the caller decides whose file system to use
-/// (a container's, a test's).
+/// Fetches separate debug files. The caller decides whose file system to use (a container's, a test's).
 pub trait DebugSource {
-    /// Returns the image's path, links followed; a debug file may be beside it.
+    /// Returns the image's path, links followed.
     fn image_path(&self) -> Option<&Path>;
 
     /// Returns a regular file's content, if readable.
@@ -21,19 +20,19 @@ pub trait DebugSource {
         vec![PathBuf::from("/usr/lib/debug")]
     }
 
-    /// Returns debuginfod's client cache, if it may be used.
+    /// Returns debuginfod's client cache, if usable.
     fn debuginfod_cache(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Asks a debuginfod server for the debug information of this build-id, in hexadecimal digits. Returns path and
-    /// content. The network may be slow, so only files are requested without which a question has no answer.
+    /// Asks a debuginfod server for this build-id, in hexadecimal digits. Slow, so called only if a question has no
+    /// answer otherwise.
     fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
         None
     }
 }
 
-/// A source without any debug files.
+/// No debug files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDebugFiles;
 
@@ -52,11 +51,11 @@ impl DebugSource for NoDebugFiles {
 pub struct DebugLink {
     /// A file name without a folder.
     pub name: String,
-    /// The CRC-32 of the whole debug file.
+    /// The debug file's CRC-32.
     pub crc: u32,
 }
 
-/// Returns a build-id's paths, the most likely first.
+/// The most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -68,7 +67,7 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// Returns a debug link's paths: beside the image, in `.debug`, and mirrored in each root.
+/// Beside the image, in `.debug`, and mirrored in each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {
@@ -92,7 +91,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the CRC-32 of debug links (IEEE 802.3, reflected), unless the file is too long or unreadable.
+/// Returns the CRC-32 of debug links (IEEE 802.3, reflected), unless the file is too long.
 pub(crate) fn crc32(content: &Content) -> Option<u32> {
     const TABLE: [u32; 256] = crc_table();
     let step = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);

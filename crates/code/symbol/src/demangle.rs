@@ -1,7 +1,5 @@
-//! Demangles C++ and Rust names, within bounds.
-//!
-//! A mangled name may refer back to its parts, so a short one may expand exponentially. One that exceeds a limit
-//! stays mangled.
+//! Demangles C++ and Rust names. A short mangled name may refer back to its parts and expand exponentially, so one
+//! that exceeds a limit stays mangled.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -9,15 +7,13 @@ use std::fmt::{self, Write};
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
 const MAX_MANGLED: usize = 8 << 10;
-/// The longest demangled name.
 const MAX_TEXT: usize = 32 << 10;
-/// The deepest nesting, because demangling recurses and must not overflow the stack.
+/// Demangling recurses and must not overflow the stack.
 const MAX_DEPTH: u32 = 96;
 
-/// A demangled name as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DemangledName {
-    /// `ns::f`: without parameters, return type, and Rust's hash.
+    /// `ns::f`, without Rust's hash.
     pub(crate) bare: String,
     /// `ns::f(int)` in C++; `ns::f::h0123456789abcdef` in Rust.
     pub(crate) full: String,
@@ -34,17 +30,16 @@ pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-/// Demangles a C++ or Rust variable's name, without Rust's hash.
+/// Returns a variable's name, without Rust's hash.
 pub(crate) fn variable_name(name: &str) -> Option<String> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
     }
-    // Only a Rust name with a hash is tried before C++, because a C++ variable in a namespace also parses as a legacy
-    // Rust name.
+    // A C++ variable in a namespace also parses as a legacy Rust name, so Rust's must have a hash to be tried
+    // first.
     rust_name(name).or_else(|| Some(cpp(name)?.full))
 }
 
-/// Demangles a name that is certainly Rust's: a legacy one's hash distinguishes it from C++.
 pub(crate) fn rust_name(name: &str) -> Option<String> {
     const HASH: usize = "::h0123456789abcdef".len();
     let may_be = name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h");
@@ -74,7 +69,7 @@ fn cpp(name: &str) -> Option<DemangledName> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Only a lambda keeps its qualifier without parameters.
+    // Only lambdas keep the qualifier.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }
@@ -84,7 +79,6 @@ fn cpp(name: &str) -> Option<DemangledName> {
     })
 }
 
-/// A text of at most [`MAX_TEXT`] bytes.
 #[derive(Default)]
 struct BoundedText(String);
 
@@ -104,7 +98,7 @@ fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> Option<String
     Some(text.0)
 }
 
-/// Removes white space, so that `f(char const *)` equals `f(char const*)`.
+/// `f(char const *)` equals `f(char const*)`.
 pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
     match text.contains(char::is_whitespace) {
         true => Cow::Owned(text.chars().filter(|c| !c.is_whitespace()).collect()),
@@ -130,7 +124,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
     None
 }
 
-/// Returns `ns::f` for `ns::f[abi:cxx11]`, whose ABI tags sources do not contain.
+/// Returns `ns::f` for `ns::f[abi:cxx11]`, because sources have no ABI tags.
 pub(crate) fn without_tags(name: &str) -> Cow<'_, str> {
     const TAG: &str = "[abi:";
     let mut rest = name;
@@ -155,8 +149,7 @@ fn without_qualifiers(full: &str) -> Option<&str> {
 }
 
 impl DemangledName {
-    /// Returns all texts that name the function, without white space: with and without parameters, qualifiers and ABI
-    /// tags.
+    /// Returns all names of the function, without white space.
     pub(crate) fn forms(&self) -> Vec<Cow<'_, str>> {
         let mut forms = Vec::new();
         let qualified = without_qualifiers(&self.full);
@@ -230,7 +223,7 @@ mod tests {
         assert_eq!(without_arguments("ns::operator>"), None);
     }
 
-    /// Regression: a function that returns `std::string`, or a lambda, was not found by its name in the source.
+    /// Regression: functions that return `std::string`, and lambdas, were not found by their source names.
     #[test]
     fn abi_tags_and_qualifiers_may_be_left_out() {
         for (mangled, forms) in [

@@ -9,7 +9,7 @@ use crate::content::Content;
 use crate::elf;
 use crate::reader::{Section, SectionPart};
 
-/// Returns a file's debug information. A `budget` pays for each read.
+/// Returns a file's debug information, whose reads a `budget` pays for.
 pub(crate) fn dwarf<'d>(
     bytes: &'d Content,
     first: u16,
@@ -37,7 +37,7 @@ pub(crate) fn dwarf<'d>(
     }
 }
 
-/// Returns the price of a read of a section, by the memory that addr2line keeps for it.
+/// Returns the price of a read, by the memory that addr2line keeps for it.
 fn price(id: SectionId) -> usize {
     match id {
         SectionId::DebugRanges | SectionId::DebugRngLists => 8,

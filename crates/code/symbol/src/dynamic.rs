@@ -1,7 +1,5 @@
-//! Reads the loader's tables of a file (`PT_DYNAMIC`), which replace section headers.
-//!
-//! Some programs are shipped without section headers (`sstrip`, packers). The bytes are hostile: each table must
-//! end with its segment, and the hash table's claim is only an upper bound of symbols.
+//! Reads the loader's tables (`PT_DYNAMIC`) of a file without section headers (`sstrip`, packers). The bytes are
+//! hostile: each table must end with its segment, and the hash table only bounds the number of symbols.
 
 use object::Endianness;
 use object::elf;
@@ -14,11 +12,9 @@ use crate::layout::Layout;
 
 const MOST_SYMBOLS: usize = 2_000_000;
 
-/// The tables that a loader uses.
 pub(crate) struct Dynamic<'d, E: Elf> {
-    /// All symbols, the empty first included.
+    /// With the empty first symbol.
     pub(crate) symbols: &'d [E::Sym],
-    /// Names, at the offsets that symbols have.
     pub(crate) strings: &'d [u8],
     pub(crate) relocations: Vec<&'d [E::Rela]>,
     entries: &'d [E::Dyn],
@@ -26,7 +22,7 @@ pub(crate) struct Dynamic<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Dynamic<'d, E> {
-    /// Returns the tables of a file without section headers, if a loader has any.
+    /// Returns the tables of a file without section headers.
     pub(crate) fn read(
         file: &File<'d, E>,
         layout: &Layout,
@@ -91,7 +87,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             let at = self.value(elf::DT_GNU_HASH)?;
             self.count_gnu(file_bytes, at)
         };
-        // Linkers put the names right after the symbols.
+        // Linkers put the names after the symbols.
         let between = || {
             let size = self.value(elf::DT_STRTAB)?.checked_sub(at)?;
             Some(size / size_of::<E::Sym>() as u64)
@@ -99,13 +95,13 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// Returns a hash table's number of symbols, which is that of its chains.
+    /// A hash table has as many symbols as chains.
     fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))
     }
 
-    /// Returns a GNU hash table's number of symbols: up to the end of the last chain.
+    /// Counts up to the end of the last chain.
     fn count_gnu(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let head = file_bytes.words(at, 4)?.first_chunk::<4>()?;
         let [buckets, first, bloom, _] =
@@ -135,7 +131,7 @@ struct FileBytes<'l, 'd> {
 }
 
 impl<'d> FileBytes<'_, 'd> {
-    /// Returns up to `most` bytes, fewer at the end of segment or file.
+    /// Returns fewer bytes at the end of segment or file.
     fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
         let (start, room) = self.room(address)?;
         self.bytes.get(start..start + room.min(most))

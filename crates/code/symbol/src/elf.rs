@@ -1,7 +1,6 @@
 //! Reads one ELF file: header, layout, symbols, unwind section, slots.
 //!
-//! Everything is generic over the word size and reads through bounds-checked accessors. A [`Contents`] borrows
-//! the file; `build` copies what is kept.
+//! Generic over the word size. A [`Contents`] borrows the file; `build` copies what is kept.
 
 use object::Endianness;
 use object::elf;
@@ -20,7 +19,7 @@ use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
 use crate::thread_segment::ThreadSegment;
 
-/// The most segments and executable sections kept; linkers make fewer.
+/// The most kept; linkers make fewer.
 const MAX_SEGMENTS: usize = 256;
 const MAX_SECTIONS: usize = 4096;
 const MAX_EH_FRAME: usize = 64 << 20;
@@ -36,14 +35,14 @@ pub(crate) struct Contents<'d> {
     pub(crate) thread_segment: Option<ThreadSegment>,
 }
 
-/// The most segments and sections, because each section is compared with each segment.
+/// Bounded because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times the bytes of their names. Each lookup compares all names, each as long as the table, so
-/// a small file could otherwise demand hours.
+/// The most sections times the bytes of their names, because a lookup compares all names: otherwise a small file
+/// could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
-/// Parses a file of either word size, unless it is not ELF or has more headers than programs have.
+/// Parses a file, unless it is not ELF or has more headers than programs have.
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
     let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
     let is_bounded = match class {
@@ -160,7 +159,6 @@ fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     (soname, pie)
 }
 
-/// As [`dynamic`], for a file without section headers.
 fn loaded_names<E: Elf>(loaded: &Dynamic<'_, E>) -> (Option<String>, bool) {
     let soname = loaded.value(elf::DT_SONAME).and_then(|at| loaded.text(at));
     let flags = loaded.value(elf::DT_FLAGS_1).unwrap_or(0);
@@ -258,7 +256,7 @@ fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Optio
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
-/// Finds the unwind section by its name, or without section headers by `.eh_frame_hdr`.
+/// Finds the section by name, or else by `.eh_frame_hdr`.
 fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,
@@ -322,17 +320,17 @@ mod tests {
     fn file(sections: u16, names: u64) -> Content {
         let mut file = vec![0; 64 * (1 + usize::from(sections))];
         file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
-        file[40] = 64; // offset of the section headers
-        file[58] = 64; // length of a section header
+        file[40] = 64; // offset of section headers
+        file[58] = 64; // length of one
         file[60..62].copy_from_slice(&sections.to_le_bytes());
-        file[62] = 1; // index of the section with names
+        file[62] = 1; // index of the names' section
         file[64 + 64 + 4] = 3;
         file[64 + 64 + 32..][..8].copy_from_slice(&names.to_le_bytes());
         file.resize(file.len() + names as usize, b'a');
         file.into()
     }
 
-    /// Regression: a lookup in such a file of 5 MB compared up to 60 GB of names.
+    /// Regression: a lookup in such a file of 5 MB compared up to 60 GB.
     #[test]
     fn a_file_with_more_sections_and_names_than_a_program_has_is_refused() {
         assert!(read(&file(30, 1 << 20)).is_ok());

@@ -12,7 +12,6 @@ impl<E: FileHeader<Endian = Endianness>> Elf for E {}
 
 pub(crate) type File<'d, E> = ElfFile<'d, E, &'d Content>;
 
-/// Returns whether a section has code.
 pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
     let section = file.elf_section_table().section(index);
     section.is_ok_and(|s| s.sh_flags(file.endian()).contains(elf::SHF_EXECINSTR))

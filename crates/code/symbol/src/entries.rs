@@ -1,4 +1,4 @@
-//! Reads the entries of a file's debug information, unit by unit, up to a budget.
+//! Reads the entries of debug information, unit by unit, up to a budget.
 
 use gimli::constants as dw;
 use gimli::{
@@ -17,12 +17,12 @@ use crate::error::BudgetExceeded;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// The longest debug information searched, at 10 ns a byte, while users wait; and the longest tables of abbreviations,
-/// which take ten times as much memory.
+/// The longest debug information (10 ns a byte) and tables of abbreviations (ten times as much memory) read while
+/// users wait.
 const MOST: u64 = 32 << 20;
 
-/// The largest product of the number of units and the bytes of all abbreviation tables. It must be bounded, because each
-/// unit may have its own table, and all tables may overlap.
+/// Bounds units times the bytes of abbreviation tables, because each unit may have its own table, and tables may
+/// overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
 /// Why a unit was not read to its end.
@@ -43,8 +43,8 @@ impl From<BudgetExceeded> for Unread {
     }
 }
 
-/// Calls `look` with the entries of each unit of a file's debug information. Damage ends its unit. Fails if the file has
-/// more than can be read while users wait; `look` has then seen the first units, or none.
+/// Calls `look` with each unit's entries. Damage ends its unit. Fails if the file has more than can be read while
+/// users wait; `look` has then seen the first units, or none.
 pub(crate) fn each_unit(
     bytes: &Content,
     source: &dyn DebugSource,
@@ -79,8 +79,8 @@ pub(crate) fn each_unit(
     Err(BudgetExceeded)
 }
 
-/// Reads a unit's first entry. [`Dwarf::unit`] must not be used, because it also reads the unit's names and the header of
-/// its line table, which are as long as the file says.
+/// Reads a unit's first entry. [`Dwarf::unit`] must not be used, because it also reads the unit's names and the
+/// header of its line table, which are as long as the file says.
 pub(crate) fn open<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: UnitHeader<SectionPart<'d>>,
@@ -119,25 +119,23 @@ pub(crate) fn open<'d>(
             _ => {}
         }
     }
-    // The low address may be an index, so it must be decoded after the base is known.
+    // The low address may be an index, so the base must be known first.
     if let Some(low) = low {
         unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
     }
     Ok(Some(unit))
 }
 
-/// A unit's entries in order.
 pub(crate) struct Entries<'a, 'd> {
     pub(crate) dwarf: &'a Dwarf<SectionPart<'d>>,
     pub(crate) unit: &'a Unit<SectionPart<'d>>,
     pub(crate) budget: &'a ReadBudget,
     raw: EntriesRaw<'a, SectionPart<'d>>,
-    /// The attributes of the last entry, as long as they are not read.
+    /// The last entry's attributes, until they are read.
     unread: &'a [AttributeSpecification],
     attributes: Vec<Attribute<SectionPart<'d>>>,
 }
 
-/// An entry, without its attributes.
 pub(crate) struct Entry {
     pub(crate) offset: UnitOffset,
     pub(crate) depth: isize,
@@ -176,20 +174,19 @@ impl<'a, 'd> Entries<'a, 'd> {
         Ok(None)
     }
 
-    /// Reads the attributes of the last entry.
     pub(crate) fn read(&mut self) -> Result<(), Unread> {
         let unread = std::mem::take(&mut self.unread);
         Ok(self.raw.read_attributes(unread, &mut self.attributes)?)
     }
 
-    /// Returns an attribute of the last entry that was read.
+    /// Returns an attribute that was read.
     pub(crate) fn value(&self, name: DwAt) -> Option<AttributeValue<SectionPart<'d>>> {
         let mut attributes = self.attributes.iter();
         let found = attributes.find(|attribute| attribute.name() == name);
         found.map(Attribute::value)
     }
 
-    /// Returns where the own code of a function starts, if it has any. The function is the last entry that was read.
+    /// Returns where the last entry's own code starts, if the function has any.
     pub(crate) fn start(&self) -> Result<Option<u64>, Unread> {
         for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
             if let Some(value) = self.value(name) {
@@ -202,7 +199,7 @@ impl<'a, 'd> Entries<'a, 'd> {
         let Some(mut ranges) = self.dwarf.attr_ranges(self.unit, ranges)? else {
             return Ok(None);
         };
-        // Many functions may refer to one list, and any number of its entries may be empty.
+        // Each step pays, because many functions may share a list with any number of empty entries.
         loop {
             self.budget.pay(1)?;
             let Some(raw) = ranges.next_raw()? else {

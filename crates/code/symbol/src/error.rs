@@ -1,5 +1,4 @@
-//! All messages of this crate. Other modules make only variants of [`Error`], [`variable_error::VariableError`] and
-//! [`watch_error::WatchFault`].
+//! All messages of this crate.
 
 use thiserror::Error;
 
@@ -7,58 +6,55 @@ pub(crate) mod hint;
 pub(crate) mod variable_error;
 pub(crate) mod watch_error;
 
-/// The reason why an image could not be read, or a function not found in it.
-///
-/// The text is one line. Parts that a caller may phrase differently (nearest names, how to get
-/// symbols) are also fields.
+/// Why an image could not be read, or a function not found in it, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes do not begin as ELF.
+    /// Not ELF.
     #[error("not an ELF file")]
     NotElf,
-    /// The ELF file is for another processor.
+    /// For another processor.
     #[error("built for {}, but tiptoe traces x86-64 (and, through the kernel, i386)", machine_name(*machine))]
     ArchitectureMismatch {
-        /// The header's `e_machine`.
+        /// `e_machine`.
         machine: u16,
     },
-    /// The ELF file is no program or library but an object or a core file.
+    /// An object or a core file.
     #[error("neither a program nor a shared library (ELF type {elf_type})")]
     NotLoadable {
-        /// The header's `e_type`.
+        /// `e_type`.
         elf_type: u16,
     },
     /// The file contradicts itself.
     #[error("damaged ELF file: headers: {0}")]
     BadHeaders(object::read::Error),
-    /// The file would take too long to read.
+    /// The file would take too long.
     #[error("damaged ELF file: more headers, or longer names of sections, than a program has")]
     TooManyHeaders,
     /// No function has this name.
     #[error("no function `{name}`{}", suggestion(nearest))]
     NoSuchFunction {
-        /// The requested name.
+        /// The request.
         name: String,
-        /// The most similar names, the best first.
+        /// The most similar names, best first.
         nearest: Vec<String>,
     },
-    /// No function matches the pattern.
+    /// No function matches.
     #[error("no function matches `{pattern}`")]
     NoMatch {
-        /// The requested pattern.
+        /// The request.
         pattern: String,
     },
-    /// The name belongs to a variable.
+    /// A variable.
     #[error("`{name}` is data, not a function")]
     IsData {
-        /// The requested name.
+        /// The request.
         name: String,
     },
-    /// A `0x…` that is no number, or an address outside executable code.
+    /// No number, or an address outside executable code.
     #[error("`{text}` is not an address in the executable part of the file")]
     BadAddress {
-        /// The requested text.
+        /// The request.
         text: String,
     },
 }
@@ -76,7 +72,7 @@ fn suggestion(nearest: &[String]) -> String {
     }
 }
 
-/// What a program is that no agent can be injected into.
+/// Programs that no agent can be injected into.
 pub(crate) mod kind {
     pub(crate) const X86: &str = "32-bit program";
     pub(crate) const X32: &str = "x32 program";

@@ -1,4 +1,4 @@
-//! Finds functions by a name, a pattern or an address, and names by an address.
+//! Finds functions by name, pattern or address, and names by address.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use crate::glob;
 use crate::image::Image;
 
 pub(crate) const SUGGESTIONS: usize = 3;
-/// The longest name compared for similarity.
+/// The longest name compared.
 const MAX_ALIKE: usize = 256;
-/// The least similarity of a suggestion (1 is equal).
+/// The least likeness of a suggestion; 1 is equal.
 const MIN_LIKENESS: f64 = 0.8;
-/// The number of functions before an address that may cover it, because functions may be nested.
+/// The functions before an address that may cover it, because functions may be nested.
 const MAX_NESTING: usize = 16;
 
-/// Names that C++ abbreviates, so a mangled name may lack them.
+/// Mangled C++ names may lack these.
 const ABBREVIATED: [&str; 9] = [
     "std",
     "allocator",
@@ -39,9 +39,8 @@ impl Image {
     /// - `0xADDRESS`: the function at this link-time address, known or not;
     /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
     ///   (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are excluded;
-    /// - otherwise a symbol, or else a demangled C++ or Rust name, with or without these and template arguments.
-    ///   Several functions may share one: local functions, overloads, and compilers' copies (`f.isra.0` is `f` if
-    ///   there is no `f`).
+    /// - otherwise a symbol, or else a demangled name, with or without these and template arguments. Several may
+    ///   share one: local functions, overloads, and compilers' copies (`f.isra.0` is `f` if there is no `f`).
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -65,7 +64,7 @@ impl Image {
         }
     }
 
-    /// Returns the function that covers a link-time address. A function of unknown size extends to the next.
+    /// Returns the function that covers a link-time address; one of unknown size extends to the next.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
         let after = self.functions.partition_point(|f| f.address <= address);
         let before = self.functions[..after].iter().rev().take(MAX_NESTING);
@@ -116,7 +115,7 @@ impl Image {
         self.functions.iter().filter(any_fits).collect()
     }
 
-    /// Returns the functions that have this symbol.
+    /// Returns the functions with this symbol.
     pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
         let start = self
             .by_name
@@ -127,7 +126,7 @@ impl Image {
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
     }
 
-    /// Returns the compilers' copies of a function (`f.isra.0` of `f`), for a function that has no symbol of its own.
+    /// Returns the compilers' copies of a function (`f.isra.0` of `f`).
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
         let start = self
@@ -225,7 +224,6 @@ impl Image {
     }
 }
 
-/// Returns the most similar names, best first.
 pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usize) -> Vec<String> {
     if name.len() > MAX_ALIKE {
         return Vec::new();
@@ -253,7 +251,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
         .collect()
 }
 
-/// Returns whether the user's text, without spaces, names a demangled function.
+/// `wanted` has no spaces.
 fn is_called(form: &DemangledName, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);

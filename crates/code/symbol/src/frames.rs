@@ -1,7 +1,7 @@
-//! Finds nameless functions: pieces of code that `.eh_frame` describes.
+//! Finds nameless functions: code that `.eh_frame` describes.
 //!
-//! Each frame description (FDE) covers a function, a cold part, a procedure linkage table, or a signal trampoline.
-//! The first rule shows which: at an entry the CFA is one word above the stack pointer, in the middle it is not.
+//! Each description (FDE) covers a function, a cold part, a procedure linkage table, or a signal trampoline. The
+//! first rule shows which: at an entry the CFA is one word above the stack pointer.
 
 use std::ops::Range;
 
@@ -15,20 +15,20 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// Whether the piece is a signal trampoline, whose description starts a byte early.
+    /// A signal trampoline's description starts a byte early.
     pub(crate) is_signal_trampoline: bool,
-    /// Whether the first rule is not that of a function's entry, so the piece begins inside a function.
+    /// Whether the first rule is not an entry's.
     pub(crate) is_inside_function: bool,
-    /// Whether the piece saves the registers in which handlers get their arguments.
+    /// Whether the code saves the registers in which handlers get their arguments.
     pub(crate) is_unwinder: bool,
     pub(crate) is_outermost: bool,
 }
 
-/// The longest undescribed gap that belongs to the code around: padding, a routine in assembly.
+/// The longest undescribed gap of the code around: padding, a routine in assembly.
 const GAP: u64 = 1 << 16;
 
-/// Returns the disjoint, ascending ranges of described code; all code if most of a file is described. Other files
-/// contain generated code, such as JavaScript's built-in functions.
+/// Returns the disjoint, ascending ranges of described code; all code if most is described. Other files contain
+/// generated code, such as JavaScript's built-in functions.
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
@@ -48,7 +48,7 @@ pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Rang
     }
 }
 
-/// Returns all pieces in order; skips damaged entries.
+/// Skips damaged entries.
 pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();
@@ -78,9 +78,8 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     found
 }
 
-/// Returns whether the piece saves %rax and %rdx, in which handlers find their exception: only an unwinder's entries,
-/// which continue in a handler (`__builtin_eh_return`), do. Also returns whether unwinding ends there, as in a
-/// thread's first function.
+/// Returns whether the piece saves %rax and %rdx, as only an unwinder's entries do that continue in a handler
+/// (`__builtin_eh_return`), and whether unwinding ends there, as in a thread's first function.
 fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,
@@ -88,7 +87,7 @@ fn rules(
 ) -> [bool; 2] {
     let mut saved = [false; 2];
     let mut outermost = false;
-    // Instructions common to all functions may be in the CIE.
+    // Common instructions may be in the CIE.
     let common = fde.cie().instructions(eh_frame, bases);
     for mut instructions in [common, fde.instructions(eh_frame, bases)] {
         while let Ok(Some(instruction)) = instructions.next() {
@@ -120,7 +119,6 @@ fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     }
 }
 
-/// Returns the address of `.eh_frame` that its index (`.eh_frame_hdr`) contains.
 pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u64> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let index = gimli::EhFrameHdr::new(index, LittleEndian)
@@ -167,7 +165,7 @@ mod tests {
         );
     }
 
-    /// Returns a CIE with the `common` instructions and an FDE with its `own`, of 16 bytes at 0x5000.
+    /// Returns a CIE and an FDE of 16 bytes at 0x5000.
     fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;
@@ -176,7 +174,7 @@ mod tests {
             entry.resize(padded + 4, 0);
             entry
         };
-        // Id, version, "zR", factors 1 and -8, the return address's register, pcrel sdata4.
+        // Id, version, "zR", factors 1 and -8, return address's register, pcrel sdata4.
         let head = [0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b];
         let cie = entry([&head, common].concat());
         let to_cie = cie.len() as u32 + 4;
@@ -206,8 +204,8 @@ mod tests {
         assert_eq!(frames(&section), [expected]);
     }
 
-    /// Regression: assemblers move a function's first CFI instructions into the CIE, so that `_start` of a stripped
-    /// program looked like a function that returns.
+    /// Regression: assemblers move a function's first CFI instructions into the CIE, so that a stripped program's
+    /// `_start` seemed to return.
     #[test]
     fn an_outermost_function_is_marked_in_its_cie_or_fde() {
         check(&CALLED, &[], false);

@@ -4,62 +4,61 @@ use std::borrow::Cow;
 
 use crate::demangle::demangle;
 
-/// A function's source; earlier ones are trusted more.
+/// A function's source, the most trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The file's own symbol table.
     Symtab,
-    /// The dynamic symbol table, of exported functions.
+    /// The dynamic symbol table.
     Dynsym,
     /// A separate debug file.
     DebugFile,
-    /// MiniDebugInfo: a compressed symbol table in the file.
+    /// A compressed symbol table in the file.
     MiniDebugInfo,
-    /// Unwind information: address and size, no name.
+    /// Unwind information, without names.
     EhFrame,
     /// Only the requested address.
     Address,
 }
 
-/// The kind of code; only plain functions can be probed normally.
+/// Only plain functions can be probed normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An ordinary function.
     Plain,
-    /// A procedure linkage table: stubs, not functions.
+    /// Stubs of a procedure linkage table.
     Plt,
-    /// A trampoline to which signal handlers return.
+    /// Where signal handlers return.
     SignalReturn,
 }
 
 /// A function, or a nameless piece of code with unwind information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The function's link-time address.
+    /// The link-time address.
     pub address: u64,
-    /// The file offset of the function's first byte.
+    /// Its offset in the file.
     pub offset_in_file: u64,
-    /// The function's length in bytes, or 0 if unknown.
+    /// In bytes, or 0 if unknown.
     pub size: u64,
-    /// The function's linker names without versions, the best to show first.
+    /// Linker names without versions, the best to show first.
     pub names: Vec<Box<str>>,
-    /// Whether the function is a resolver, which selects the real function once.
+    /// Whether it is a resolver, which selects the real function once.
     pub is_ifunc: bool,
-    /// Whether the function is a rarely run part (`f.cold`). Such a part is reached by a jump,
-    /// never by a call, so globs exclude it.
+    /// Whether it is a rarely run part (`f.cold`), to which code jumps, so that globs exclude it.
     pub is_cold: bool,
-    /// Whether the function is an unwinder's entry, which reads callers' frames.
+    /// Whether it is an unwinder's entry, which reads callers' frames.
     pub is_unwinder: bool,
-    /// Whether unwinding ends in the function, so that it may be entered without a call.
+    /// Whether unwinding ends here, so that it may be entered without a call.
     pub is_outermost: bool,
-    /// The most trusted source that has it.
+    /// The most trusted source.
     pub source: Source,
     /// The kind of code.
     pub kind: Kind,
 }
 
 impl Function {
-    /// Returns the name to show: demangled, without parameters; else the link-time address `0x…`.
+    /// Returns the demangled name without parameters, else `0x…`.
     pub fn display_name(&self) -> Cow<'_, str> {
         match self.names.first() {
             None => Cow::Owned(self.hex()),
@@ -77,7 +76,7 @@ impl Function {
             .find_map(|name| Some(demangle(name)?.full))
     }
 
-    /// Returns the link-time address as `0x…`, which always finds it.
+    /// Returns the link-time address as `0x…`, which [`Image::find`](crate::Image::find) accepts.
     pub fn hex(&self) -> String {
         format!("{:#x}", self.address)
     }
@@ -92,7 +91,7 @@ pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Returns whether a name is a whole function's, perhaps a copy's (`f.isra.0`, `f.constprop.1`).
+/// Returns whether a name is a whole function's or a copy's (`f.isra.0`, `f.constprop.1`).
 pub(crate) fn is_whole(name: &str) -> bool {
     let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
     !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())

@@ -2,12 +2,12 @@
 
 pub use tiptoe_event::is_glob;
 
-/// Returns whether the pattern matches the whole text, in UTF-8 or not. Takes at most the product of the lengths
-/// in time, and constant memory.
+/// Returns whether the pattern matches the whole text. Takes at most the product of the lengths in time, and
+/// constant memory.
 pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_ref());
     let (mut p, mut t) = (0, 0);
-    // Where to retry: after the last star, with one more byte for it.
+    // After the last star, with one more byte for it.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {

@@ -1,12 +1,12 @@
-//! An image's properties: word size, processor, program or library, identity.
+//! An image's properties.
 
 use crate::debug::DebugLink;
 use crate::error::{Error, kind};
 
-/// The word size of the file.
+/// The word size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// 32-bit: i386, or x32 on x86-64.
+    /// i386, or x32 on x86-64.
     Elf32,
     /// 64-bit.
     Elf64,
@@ -30,16 +30,15 @@ pub struct Header {
     pub machine: Machine,
     /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// Whether the file is a program. A library with an interpreter, as libc, is a program and a
-    /// library.
+    /// Whether the file is a program, as a library with an interpreter (libc) also is.
     pub program: bool,
-    /// The dynamic loader that it requests.
+    /// Its dynamic loader.
     pub interpreter: Option<String>,
     /// A library's own name.
     pub soname: Option<String>,
-    /// The linker's unique id, the key to its debug file.
+    /// The key to its debug file.
     pub build_id: Option<Vec<u8>>,
-    /// The name of its debug file.
+    /// Its debug file's name.
     pub debug_link: Option<DebugLink>,
 }
 
@@ -49,7 +48,7 @@ const TYPE: usize = 16;
 const MACHINE: usize = 18;
 
 impl Header {
-    /// Reads class and machine; refuses files that cannot be traced.
+    /// Refuses files that cannot be traced.
     pub(crate) fn identify(bytes: &[u8]) -> Result<(Class, Machine), Error> {
         let start: &[u8; 20] = bytes.first_chunk().ok_or(Error::NotElf)?;
         if !start.starts_with(b"\x7fELF") {
@@ -76,8 +75,7 @@ impl Header {
         self.program && self.interpreter.is_none()
     }
 
-    /// Returns why no agent can be injected into a process of this image, which the kernel can still
-    /// probe. `None` if an agent can be injected.
+    /// Returns why no agent can be injected into a process of this image. The kernel can still probe it.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
             (Machine::X86, _) => Some(kind::X86),

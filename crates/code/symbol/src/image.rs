@@ -18,12 +18,9 @@ use crate::tables::{DataSymbol, Symbol, Symbols};
 use crate::thread_segment::ThreadSegment;
 use crate::xz;
 
-/// The most bytes that MiniDebugInfo may unpack.
 const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
 
-/// A program or shared library, with its functions.
-///
-/// It owns its data: the content is not needed after [`parse`](Image::parse).
+/// A program or shared library, with its functions. It owns its data.
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,
@@ -31,10 +28,10 @@ pub struct Image {
     pub(crate) functions: Vec<Function>,
     /// (function, name) by index, ordered by name.
     pub(crate) by_name: Vec<(u32, u32)>,
-    /// Variables, ordered by name.
+    /// Ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
-    /// The segment that each thread gets a copy of.
+    /// Each thread has a copy.
     pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
@@ -43,8 +40,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a file. Symbols come from the first of: its own table, a separate debug file, MiniDebugInfo; and always
-    /// from the dynamic table and unwind information.
+    /// Reads a file. Symbols are from its own table, or else a separate debug file, or else MiniDebugInfo; and from
+    /// the dynamic table and unwind information.
     pub fn parse(content: &Content, debug: &dyn DebugSource) -> Result<Image, Error> {
         let contents = elf::read(content)?;
         let own = !contents.symtab.functions.is_empty();
@@ -95,12 +92,12 @@ impl Image {
         })
     }
 
-    /// Returns the properties of the file.
+    /// Returns the file's properties.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns its segments, which translate addresses and file offsets.
+    /// Returns its segments.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -110,8 +107,8 @@ impl Image {
         &self.functions
     }
 
-    /// Returns the disjoint, ascending link-time ranges of code with unwind information, or all code if there is
-    /// none. A program's own runtime may look for return addresses in the rest.
+    /// Returns the disjoint, ascending link-time ranges of code with unwind information, or all code. A program's
+    /// own runtime may look for return addresses in the rest.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
@@ -128,18 +125,18 @@ impl Image {
         self.debug_file.as_deref()
     }
 
-    /// Returns whether local functions have no names, for lack of a full symbol table.
+    /// Returns whether local functions have no names.
     pub fn is_stripped(&self) -> bool {
         !self.has_symbols
     }
 
-    /// Returns whether functions or variables may be missing, because a file exceeds a limit.
+    /// Returns whether something may be missing, because a file exceeds a limit.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Returns the smallest variable at a link-time address, and the offset into it. The name is the linker's:
-    /// [`variable_name`](crate::variable_name) demangles it.
+    /// Returns the smallest variable at a link-time address, and the offset into it. The name is mangled: see
+    /// [`variable_name`](crate::variable_name).
     pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
         let here = self
             .data
@@ -149,8 +146,7 @@ impl Image {
         Some((&found.name, address - found.start()))
     }
 
-    /// Returns the link-time addresses of variables by the linker's or demangled name, which static ones may
-    /// share.
+    /// Returns the link-time addresses of variables by the linker's or demangled name; static ones may share it.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let first = self.data.partition_point(|v| *v.name < *name);
@@ -161,7 +157,7 @@ impl Image {
             return named;
         }
         let wanted = squeeze(name);
-        // The last word of `name` is in the mangled name unchanged.
+        // The last word of `name` is in the mangled name.
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let word = wanted.rsplit(|c| !is_word(c)).next().unwrap_or_default();
         let may_be = |v: &&Variable| v.name.contains(word);
@@ -173,7 +169,7 @@ impl Image {
         all.filter(is_it).map(Variable::start).collect()
     }
 
-    /// Returns the imported functions, each with the link-time address of the word through which it is called.
+    /// Returns the imported functions, and the words through which they are called.
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
@@ -196,7 +192,7 @@ impl<'d> Tables<'d> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
-    /// The variable's link-time addresses, or its offsets in a thread's block.
+    /// Link-time addresses, or offsets in a thread's block.
     range: Range<u64>,
     is_thread_local: bool,
 }
@@ -214,7 +210,6 @@ impl Variable {
         self.is_thread_local
     }
 
-    /// Returns an empty range if thread-local.
     fn addresses(&self) -> Range<u64> {
         match self.is_thread_local {
             true => 0..0,
@@ -243,9 +238,9 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Returns the first separate debug file of the image that has symbols or debug information. It must have the image's
-/// build-id; a file found by the name in `.gnu_debuglink` may have the link's check sum instead. Also returns whether a
-/// file was refused because it exceeds a limit.
+/// Returns the image's first separate debug file with symbols or debug information, which must have its build-id,
+/// or, if named in `.gnu_debuglink`, the link's check sum. Also returns whether a file was refused because it
+/// exceeds a limit.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,
@@ -263,7 +258,7 @@ pub(crate) fn debug_file(
         let link = header.debug_link.as_ref()?;
         let own = source.image_path();
         let others = debug::by_link(source, link).into_iter();
-        // The program itself may have the link's name and its own build-id, so it must be excluded.
+        // The program itself, which may have the link's name and its build-id, must be excluded.
         let mut others = others.filter(|path| Some(&**path) != own);
         others.find_map(|path| {
             let content = source.read(&path)?;

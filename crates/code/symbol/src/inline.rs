@@ -1,8 +1,6 @@
-//! Finds the inlined functions and the source line of an instruction, from debug information.
-//!
-//! addr2line reads the debug information, whose bytes are hostile. So each read is paid for by a [`ReadBudget`]. Work
-//! that addr2line does without a read is bounded beforehand: it looks at all attributes of an entry, even if they have no
-//! bytes, and it calls itself for each function within an inlined one.
+//! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which
+//! is hostile, so each read is paid for by a [`ReadBudget`]. Its other work is bounded beforehand: it looks at all
+//! attributes of an entry, even without bytes, and recurses for each function within an inlined one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -28,7 +26,7 @@ use crate::variable::{Files, MAX_UNITS};
 /// The most functions inlined in each other, reported or read.
 const MOST: usize = 32;
 const MOST_NESTED: usize = 512;
-/// The most attributes of an entry; compilers give it less than 40.
+/// Compilers write less than 40.
 const MOST_ATTRIBUTES: usize = 256;
 /// The number of a shared file's first section.
 const SHARED: u16 = 1 << 10;
@@ -38,15 +36,15 @@ const NO_ARANGES: u16 = 1 << 11;
 /// The source of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The functions inlined at the instruction, innermost first.
+    /// The functions inlined at it, innermost first.
     pub inlined: Vec<String>,
-    /// The instruction's source file, without folders, and its line.
+    /// Its source file, without folders, and line.
     pub line: Option<(String, u32)>,
 }
 
-/// The debug information of an image, for lookups of instructions.
+/// An image's debug information, for lookups of instructions.
 pub struct Origins<'d> {
-    /// `None` if the image has none, or it is damaged.
+    /// `None` if there is none, or it is damaged.
     debug: Option<DebugData<'d>>,
     budget: Rc<ReadBudget>,
     is_exceeded: Cell<bool>,
@@ -56,19 +54,18 @@ struct DebugData<'d> {
     context: Context<SectionPart<'d>>,
     dwarf: Arc<Dwarf<SectionPart<'d>>>,
     units: Vec<UnitExtent<'d>>,
-    /// The units that addr2line may read, by index.
+    /// Units that addr2line may read.
     checked: RefCell<HashSet<usize>>,
 }
 
 struct UnitExtent<'d> {
     header: UnitHeader<SectionPart<'d>>,
-    /// The addresses that it describes; empty if it does not say.
+    /// Empty if the unit does not say.
     ranges: Vec<Range<u64>>,
 }
 
 impl Image {
-    /// Passes the image's origins to `ask`; `bytes` must be the image's. Unpacked and decoded data is kept for all
-    /// lookups of `ask`.
+    /// Passes the image's origins to `ask`; `bytes` must be the image's. Decoded data is kept for all its lookups.
     pub fn origins<R>(
         &self,
         bytes: &Content,
@@ -93,11 +90,10 @@ impl Image {
 }
 
 impl Origins<'_> {
-    /// Returns an instruction's origin by link-time address, empty if unknown. Fails if it takes too many reads to find
-    /// out, here or in an earlier lookup.
+    /// Returns an instruction's origin by link-time address, empty if unknown. Fails if this or an earlier lookup
+    /// took too many reads.
     pub fn of(&self, address: u64) -> Result<Origin, BudgetExceeded> {
-        // The budget stays exceeded, because addr2line keeps the part of a unit that it has read. A later lookup would
-        // be answered from that part.
+        // Stays exceeded, because addr2line keeps the part of a unit that it has read, and would answer from that.
         if self.is_exceeded.get() {
             return Err(BudgetExceeded);
         }
@@ -117,7 +113,7 @@ impl Origins<'_> {
 impl<'d> DebugData<'d> {
     /// Reads the extents of all units. `None` if they are damaged, or cannot be paid for.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
-        // Each unit must say itself which addresses it describes, because only that is read here.
+        // Each unit must say itself what it describes, because only that is read here.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {
@@ -172,7 +168,7 @@ impl<'d> DebugData<'d> {
                 return None;
             }
         }
-        // The last one is the function itself.
+        // The last is the function itself.
         names.pop();
         let shown = |name: String| match demangle(&name) {
             Some(found) => found.bare,
@@ -183,7 +179,6 @@ impl<'d> DebugData<'d> {
     }
 }
 
-/// Returns the addresses that a unit describes, as it says itself.
 fn ranges<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: &UnitHeader<SectionPart<'d>>,
@@ -199,8 +194,7 @@ fn ranges<'d>(
     Ok(ranges)
 }
 
-/// Exhausts the budget if there are too many units, or if an entry may have more attributes than any compiler writes.
-/// Returns `None` if the budget is exceeded.
+/// Exhausts the budget if there are too many units, or if an entry may have more attributes than compilers write.
 fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<()> {
     let mut tables = HashSet::new();
     let mut headers = dwarf.units();

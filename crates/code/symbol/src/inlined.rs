@@ -1,4 +1,4 @@
-//! Finds where each function was inlined: places that its probe misses.
+//! Finds where functions were inlined: a probe misses these calls.
 
 use std::collections::HashMap;
 
@@ -13,24 +13,23 @@ use crate::error::BudgetExceeded;
 use crate::image::Image;
 use crate::reader::SectionPart;
 
-/// The most functions that are kept of those into which one was inlined.
 const MOST_NAMED: usize = 8;
 
 /// Where the compiler inlined a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InlinedPlaces {
-    /// The number of places.
+    /// How many.
     pub count: u32,
-    /// The link-time addresses of the first functions that contain the places.
+    /// The first functions that contain them, by link-time address.
     pub within: Vec<u64>,
 }
 
-/// The entry to which a function's copies refer: whether it is in the shared file, and its offset.
+/// What a function's copies refer to: whether it is in the shared file, and its offset.
 type AbstractOrigin = (bool, usize);
 
 impl Image {
-    /// Returns the places where each function was inlined, by the function's link-time address. Empty without debug
-    /// information. Fails if there is too much of it, because the numbers would be too low.
+    /// Returns where functions were inlined, by the functions' link-time addresses. Fails if there is too much
+    /// debug information, because the numbers would be too low.
     pub fn inlined_places(
         &self,
         bytes: &Content,
@@ -39,8 +38,8 @@ impl Image {
         Ok(InlineSearch::run(bytes, source, None)?.of_functions())
     }
 
-    /// Returns the places where functions of this name, which have no code of their own, were inlined. `None` if there is
-    /// no such place. Fails if there is too much debug information.
+    /// Returns where functions of this name without code of their own were inlined. Fails if there is too much
+    /// debug information.
     pub fn inlined_everywhere(
         &self,
         name: &str,
@@ -55,7 +54,6 @@ impl Image {
 struct InlineSearch<'n> {
     own: HashMap<AbstractOrigin, u64>,
     inlined: HashMap<AbstractOrigin, InlinedPlaces>,
-    /// The name to look for, and the entries that have it.
     name: Option<&'n str>,
     named: Vec<AbstractOrigin>,
 }
@@ -107,8 +105,7 @@ impl InlineSearch<'_> {
         Ok(())
     }
 
-    /// Returns whether the last entry, a function's, has the name: as the source has it, or its linker name, demangled or
-    /// not.
+    /// Returns whether the last entry has the name, in the source or from the linker.
     fn is_named(&self, entries: &Entries<'_, '_>) -> bool {
         let Some(wanted) = self.name else {
             return false;
@@ -144,7 +141,6 @@ impl InlineSearch<'_> {
 }
 
 impl InlinedPlaces {
-    /// Adds a place inside the function that starts there.
     fn add(&mut self, function: Option<u64>) {
         self.count = self.count.saturating_add(1);
         let new = function.filter(|start| !self.within.contains(start));

@@ -5,34 +5,33 @@ use std::ops::Range;
 /// A loadable segment (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Link-time address of its first byte.
+    /// Its link-time address.
     pub address: u64,
-    /// The segment's size in memory.
+    /// Its size in memory.
     pub memory_size: u64,
-    /// The offset of its bytes in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// The segment's size in the file; the rest of its memory is zeros.
+    /// Its size in the file; the rest is zeros.
     pub file_size: u64,
-    /// Whether the segment is mapped executable.
+    /// Whether it is executable.
     pub is_executable: bool,
-    /// Whether the segment is mapped writable.
+    /// Whether it is writable.
     pub is_writable: bool,
 }
 
-/// The segments of an image, and its code.
+/// An image's segments and code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The loadable segments, in the order of the program headers.
+    /// In the order of program headers.
     pub segments: Vec<Segment>,
-    /// Code's link-time addresses, ascending: executable sections, or without sections the
-    /// segments.
+    /// Code's link-time addresses, ascending: executable sections, or without sections the segments.
     pub executable: Vec<Range<u64>>,
-    /// Link-time addresses of procedure linkage tables.
+    /// Procedure linkage tables.
     pub plt: Vec<Range<u64>>,
 }
 
 impl Layout {
-    /// Translates a link-time address to a file offset, if the file has a byte for it.
+    /// Translates a link-time address to a file offset, if the file has it.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
@@ -47,7 +46,7 @@ impl Layout {
         self.segments.iter().any(holds)
     }
 
-    /// Translates a file offset to a link-time address, preferably in an executable mapping.
+    /// Translates a file offset to a link-time address, preferably executable.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let at = |executable| {
             let mut segments = self
@@ -59,33 +58,33 @@ impl Layout {
         at(true).or_else(|| at(false))
     }
 
-    /// Returns the executable segment with this address in the file's bytes.
+    /// Returns the executable segment with this address in the file.
     pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
             .find(|s| s.is_executable && s.offset_of(address).is_some())
     }
 
-    /// Returns whether the address is in a procedure linkage table.
+    /// Returns whether it is in a procedure linkage table.
     pub fn in_plt(&self, address: u64) -> bool {
         self.plt.iter().any(|range| range.contains(&address))
     }
 }
 
 impl Segment {
-    /// Returns the file offset of a link-time address in this segment.
+    /// As [`Layout::offset_of`], in this segment.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.file_size).then(|| self.offset.checked_add(within))?
     }
 
-    /// Returns the link-time address of a file offset in this segment.
+    /// As [`Layout::address_of`], in this segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.file_size).then(|| self.address.checked_add(within))?
     }
 
-    /// Returns the address after the last byte in the file.
+    /// Returns the address after its bytes in the file.
     pub fn file_end(&self) -> u64 {
         self.address.saturating_add(self.file_size)
     }

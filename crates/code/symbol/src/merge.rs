@@ -1,6 +1,4 @@
-//! Merges the functions of several tables into one list.
-//!
-//! Symbols at one address are one function's aliases. Unwind information then adds nameless
+//! Merges the functions of several tables. Symbols at one address are aliases. Unwind information adds nameless
 //! functions, and missing sizes.
 
 use crate::frames::Frame;
@@ -10,7 +8,7 @@ use crate::tables::Symbol;
 
 const MAX_FRAMES: usize = 1_000_000;
 
-/// Returns functions from symbols and frames, ascending by address, each address once.
+/// Returns functions ascending by address, each address once.
 pub(crate) fn merge(
     mut symbols: Vec<(Source, Symbol<'_>)>,
     frames: &[Frame],
@@ -29,7 +27,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Makes functions, except at addresses without code in the file.
+/// Makes no function at addresses without code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -91,8 +89,7 @@ impl FunctionBuilder<'_> {
     }
 }
 
-/// Returns the aliases' names, the best to show first: global before local, few leading
-/// underscores, short.
+/// Returns the names, the best to show first: global before local, few leading underscores, short.
 fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());
@@ -138,8 +135,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// Returns whether a frame description begins before its code. A signal trampoline's begins a byte
-/// early, because unwinders look up the byte before a return address.
+/// Returns whether a description begins before its code, as a signal trampoline's does by a byte, because unwinders
+/// look up the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

@@ -1,7 +1,5 @@
-//! Counts the registers for integers that hold a function's parameters at its entry, by the ABI of x86-64.
-//!
-//! Unknown functions are left out: those with a parameter or a result whose registers depend on a structure, those with
-//! `…`, and those whose entry in the debug information is damaged.
+//! Counts the integer registers that hold a function's parameters, by the ABI of x86-64. Excluded are functions
+//! with a parameter or result whose registers depend on a structure, those with `…`, and damaged ones.
 
 use std::collections::HashMap;
 
@@ -15,14 +13,14 @@ use crate::entries::{Entries, Entry, Unread, each_unit};
 use crate::image::Image;
 use crate::reader::SectionPart;
 
-/// The most qualifiers and names of one type, and references from one entry to another.
+/// The most qualifiers and names of a type, and references between entries.
 const MOST_STEPS: usize = 16;
 
 type EntryValue<'d> = AttributeValue<SectionPart<'d>>;
 type TypeEntry<'d> = DebuggingInformationEntry<SectionPart<'d>>;
 
 impl Image {
-    /// Returns how many registers hold the parameters of each function, by its link-time address. Of too much debug
+    /// Returns how many registers hold each function's parameters, by link-time address. Of too much debug
     /// information only the first functions.
     pub fn parameter_registers(
         &self,
@@ -30,17 +28,16 @@ impl Image {
         source: &dyn DebugSource,
     ) -> HashMap<u64, u8> {
         let mut found = HashMap::new();
-        // The found numbers are right, whatever the rest of the file says.
+        // Found numbers are right, whatever the rest says.
         let _ = each_unit(bytes, source, |entries| look_through(entries, &mut found));
         found
     }
 }
 
-/// A function whose parameters are being counted.
 struct OpenFunction {
     start: u64,
     depth: isize,
-    /// `None` once it is unknown.
+    /// `None` once unknown.
     registers: Option<u8>,
 }
 
@@ -76,7 +73,7 @@ fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> 
         } else if let Some(start) = entries.start()? {
             // Compilers mark functions whose arguments they have rearranged.
             let is_usual = value(dw::DW_AT_calling_convention).is_none();
-            // A result of several words may be returned in memory, whose address is one more argument.
+            // A result in memory takes one more argument, its address.
             let is_known = is_usual && types.returns_in_registers(value);
             open = Some(OpenFunction {
                 start,
@@ -90,14 +87,12 @@ fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> 
     Ok(())
 }
 
-/// The types of one unit.
 struct Types<'a, 'd> {
     unit: &'a Unit<SectionPart<'d>>,
     budget: &'a ReadBudget,
 }
 
 impl<'d> Types<'_, 'd> {
-    /// Returns how many registers a parameter with these attributes takes.
     fn registers_of(&self, value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>) -> Option<u8> {
         self.registers(self.type_of(value)??)
     }
@@ -110,8 +105,8 @@ impl<'d> Types<'_, 'd> {
         }
     }
 
-    /// Returns the type of an entry with these attributes, or of the entry that it refers to: `Some(None)` for `void`,
-    /// `None` if the type is in another unit.
+    /// Returns the type of an entry, or of the one that it refers to: `Some(None)` for `void`, `None` in another
+    /// unit.
     fn type_of(
         &self,
         value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>,
@@ -135,7 +130,6 @@ impl<'d> Types<'_, 'd> {
         None
     }
 
-    /// Reads an entry to which another one refers.
     fn entry(&self, at: UnitOffset) -> Option<TypeEntry<'d>> {
         let mut entries = self.unit.entries_raw(Some(at)).ok()?;
         let mut entry = TypeEntry::null();
@@ -150,7 +144,7 @@ impl<'d> Types<'_, 'd> {
         is_read.then_some(entry)
     }
 
-    /// Returns how many registers a value of this type takes; `None` if that depends on its members.
+    /// Returns a value's number of registers; `None` if the type's members determine it.
     fn registers(&self, kind: UnitOffset) -> Option<u8> {
         let mut at = kind;
         for _ in 0..MOST_STEPS {

@@ -1,7 +1,6 @@
-//! A section of a file, with only a window in memory.
-//!
-//! Debug information may exceed tiptoe's memory, and little of it is needed. Only a compressed section is unpacked
-//! whole. The file's owner may change bytes between two reads, so each read must be checked by itself.
+//! A section of a file. Only a window is in memory, because debug information may exceed tiptoe's memory;
+//! a compressed section is unpacked whole. The file may change between two reads, so each must be checked by
+//! itself.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,18 +17,18 @@ use crate::content::Content;
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
 const WINDOW: usize = 16 << 10;
-/// The largest section read, because each byte may be searched.
+/// Limited because each byte may be searched.
 const MOST: u64 = 1 << 30;
-/// The largest block or string made from a section.
+/// The largest block or string.
 const MOST_AT_ONCE: usize = 1 << 20;
-/// A string's bytes that are read first; few strings are longer.
+/// Bytes of a string read first; few are longer.
 const STRING: usize = 128;
 
-/// A section, empty if its file has none.
+/// Empty if the file has none.
 pub(crate) struct Section<'d> {
     bytes: Bytes<'d>,
     len: usize,
-    /// Pays for each read, at this price, if there is one.
+    /// Pays this price for each read.
     budget: Option<(Rc<ReadBudget>, usize)>,
 }
 
@@ -87,7 +86,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Lets a budget pay for each read, and adds the section's bytes to it. Reads fail once it is exceeded.
+    /// Lets a budget, enlarged by the section's bytes, pay for each read. Reads fail once it is exceeded.
     pub(crate) fn paid_by(self, budget: &Rc<ReadBudget>, price: usize) -> Section<'d> {
         budget.add(self.len as u64);
         let budget = Some((Rc::clone(budget), price));
@@ -102,7 +101,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Fills `piece`, if the section has all its bytes.
+    /// Fails unless the section has all bytes.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         if let Some((budget, price)) = &self.budget {
@@ -138,7 +137,6 @@ impl<'d> Section<'d> {
         Some(())
     }
 
-    /// Returns a string's bytes, at most `most`.
     pub(crate) fn string(&self, at: usize, most: usize) -> Option<Vec<u8>> {
         let most = most.min(self.len.checked_sub(at)?);
         let mut string = Vec::new();
@@ -168,7 +166,6 @@ impl<'d> Section<'d> {
     }
 }
 
-/// Unpacks a section of a file, within the content's budget.
 pub(crate) fn unpacked<'d>(
     file: &object::read::File<'d, &'d Content>,
     content: &Content,
@@ -187,7 +184,7 @@ pub(crate) fn unpacked<'d>(
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// The number of the section, unique in a lookup.
+    /// Unique in a lookup.
     number: u16,
     start: usize,
     len: usize,
@@ -220,7 +217,7 @@ impl fmt::Debug for SectionPart<'_> {
     }
 }
 
-/// The lowest bit of the section's number in an id, above the offset.
+/// In an id the section's number is above the offset.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {
@@ -319,7 +316,7 @@ impl Reader for SectionPart<'_> {
 mod tests {
     use super::*;
 
-    /// The section is a few windows long; each byte is its position.
+    /// Each byte of the section, a few windows long, is its position.
     fn check(section: Section<'_>, bytes: &[u8]) {
         let mut all = Vec::new();
         section.each_part(|part| all.extend_from_slice(part));

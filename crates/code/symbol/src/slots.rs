@@ -1,5 +1,4 @@
-//! Slots: words that the loader fills by relocations with an imported function, or a number that leads to thread-local
-//! variables.
+//! Slots: words that the loader fills with an imported function, or a number that leads to thread-local variables.
 
 use object::elf;
 use object::read::elf::{Rela, SectionHeader as _, Sym};
@@ -10,7 +9,7 @@ use crate::dynamic::Dynamic;
 use crate::elf_file::{Elf, File};
 use crate::tables::Strings;
 
-/// The most relocations read. Sections may overlap, so the file's size does not bound them.
+/// Sections may overlap, so the file's size bounds nothing.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,19 +18,18 @@ pub(crate) struct Slots {
     imported: Vec<(Box<str>, u64)>,
     /// Words with the image's number among images with thread-local variables.
     modules: Vec<u64>,
-    /// Pairs of a word's address and an offset in the image's thread-local block. The loader stores in the word how far
-    /// that offset is from the thread pointer.
+    /// Words, and offsets in the image's thread-local block. A word gets its offset's distance from the thread
+    /// pointer.
     thread_offsets: Vec<(u64, u64)>,
 }
 
 impl Slots {
-    /// Returns a word in which the loader stores the image's number among images with thread-local variables.
+    /// See `modules`.
     pub(crate) fn module_number(&self) -> Option<u64> {
         self.modules.first().copied()
     }
 
-    /// Returns a word in which the loader stores an offset's distance from the thread pointer, and that offset in
-    /// the image's block.
+    /// See `thread_offsets`.
     pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
         self.thread_offsets.first().copied()
     }
@@ -42,7 +40,7 @@ impl Slots {
     }
 }
 
-/// Collects an x86-64 file's slots from its relocations; `loaded` if the file has no section headers.
+/// `loaded` if the file has no section headers.
 pub(crate) fn read<'d, E: Elf>(
     file: &File<'d, E>,
     loaded: Option<&Dynamic<'d, E>>,
@@ -117,8 +115,7 @@ impl Slots {
     }
 }
 
-/// Returns the thread-local offset of the symbol that a relocation names, 0 if none; `None` if
-/// another image defines it.
+/// Returns the named symbol's thread-local offset, 0 without a symbol; `None` if another image defines it.
 fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = names.endian;
     if relocation.r_sym(endian, false) == 0 {

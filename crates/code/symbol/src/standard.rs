@@ -1,18 +1,18 @@
-//! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and all
-//! that Rust links statically, with parking_lot.
+//! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and
+//! what Rust links statically, with parking_lot.
 //!
-//! C++ names are read mangled, because a large program has too many to demangle. Functions that only call a function of
-//! the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count: compilers
-//! inline the program's function into them, which then has no other name.
+//! C++ names are read mangled, because a large program has too many to demangle. Functions that only call the
+//! program's (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count, because
+//! compilers inline the program's function into them.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
 
-/// C++'s abbreviations of `std` and its best-known members.
+/// C++'s abbreviations of `std` and its members.
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
-/// Other namespaces of C++ standard libraries.
+/// Other namespaces of C++ libraries.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// Marks in the names of C++ library functions that only call a function of the program.
+/// In names of C++ functions that only call the program's.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -27,10 +27,10 @@ const CALLS_BACK: [&str; 12] = [
     "__thread_proxy",
     "10__function",
 ];
-/// Rust's crates, besides [`PARKING_LOT`]'s.
+/// With [`PARKING_LOT`]'s.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// Marks in the names of Rust library functions that only call a function of the program.
+/// In names of Rust functions that only call the program's.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",
@@ -41,8 +41,7 @@ const RUST_CALLS_BACK: [&str; 6] = [
 ];
 
 impl Function {
-    /// Returns whether the function's name is a C++ or Rust standard library's, and does not stand in for a
-    /// function of the program that it calls.
+    /// Returns whether the name is a C++ or Rust standard library's.
     pub fn is_of_standard_library(&self) -> bool {
         let mut names = self.names.iter();
         names.any(|name| is_cpp(name) || is_rust(name))
@@ -67,7 +66,7 @@ fn is_cpp(name: &str) -> bool {
     is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
 }
 
-/// Returns whether this is a function by which libstdc++'s headers call pthread functions.
+/// By these, libstdc++'s headers call pthread functions.
 fn is_of_threads(name: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit();
     let bare = name.trim_start_matches('L').trim_start_matches(digits);
@@ -112,12 +111,12 @@ mod tests {
             "std",
             "_Z4mainv",
             "_ZN2ns1fESt6vectorIiSaIiEE",
-            // A C++ namespace with the name of a Rust crate.
+            // A C++ namespace with a Rust crate's name.
             "_ZN4core3runEv",
             "_ZN4core3run17hurriedE",
             "_ZN4prog4main17h0123456789abcdefE",
             "_ZN53_$LT$prog..Guard$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
-            // These functions call functions that the program passed to them.
+            // These call functions of the program.
             "_ZNSt6thread11_State_implINS_8_InvokerISt5tupleIJZ4mainEUlvE_EEEEE6_M_runEv",
             "_ZNSt17_Function_handlerIFvvEZ4mainEUlvE_E9_M_invokeERKSt9_Any_data",
             "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE",

@@ -13,11 +13,11 @@ use crate::layout::Layout;
 const MAX_NAME: usize = 16 << 10;
 /// The most bytes of a table's names.
 const MAX_NAMES: usize = 192 << 20;
-/// The most symbols read from a table.
+/// The most symbols of a table.
 const MAX_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Symbol<'d> {
-    /// The symbol's name without its version; `None` if empty, too long, or not UTF-8.
+    /// Without its version; `None` if empty, too long, or not UTF-8.
     pub(crate) name: Option<&'d str>,
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Symbol<'d> {
 
 pub(crate) struct DataSymbol<'d> {
     pub(crate) name: &'d str,
-    /// The symbol's address, or its offset in a thread's block.
+    /// Or the offset in a thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) is_thread_local: bool,
@@ -40,8 +40,7 @@ pub(crate) struct Symbols<'d> {
     pub(crate) was_cut: bool,
 }
 
-/// A table of names, read within a budget. Otherwise many symbols in one long name would cost more
-/// than the file's length.
+/// Names with a budget, because many symbols in one long name would cost more than the file's length.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,
@@ -151,8 +150,7 @@ fn collect<'d, E: Elf>(
     found
 }
 
-/// Returns whether a symbol is a function, by its type or as a global label in code, as in
-/// hand-written assembly.
+/// A global label in code, as in hand-written assembly, is a function, too.
 fn is_function<E: Elf>(symbol: &E::Sym, is_in_code: impl Fn() -> bool) -> bool {
     match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,

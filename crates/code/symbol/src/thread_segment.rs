@@ -8,8 +8,8 @@ pub(crate) struct ThreadSegment {
 }
 
 impl ThreadSegment {
-    /// Returns the distance from the block's first byte to the thread pointer: the block's size,
-    /// plus padding that gives the first byte the alignment that it has in the file.
+    /// Returns the distance from the block's first byte to the thread pointer: the size, plus padding that gives
+    /// that byte its alignment in the file.
     pub(crate) fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;
@@ -35,7 +35,7 @@ mod tests {
         check(0x3df0, 0x11, 8, 0x18);
         check(0x3dc0, 0x44, 64, 0x80);
         check(0x3df0, 0x11, 0, 0x11);
-        // Not aligned in the file either: the first byte is at 8 after a multiple of 64.
+        // At 8 after a multiple of 64 in the file.
         check(0x3dc8, 0x10, 64, 0x38);
     }
 }

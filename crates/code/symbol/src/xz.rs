@@ -1,7 +1,5 @@
-//! Unpacks MiniDebugInfo: an xz container with LZMA2 inside, within bounds.
-//!
-//! A few bytes of LZMA2 may expand to megabytes, so output and window have a limit. Check sums are
-//! not compared, because the output is hostile anyway.
+//! Unpacks MiniDebugInfo: an xz container with LZMA2 inside. A few bytes may expand to megabytes, so output and
+//! window have a limit. Check sums are not compared, because the output is hostile anyway.
 
 use std::io::Read;
 
@@ -10,7 +8,7 @@ use lzma_rust2::Lzma2Reader;
 const HEADER: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const LZMA2: u8 = 0x21;
 
-/// Returns the unpacked bytes; `None` if damaged, not LZMA2, or more than `limit`.
+/// `None` if damaged, not LZMA2, or more than `limit`.
 pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = packed.strip_prefix(&HEADER)?;
     let check_size = match rest.get(1)? & 0xf {
@@ -25,7 +23,7 @@ pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(unpacked)
 }
 
-/// Unpacks a block. Returns the bytes after its padding.
+/// Returns the bytes after the block's padding.
 fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'p [u8]> {
     let header_size = (usize::from(*bytes.first()?) + 1) * 4;
     let window = window(bytes.get(1..header_size)?)?.min(limit as u64);
@@ -40,7 +38,7 @@ fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'
     rest.get((data.len() - rest.len()).wrapping_neg() & 3..)
 }
 
-/// Returns the window that a block header (after its size byte) requests.
+/// The header is without its size byte.
 fn window(header: &[u8]) -> Option<u64> {
     let (&flags, mut rest) = header.split_first()?;
     if flags & 0x3f != 0 {
@@ -62,7 +60,7 @@ fn window(header: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Made by `printf 'Hello, world!' | xz --check=crc32`.
+    /// `printf 'Hello, world!' | xz --check=crc32`
     const HELLO: [u8; 68] = [
         0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x01, 0x69, 0x22, 0xde, 0x36, 0x02, 0x00, 0x21,
         0x01, 0x16, 0x00, 0x00, 0x00, 0x74, 0x2f, 0xe5, 0xa3, 0x01, 0x00, 0x0c, 0x48, 0x65, 0x6c,

@@ -1,4 +1,4 @@
-//! Programs compiled here, so that each way of hiding a name is covered.
+//! Programs compiled here, to cover each way of hiding a name.
 
 mod common;
 
@@ -135,7 +135,6 @@ fn aliases_ifuncs_and_cold_parts() {
     );
 }
 
-/// Found by link or by build-id.
 #[test]
 fn separate_debug_files() {
     let Some(program) = cpp() else { return };
@@ -242,7 +241,7 @@ fn rust_names() {
         }
         fn main() { std::process::exit(inner::work(std::env::args().count()) as i32) }
     "#;
-    // The compiler decides the default scheme; only v0 can be requested.
+    // The default scheme is the compiler's; only v0 can be requested.
     for scheme in [&[][..], &["-Csymbol-mangling-version=v0"]] {
         let options = [&["--crate-name=prog", "-O"], scheme].concat();
         let Some(program) = compile("rustc", "prog.rs", source, &options) else {
@@ -304,7 +303,7 @@ fn other_files_are_refused() {
     assert_eq!(parse(&bytes), Error::NotLoadable { elf_type: 1 });
 }
 
-/// The link leads to the stripped program itself, too, which has the build-id but no symbols.
+/// The link also leads to the stripped program, which has the build-id but no symbols.
 #[test]
 fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     let Some(program) = cpp() else { return };
@@ -325,7 +324,7 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     assert_eq!(count(&image, "local"), 1);
 }
 
-/// Files without section headers can be run, so their exports and slots must be found as the loader finds them.
+/// Such files can be run, so that exports and slots must be found as the loader does.
 #[test]
 fn a_file_without_section_headers_has_its_dynamic_symbols() {
     for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {
@@ -336,7 +335,7 @@ fn a_file_without_section_headers_has_its_dynamic_symbols() {
         let whole = image(&program.path).unwrap();
         let mut bytes = fs::read(&program.path).unwrap();
         bytes[40..48].fill(0); // offset of section headers
-        bytes[58..64].fill(0); // their length, number, and index of names
+        bytes[58..64].fill(0); // length, number, and index of names
         let bare = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
         assert_eq!(bare.header().soname.as_deref(), Some("libown.so.1"));
         for spec in ["ns::f(int)", "plain", "other", "chosen", "main"] {

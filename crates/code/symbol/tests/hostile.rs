@@ -1,4 +1,4 @@
-//! Damaged and malicious files must give an answer or an error, soon, without a panic.
+//! Damaged and malicious files must give an answer or an error soon.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,6 @@ proptest! {
     }
 }
 
-/// Returns a file whose symbols' names overlap in one long text.
 fn many_symbols_one_name(count: usize, name_length: usize) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");
@@ -134,8 +133,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Many symbols share one long name. Reading them must take time in proportion to the file's length, not to the product
-/// of the number of symbols and the length of their name.
+/// Many symbols share one long name: the time must be proportional to the file's length, not to the product.
 #[test]
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);

@@ -1,4 +1,4 @@
-//! Malicious debug information must give an answer or an error, soon, without a panic.
+//! Malicious debug information must give an answer or an error soon.
 
 #[path = "common/dwarf.rs"]
 mod dwarf;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tiptoe_symbol::variable::{Plan, VariableError, Watch};
 use tiptoe_symbol::{Content, Image, NoDebugFiles};
 
-/// A variable's location: at 0x100.
+/// At 0x100.
 const AT: &[u8] = &[9, 3, 0, 1, 0, 0, 0, 0, 0, 0];
 
 fn plan(sections: &[(&str, &[u8])], text: &str) -> Result<Plan, VariableError> {
@@ -91,8 +91,7 @@ fn types_that_refer_to_themselves() {
     }
 }
 
-/// Each structure has two nameless members, both of the next structure's type: 2^16 paths, or a
-/// cycle.
+/// Each structure has two nameless members of the next one's type: 2^16 paths, or a cycle.
 #[test]
 fn structures_that_multiply() {
     for circle in [false, true] {
@@ -141,7 +140,6 @@ fn declarations_in_a_cycle() {
     );
 }
 
-/// A one-byte entry has a million attributes.
 #[test]
 fn attributes_without_bytes() {
     let mut dwarf = Dwarf::new();
@@ -154,7 +152,7 @@ fn attributes_without_bytes() {
     assert!(matches!(error, VariableError::Damaged { .. }), "{error}");
 }
 
-/// Each unit has a table of abbreviations that begins inside another's.
+/// Each unit's table begins inside another's.
 #[test]
 fn tables_that_overlap() {
     let mut abbrev = Vec::new();
@@ -175,7 +173,6 @@ fn tables_that_overlap() {
     );
 }
 
-/// The names are ends of one long text.
 #[test]
 fn names_that_overlap() {
     let mut dwarf = Dwarf::new();
@@ -232,12 +229,12 @@ proptest! {
     }
 }
 
-/// The address of the function in [`functions`].
+/// The address of [`functions`]' function.
 const START: u64 = 0x100;
-/// Attributes of an entry without a byte.
+/// Attributes without a byte.
 const ATTRIBUTES: usize = 20_000;
 
-/// Returns the unit's sections after a function was added, which has one parameter, and one place where it was inlined.
+/// Adds a function with one parameter, inlined in one place.
 fn functions(mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     let parameter = dwarf.kind(dw::PARAMETER, false, &[(dw::TYPE, dw::REF4)]);
     let pointer = dwarf.kind(dw::POINTER, false, &[]);
@@ -251,7 +248,6 @@ fn functions(mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     dwarf.finish()
 }
 
-/// Returns the parameters of the function in [`functions`], and the places where it was inlined.
 fn found(sections: &[(&str, &[u8])]) -> [Option<u32>; 2] {
     let file = Content::from(elf::elf(sections));
     let image = Image::parse(&file, &NoDebugFiles).unwrap();
@@ -259,12 +255,11 @@ fn found(sections: &[(&str, &[u8])]) -> [Option<u32>; 2] {
     let places = image.inlined_places(&file, &NoDebugFiles);
     [
         parameters.get(&START).map(|count| u32::from(*count)),
-        // The place must be found if there is no error, because a count that is too low would be wrong.
+        // A count that is too low would be wrong, so the place must be found or an error returned.
         places.ok().map(|places| places[&START].count),
     ]
 }
 
-/// Asserts that the function after these entries is found.
 fn check(dwarf: Dwarf, more: (&str, &[u8]), wanted: [Option<u32>; 2]) {
     let (info, abbrev) = functions(dwarf);
     let sections = [(".debug_info", &info[..]), (".debug_abbrev", &abbrev), more];
@@ -273,7 +268,7 @@ fn check(dwarf: Dwarf, more: (&str, &[u8]), wanted: [Option<u32>; 2]) {
 
 const NO_SECTION: (&str, &[u8]) = (".none", &[]);
 
-/// Attributes without bytes cost nothing, so that a small file kept tiptoe busy for minutes.
+/// Regression: a small file kept tiptoe busy for minutes.
 #[test]
 fn attributes_without_bytes_were_free() {
     for (entries, wanted) in [(1, Some(1)), (100, None)] {
@@ -287,8 +282,7 @@ fn attributes_without_bytes_were_free() {
     }
 }
 
-/// Regression: the budget was not charged for empty ranges: a list of them was read again for each function that
-/// referred to it.
+/// Regression: a list of empty ranges was read again for each function.
 #[test]
 fn empty_ranges_were_free() {
     let range = |begin: u64, end: u64| [begin.to_le_bytes(), end.to_le_bytes()].concat();
@@ -304,8 +298,7 @@ fn empty_ranges_were_free() {
     }
 }
 
-/// Regression: the budget was not charged for a type's long name, whose end was searched again for each parameter of
-/// that type.
+/// Regression: a type's long name was searched again for each of its parameters.
 #[test]
 fn long_names_of_types_were_free() {
     for (parameters, wanted) in [(1, Some(1)), (2_000, None)] {
@@ -319,12 +312,12 @@ fn long_names_of_types_were_free() {
             dwarf.entry(parameter, &[&pointer.to_le_bytes()]);
         }
         dwarf.end();
-        // Nothing asks for the types of inlined functions.
+        // The types of inlined functions are not needed.
         check(dwarf, NO_SECTION, [wanted, Some(1)]);
     }
 }
 
-/// Returns units of one byte each, whose entry has [`ATTRIBUTES`] without a byte, before the unit of `dwarf`.
+/// Each of the units before has one entry with [`ATTRIBUTES`].
 fn after_units(count: usize, mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     let flags = vec![(0x3f, dw::PRESENT); ATTRIBUTES];
     let code = dwarf.kind(dw::COMPILE_UNIT, false, &flags);
@@ -333,7 +326,7 @@ fn after_units(count: usize, mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     ([unit.repeat(count), info].concat(), abbrev)
 }
 
-/// Regression: the budget was not charged for the first entry of a unit.
+/// Regression: the budget did not pay for a unit's first entry.
 #[test]
 fn first_entries_were_free() {
     for (units, wanted) in [(1, Some(1)), (40, None)] {
@@ -343,15 +336,14 @@ fn first_entries_were_free() {
     }
 }
 
-/// Regression: a unit's line table was read although functions do not need it, without a limit. If the table was damaged,
-/// the unit was skipped.
+/// Regression: line tables were read without a limit, and a damaged one hid its unit.
 #[test]
 fn line_tables_were_read_for_functions() {
     let dwarf = Dwarf::with_root(&[(dw::LINES, dw::OFFSET)], &[0; 4]);
     check(dwarf, (".debug_line", &[0xff; 64]), [Some(1); 2]);
 }
 
-/// Regression: tables of abbreviations had no limit, although they take ten times their size in memory.
+/// Regression: such tables take ten times their size in memory.
 #[test]
 fn tables_of_abbreviations_had_no_limit() {
     let (info, mut abbrev) = functions(Dwarf::new());
@@ -360,8 +352,7 @@ fn tables_of_abbreviations_had_no_limit() {
     assert_eq!(found(&sections), [None; 2]);
 }
 
-/// Regression: a request whose budget ended at a unit's first entry gave no error, and all later requests missed the
-/// unit, too.
+/// Regression: if the budget ended at a unit's first entry, there was no error, and later requests missed the unit.
 #[test]
 fn an_exceeded_budget_hid_units_for_good() {
     let mut dwarf = Dwarf::with_root(&vec![(0x3f, dw::PRESENT); ATTRIBUTES], &[]);
@@ -369,8 +360,8 @@ fn an_exceeded_budget_hid_units_for_good() {
     let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
     let kind = dwarf.entry(kind, &[&[4]]);
     dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
-    // A first entry is charged once, and again by each search of its unit. So the first request can pay for the earlier
-    // units, but not for the first entry of the variable's unit.
+    // Each search of a unit pays again for its first entry. So the first request can pay for the earlier units, but
+    // not for the variable's.
     let (info, abbrev) = after_units(26, dwarf);
     let file = Content::from(elf::elf(&[
         (".debug_info", &info),

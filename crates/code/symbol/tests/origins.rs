@@ -1,4 +1,4 @@
-//! Origins of instructions, inlined functions and lines, in the file or a separate one, damaged or not.
+//! Origins of instructions, in the file or a separate one, damaged or not.
 
 mod common;
 
@@ -116,8 +116,8 @@ fn damage_is_survived() {
     }
 }
 
-/// Debug information of one function, with the abbreviations 1 (unit), 2 (function, with children), 3 (inlined function,
-/// with children) and 4 (function with a list of ranges).
+/// One function, with the abbreviations 1 (unit), 2 (function, with children), 3 (inlined function, with children)
+/// and 4 (function with ranges).
 const HOSTILE: &str = "\
         .text
         .globl outer
@@ -140,7 +140,6 @@ first:  .short 4
         .quad outer, end - outer
 ";
 
-/// Checks that the entries are refused, not followed.
 fn check_hostile(entries: &str) {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("hostile.so");
@@ -154,7 +153,7 @@ fn check_hostile(entries: &str) {
     assert_eq!(lookups(&path, &bytes, "outer"), [Err(BudgetExceeded)]);
 }
 
-/// Regression: each level of functions inlined in each other took a part of the stack, which overflowed.
+/// Regression: each level recursed.
 #[test]
 fn functions_inlined_in_each_other_overflowed_the_stack() {
     check_hostile(
@@ -167,7 +166,7 @@ last:",
     );
 }
 
-/// Regression: the list was read and kept for each function.
+/// Regression: the list was kept for each function.
 #[test]
 fn a_list_of_ranges_that_all_functions_share_was_kept_for_each() {
     check_hostile(

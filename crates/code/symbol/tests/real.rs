@@ -1,4 +1,4 @@
-//! The machine's programs and libraries: counts, addresses, and names.
+//! The machine's programs and libraries.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn every_program_of_the_machine() {
     }
 }
 
-/// Each frame must be (part of) a function.
+/// Each frame must be in a function.
 #[test]
 fn unwind_information_agrees_with_readelf() {
     for path in ["/usr/bin/sqlite3", "/usr/bin/memcached", "/usr/sbin/nginx"] {

@@ -1,4 +1,4 @@
-//! Debug information that several files share, made by dwz (`.gnu_debugaltlink`).
+//! Debug information that several files share (`.gnu_debugaltlink`, made by dwz).
 
 #[expect(dead_code, reason = "the places of debug files are this test's own")]
 mod common;
@@ -12,16 +12,15 @@ use tempfile::TempDir;
 use tiptoe_symbol::variable::{Plan, VariableError, Watch};
 use tiptoe_symbol::{Content, DebugSource, Image, NoDebugFiles};
 
-/// The structure's offset in the shared file.
+/// Offset in the shared file.
 const TYPE: &str = "12";
 
-/// A program whose variable has its type in a shared file.
+/// Its variable's type is in a shared file.
 struct Program {
     folder: TempDir,
     build_id: String,
 }
 
-/// Where debug files are, and a server.
 #[derive(Default)]
 struct Places {
     image: PathBuf,
@@ -57,7 +56,7 @@ impl DebugSource for Places {
 }
 
 impl Program {
-    /// The program refers to the shared file by this name.
+    /// The shared file's name in the program.
     fn new(name: &str) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -108,8 +107,7 @@ impl Program {
     }
 }
 
-/// A file that has its name or build-id, or is in debuginfod's client cache, must be found without
-/// a server.
+/// By its name, its build-id, or in debuginfod's client cache, without a server.
 #[test]
 fn a_shared_file_is_found() {
     let program = Program::new("pool/x.debug");
@@ -141,7 +139,7 @@ fn a_server_is_asked_for_a_missing_shared_file() {
     };
     program.finds(&places);
     assert_eq!(places.requests.borrow().join(" "), program.build_id);
-    // An answer with another build-id is not used.
+    // The build-id differs.
     let other = Places {
         served: Some(program.folder.path().join("plain")),
         ..program.places()
@@ -170,7 +168,7 @@ fn a_missing_shared_file_is_answered_with_its_package() {
     }
 }
 
-/// A program without debug information has its package named, unless it is the user's own.
+/// Unless the program is the user's own.
 #[test]
 fn missing_debug_information_is_answered_with_its_package() {
     let program = Program::new("none");

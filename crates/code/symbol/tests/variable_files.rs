@@ -64,7 +64,6 @@ fn refused(path: &Path, text: &str, parts: &[&str]) {
     }
 }
 
-/// All lookups must answer as with debug information in the file.
 fn same(plain: &Path, other: &Path) {
     for text in [
         "stats.hits",
@@ -100,7 +99,7 @@ fn debug_information_packed_or_in_type_units() {
     for (compiler, options) in mixes {
         same(&plain.path, &Program::build(compiler, options).path);
     }
-    // Another compiler lays out the program differently.
+    // Another compiler lays out programs differently.
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
         let program = Program::build("clang", &[dwarf]);
         let found = plan(&program.path, "stats.colour").unwrap();
@@ -179,7 +178,7 @@ fn debug_information_in_dwo_files_is_not_read() {
     );
 }
 
-/// The program has a copy of the variable, or none.
+/// The program has a copy, or none.
 #[test]
 fn variables_of_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -202,7 +201,7 @@ fn variables_that_were_left_out() {
         &["no place in memory", "optimised out"],
     );
     refused(&program.path, "main::at", &["`main::at`"]);
-    // `end` is a variable of `call`, without a location, and one of `main`.
+    // `end` is a variable of `call`, without a location, and of `main`.
     refused(&program.path, "end", &["a local variable of `main`"]);
     let unused = [
         "-g",
@@ -224,7 +223,7 @@ fn variables_that_were_left_out() {
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
 }
 
-/// For a variable that it removes, g++ writes only a declaration, as for other files' variables.
+/// If g++ removes a variable, it writes a declaration, as for other files' variables.
 #[test]
 fn namespaces_of_one_file() {
     let source = "

@@ -1,5 +1,4 @@
-//! Variables of real programs. gdb, attached to the same process, must have each expression's
-//! address, size and value.
+//! Compares variables of real programs with gdb, attached to the same process.
 
 mod common;
 #[path = "common/process.rs"]
@@ -46,8 +45,7 @@ fn build(compiler: &str, sources: &[(&str, &str)], options: &[&str]) -> Option<P
     })
 }
 
-/// Returns options of a C or C++ compiler: half of all combinations, with each pair of options once, or
-/// the other half.
+/// Returns half of all combinations of options, or the other half; both have each pair.
 fn mixes(other: bool) -> Vec<Vec<&'static str>> {
     let mut mixes = Vec::new();
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
@@ -132,8 +130,7 @@ impl RunningProgram {
         })
     }
 
-    /// Compares each expression's address, size and value with gdb's. A pair is our text, and gdb's
-    /// if that differs.
+    /// A pair is our text, and gdb's if that differs.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {
@@ -172,7 +169,7 @@ impl RunningProgram {
     }
 }
 
-/// Returns whether gdb's value is ours; a structure or array is one number here.
+/// A structure or array is one number here.
 fn is_same(gdb: &str, ours: &str) -> bool {
     let last = gdb.rsplit([' ', ':']).next();
     gdb == ours
@@ -183,7 +180,7 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// Returns gdb's answers; an answer that is an error is empty.
+/// An error is an empty answer.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),

@@ -1,12 +1,12 @@
-//! What tracing cost: nanoseconds with their uncertainty, and a share of CPU time.
+//! What tracing cost.
 
 /// How a cost is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Basis {
-    /// Computed from counts and calibrated unit costs.
+    /// From counts and calibrated unit costs.
     #[default]
     Estimated,
-    /// Measured as the target's own speed with tracing on and off.
+    /// From the target's own speed with tracing on and off.
     Measured,
 }
 
@@ -26,7 +26,7 @@ impl core::fmt::Display for Basis {
     }
 }
 
-/// Nanoseconds added to the target, by one hit or by many, with an interval.
+/// Nanoseconds added to the target, with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// The best estimate.
@@ -38,7 +38,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns a cost from an estimate and two bounds, in either order.
+    /// Returns a cost from an estimate and two bounds in either order.
     pub fn between(one: f64, ns: f64, other: f64) -> Cost {
         Cost {
             ns,
@@ -47,8 +47,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` times this unit. The interval scales too, because its error is
-    /// the unit cost's, the same for all hits.
+    /// Returns the cost of `hits`. The interval scales too, because all hits share the unit's error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -67,7 +66,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost with each figure cut to `ns`.
+    /// Returns the cost, each figure at most `ns`.
     #[must_use]
     pub fn at_most(self, ns: f64) -> Cost {
         Cost {
@@ -77,7 +76,7 @@ impl Cost {
         }
     }
 
-    /// Returns the share of `cpu_ns` of CPU time, or 0 of none.
+    /// Returns the share of `cpu_ns`, or 0 of none.
     pub fn share_of(self, cpu_ns: u64) -> Share {
         if cpu_ns == 0 {
             return Share::default();
@@ -91,7 +90,7 @@ impl Cost {
     }
 }
 
-/// A share of the target's CPU time, up to 1.0, with an interval.
+/// A share of CPU time, up to 1.0, with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// The best estimate.

@@ -7,8 +7,7 @@
 //! NAME     = one of `perf list` | "r" HEX | GROUP ":" TRACEPOINT
 //! ```
 //!
-//! Names with the same number on every machine become that number. Others (tracepoints, terms of PMUs) stay text.
-//! Everything borrows the list, so nothing is allocated.
+//! Names with the same number on every machine become that number; others (tracepoints, terms of PMUs) stay text.
 
 use core::fmt;
 
@@ -21,56 +20,56 @@ pub use modifiers::Modifiers;
 pub use names::counter_names;
 pub use suggestions::{NEAR, nearest, nearest_of};
 
-/// The kind of a counter.
+/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterKind<'a> {
-    /// A generic hardware event: the number in `config`.
+    /// The number of a generic hardware event.
     Hardware(u64),
-    /// A generic cache event: the number in `config`.
+    /// The number of a generic cache event.
     Cache(u64),
-    /// A software event: the number in `config`.
+    /// The number of a software event.
     Software(u64),
-    /// A raw event: the CPU's own number.
+    /// The CPU's own number.
     Raw(u64),
-    /// An event to look up in tracefs.
+    /// To look up in tracefs.
     Tracepoint {
-        /// The folder of events, such as `sched`.
+        /// The folder, such as `sched`.
         group: &'a str,
-        /// The event in that folder.
+        /// The event.
         name: &'a str,
     },
-    /// An event to look up in /sys/bus/event_source/devices.
+    /// To look up in /sys/bus/event_source/devices.
     Pmu {
-        /// The folder of the PMU.
+        /// The PMU.
         pmu: &'a str,
-        /// The text between the slashes: an event's name, or `term=value` and commas.
+        /// The text between the slashes.
         terms: &'a str,
     },
 }
 
 impl CounterKind<'_> {
-    /// Returns whether the event may need one of a CPU's few hardware counters.
+    /// Returns whether it may need one of a CPU's few hardware counters.
     pub fn needs_slot(&self) -> bool {
         !matches!(self, Self::Software(_) | Self::Tracepoint { .. })
     }
 }
 
-/// One event of a list.
+/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
-    /// The event's text as given, with its modifiers.
+    /// As given, with modifiers.
     pub text: &'a str,
-    /// The event's text without its modifiers.
+    /// Without modifiers.
     pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
-    /// The modifiers, those of its group included: where the event counts and how.
+    /// Its own and its group's.
     pub modifiers: Modifiers,
-    /// Whether some modifiers come from its group, not from `text`.
+    /// Whether the group adds some.
     pub is_modified_by_group: bool,
 }
 
-/// Events that count together or not at all, one at least.
+/// Events that count together or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterGroup<'a> {
     events: &'a str,
@@ -79,43 +78,43 @@ pub struct CounterGroup<'a> {
 }
 
 impl<'a> CounterGroup<'a> {
-    /// Returns the events, the leader first.
+    /// Returns at least one event, the leader first.
     pub fn events(&self) -> impl Iterator<Item = Counter<'a>> + use<'a> {
         // INVARIANT: `parse::group` makes no group whose events have an error.
         parse::events(self.events, self.modifiers).filter_map(Result::ok)
     }
 
-    /// Returns whether the group was written in braces.
+    /// Returns whether it was written in braces.
     pub fn is_braced(&self) -> bool {
         self.is_braced
     }
 
-    /// Returns whether its leader, and so the group, is pinned.
+    /// Returns whether the leader is pinned.
     pub fn is_pinned(&self) -> bool {
         let leader = self.events().next();
         leader.is_some_and(|leader| leader.modifiers.pinned)
     }
 }
 
-/// Parses a list, group by group. The first error is the last item.
+/// Parses a list, group by group, up to the first error.
 pub fn counter_groups(
     list: &str,
 ) -> impl Iterator<Item = Result<CounterGroup<'_>, CounterError<'_>>> {
     parse::items(list).map(|item| parse::group(item?))
 }
 
-/// An error in a list of counters.
+/// What is wrong in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterFault {
     /// Nothing between two commas.
     NoEvent,
-    /// A brace closed before it is open, or inside another.
+    /// A misplaced brace.
     Braces,
     /// A brace or slash is not closed.
     NotClosed,
-    /// Text other than `:MODIFIERS` follows a group.
+    /// Other text than `:MODIFIERS` follows a group.
     AfterGroup,
-    /// A letter that is no modifier.
+    /// The letter is no modifier.
     NoModifier(char),
     /// Nothing follows the colon.
     ModifierMissing,
@@ -123,17 +122,17 @@ pub enum CounterFault {
     Unknown,
 }
 
-/// A list of counters with an error.
+/// An error in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterError<'a> {
-    /// The wrong part; for an unknown event its name.
+    /// The wrong part, or the unknown name.
     pub text: &'a str,
     /// The error.
     pub fault: CounterFault,
 }
 
 impl CounterError<'_> {
-    /// Returns the known names nearest to an unknown one, nearest first.
+    /// Returns the names nearest to an unknown one.
     pub fn nearest(&self) -> [Option<&'static str>; NEAR] {
         match self.fault {
             CounterFault::Unknown => nearest(self.text),

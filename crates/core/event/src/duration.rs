@@ -1,9 +1,9 @@
-//! Times as people write them: `1ms`, `500us`, `1.5s`.
+//! Times as text: `1ms`, `500us`, `1.5s`.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-/// The units in nanoseconds, longer words first, because `s` also ends them.
+/// Longer words first, because `s` also ends them.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -14,22 +14,21 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// The shortest time that tiptoe's loops can meet, and ten years, so that no sum overflows.
+/// The shortest that tiptoe's loops can meet; ten years, so that no sum overflows.
 const KEPT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
 
-/// Digits after the point that count; more are below every unit's resolution.
+/// Digits after the point that count.
 const PLACES: usize = 18;
 
-/// Parses a time with its unit, in nanoseconds, rounded down. `None` for a number alone, a sign, an
-/// exponent, or an overflow.
+/// Parses a time with its unit, rounded down. `None` for a bare number, a sign, an exponent, or an overflow.
 pub fn duration_ns(text: &str) -> Option<u64> {
     let unit = |(unit, ns): &(&str, u64)| Some((text.strip_suffix(unit)?, *ns));
     let (number, unit_ns) = UNITS.iter().find_map(unit)?;
     number_ns(number, unit_ns)
 }
 
-/// Parses an option's time: seconds, or a number with a unit; from 1 ms to ten years.
+/// Parses an option's time: seconds, or with a unit; from 1 ms to ten years.
 pub fn time(text: &str) -> Option<Duration> {
     let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     let ns = match is_bare {
@@ -55,7 +54,7 @@ fn number_ns(number: &str, unit_ns: u64) -> Option<u64> {
     u64::try_from(whole.checked_add(part)?).ok()
 }
 
-/// Parses digits; none are 0.
+/// No digits are 0.
 fn digits(text: &str) -> Option<u128> {
     text.bytes().try_fold(0_u128, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;

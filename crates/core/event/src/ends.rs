@@ -1,11 +1,11 @@
 //! How followed calls ended.
 
-/// The calls of one event by how they ended. Each entered call is in one count.
+/// The calls of an event. Each is in one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,
-    /// Calls that ended without a return: by longjmp, by an exception, or with their thread.
+    /// Calls left by longjmp, an exception, or the thread's end.
     pub left: u64,
     /// Calls in progress.
     pub inside: u64,
@@ -14,13 +14,13 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Returns the number of all entered calls.
+    /// Returns the number of calls.
     pub fn calls(self) -> u64 {
         let numbers = [self.left, self.inside, self.only_counted];
         numbers.into_iter().fold(self.returns, u64::wrapping_add)
     }
 
-    /// Returns the sum of the ends of two threads or processes.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Ends) -> Ends {
         Ends {
@@ -29,8 +29,7 @@ impl Ends {
         }
     }
 
-    /// Returns what was added since an earlier state of the same event. `inside` is no sum, so it
-    /// stays.
+    /// Returns what was added since an earlier state; `inside`, which is no sum, stays.
     #[must_use]
     pub fn since(self, earlier: Ends) -> Ends {
         self.sums(earlier, u64::wrapping_sub)

@@ -1,14 +1,14 @@
-//! What one event of a request observes. Text becomes an [`Event`] once, at the door.
+//! One event of a request.
 //!
 //! ```text
-//! EVENT = SPEC                      a function, with "uprobe:" or "uretprobe:" (see [`crate::spec`])
-//!       | "mem:" MEMORY             a variable (see [`crate::memory`])
+//! EVENT = SPEC                      a function ([`crate::spec`])
+//!       | "mem:" MEMORY             a variable ([`crate::memory`])
 //!       | "ulock:*"                 contended locks of programs
-//!       | "ulock:" LOCK "/hold/"    also how long this one is held; a variable or an address
+//!       | "ulock:" LOCK "/hold/"    also how long this one is held
 //!       | "klock:*"                 contended locks of the kernel
 //!       | "klock:mmap_lock" ["/every/"]
 //!       | "scope:*"                 the scopes that a program enters
-//!       | GROUP                     counters by perf's names (see [`crate::counter`])
+//!       | GROUP                     counters ([`crate::counter`])
 //! ```
 
 use core::fmt;
@@ -18,43 +18,43 @@ use crate::memory::{Memory, MemoryError};
 use crate::spec::{Kind, OtherKind, ProbeSpec};
 use crate::spec_parse::{SpecError, single_colon};
 
-/// One event of a request.
+/// What one event observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The entry or the return of functions.
+    /// A function's entry or return.
     Probe(ProbeSpec<'a>),
     /// Accesses to a variable.
     Memory(Memory<'a>),
-    /// Waits for the locks of programs.
+    /// Waits for programs' locks.
     UserLocks(UserLocks<'a>),
-    /// Waits for the locks of the kernel.
+    /// Waits for the kernel's locks.
     KernelLocks(WaitSelection),
-    /// The scopes that a program enters.
+    /// Scopes.
     Scopes,
-    /// Counters, which count together or not at all.
+    /// Counters.
     Counters(CounterGroup<'a>),
 }
 
-/// Waits for the locks of programs.
+/// Waits for programs' locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLocks<'a> {
     /// The lock whose hold times are measured: a variable, or an address.
     pub held: Option<&'a str>,
 }
 
-/// The observed waits for locks of the kernel.
+/// Waits for the kernel's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitSelection {
-    /// All contended waits.
+    /// All contended.
     Contended,
-    /// Contended waits for mmap_lock.
+    /// Contended, for mmap_lock.
     ContendedMmap,
     /// All acquisitions of mmap_lock.
     EveryMmap,
 }
 
 impl WaitSelection {
-    /// Returns the selection as an event.
+    /// Returns the event's text.
     pub const fn event(self) -> &'static str {
         match self {
             WaitSelection::Contended => "klock:*",
@@ -72,15 +72,15 @@ impl WaitSelection {
 /// Why a text is no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventError<'a> {
-    /// A wrong function.
+    /// A wrong probe.
     Probe(SpecError),
     /// A wrong variable.
     Memory(MemoryError),
     /// A wrong counter.
     Counter(CounterError<'a>),
-    /// A list of several groups of counters.
+    /// Several groups of counters.
     SeveralGroups,
-    /// Nothing with this name can be observed yet.
+    /// Not supported yet.
     NotYet(&'a str),
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for EventError<'_> {
 impl core::error::Error for EventError<'_> {}
 
 impl<'a> Event<'a> {
-    /// Parses an event. Without a kind it is a group of counters.
+    /// Parses an event; without a kind it is a group of counters.
     pub fn parse(text: &'a str) -> Result<Event<'a>, EventError<'a>> {
         let named = single_colon(text, 0).map(|colon| (&text[..colon], &text[colon + 1..]));
         let Some((word, rest)) = named else {

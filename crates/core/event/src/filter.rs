@@ -1,34 +1,32 @@
-//! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`.
-//!
-//! The trampoline evaluates a filter with a compare and a branch per term. So a filter is a few
-//! comparisons of a register with a constant, all joined the same way.
+//! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`. The trampoline evaluates each comparison
+//! with a compare and a branch.
 
-/// The most comparisons of a filter.
+/// The most comparisons.
 pub const MAX_COMPARISONS: usize = 8;
 
-/// How a register's bits are read.
+/// The bits to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
-    /// Unsigned, the low 8 bits.
+    /// 8 bits, unsigned.
     U8,
-    /// Signed, the low 8 bits.
+    /// 8 bits, signed.
     S8,
-    /// Unsigned, the low 16 bits.
+    /// 16 bits, unsigned.
     U16,
-    /// Signed, the low 16 bits.
+    /// 16 bits, signed.
     S16,
-    /// Unsigned, the low 32 bits.
+    /// 32 bits, unsigned.
     U32,
-    /// Signed, the low 32 bits.
+    /// 32 bits, signed.
     S32,
-    /// Unsigned, the whole register.
+    /// All bits, unsigned.
     U64,
-    /// Signed, the whole register: the default.
+    /// All bits, signed: the default.
     S64,
 }
 
 impl Width {
-    /// Returns how many low bits of the register are compared.
+    /// Returns the number of low bits compared.
     pub const fn bits(self) -> u32 {
         match self {
             Width::U8 | Width::S8 => 8,
@@ -38,13 +36,13 @@ impl Width {
         }
     }
 
-    /// Returns whether the comparison is signed.
+    /// Returns whether it is signed.
     pub const fn signed(self) -> bool {
         matches!(self, Width::S8 | Width::S16 | Width::S32 | Width::S64)
     }
 }
 
-/// The relation between the register (left) and the constant (right).
+/// A register's relation to the constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// `==`
@@ -64,18 +62,18 @@ pub enum Operator {
 /// One comparison: `argN[:width] OP value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Comparison {
-    /// Which integer argument register, 0 to 5 (rdi, rsi, rdx, rcx, r8, r9 on x86-64).
+    /// The integer argument, 0 to 5 (rdi, rsi, rdx, rcx, r8, r9 on x86-64).
     pub arg: u8,
-    /// How its bits are read.
+    /// Its bits.
     pub width: Width,
     /// The relation.
     pub operator: Operator,
-    /// The constant's bits; for unsigned widths they are those of the `u64`.
+    /// The constant; for unsigned widths the bits of the `u64`.
     pub value: i64,
 }
 
 impl Comparison {
-    /// Returns whether a register's value satisfies this comparison.
+    /// Returns whether a register's value passes.
     pub fn holds(&self, register: u64) -> bool {
         let shift = 64 - self.width.bits();
         let order = if self.width.signed() {
@@ -94,16 +92,16 @@ impl Comparison {
     }
 }
 
-/// How a filter's comparisons are joined.
+/// How comparisons are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Join {
-    /// All comparisons must hold (`&&`).
+    /// `&&`
     All,
-    /// At least one comparison must hold (`||`).
+    /// `||`
     Any,
 }
 
-/// A non-empty list of comparisons with one join.
+/// Comparisons with one join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     comparisons: [Comparison; MAX_COMPARISONS],
@@ -112,8 +110,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns a filter; `None` for no comparison, more than [`MAX_COMPARISONS`], or a register
-    /// above `arg5`.
+    /// Returns a filter; `None` for no comparison, more than [`MAX_COMPARISONS`], or a register above `arg5`.
     pub fn new(join: Join, comparisons: &[Comparison]) -> Option<Filter> {
         let first = *comparisons.first()?;
         if comparisons.len() > MAX_COMPARISONS || comparisons.iter().any(|c| c.arg > 5) {
@@ -128,7 +125,7 @@ impl Filter {
         })
     }
 
-    /// Returns the comparisons, in the order written.
+    /// Returns the comparisons in order.
     pub fn comparisons(&self) -> &[Comparison] {
         &self.comparisons[..self.len as usize]
     }
@@ -138,7 +135,7 @@ impl Filter {
         self.join
     }
 
-    /// Returns whether the six integer argument registers pass.
+    /// Returns whether these arguments pass.
     pub fn passes(&self, args: &[u64; 6]) -> bool {
         let mut each = self
             .comparisons()

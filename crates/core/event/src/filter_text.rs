@@ -3,7 +3,7 @@
 //! ```text
 //! FILTER     = COMPARISON {"&&" COMPARISON} | COMPARISON {"||" COMPARISON}
 //! COMPARISON = "arg" DIGIT [":" WIDTH] OPERATOR ["-"] NUMBER
-//! WIDTH      = "u8" | "s8" | "u16" | "s16" | "u32" | "s32" | "u64" | "s64"
+//! WIDTH      = ("u" | "s") ("8" | "16" | "32" | "64")
 //! ```
 
 use core::fmt;
@@ -12,33 +12,33 @@ use core::str::FromStr;
 use crate::filter::{Comparison, Filter, Join, MAX_COMPARISONS, Operator, Width};
 use crate::number::number;
 
-/// An error in a filter.
+/// What is wrong in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilterFault {
     /// An argument is missing.
     NoArgument,
-    /// The argument is not in a register, as `arg0` to `arg5` are.
+    /// Not one of `arg0` to `arg5`.
     NoSuchArgument,
-    /// The width is not one of `u8` to `s64`.
+    /// Not one of `u8` to `s64`.
     BadWidth,
-    /// A comparison operator is missing.
+    /// An operator is missing.
     NoOperator,
     /// A number is missing.
     NoNumber,
-    /// The number does not fit the width, so the comparison is meaningless.
+    /// The number does not fit the width.
     OutOfRange,
     /// `&&` and `||` in one filter.
     MixedJoin,
-    /// More comparisons than [`MAX_COMPARISONS`].
+    /// More than [`MAX_COMPARISONS`].
     TooMany,
-    /// Something other than `&&` or `||` follows a comparison.
+    /// Other text follows a comparison.
     Trailing,
 }
 
-/// The error of a filter, and its position.
+/// An error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilterError {
-    /// The byte offset of the error.
+    /// The byte.
     pub at: usize,
     /// The error.
     pub fault: FilterFault,
@@ -74,7 +74,7 @@ const WIDTHS: [(&str, Width); 8] = [
     ("s64", Width::S64),
 ];
 
-/// Longer operators first; otherwise `<=` would be read as `<`.
+/// Longer ones first; otherwise `<=` would be `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Eq),
     ("!=", Operator::Ne),
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Parses `&&` or `||`, which must be the same as before, or the end.
+    /// The join must be the same as before.
     fn join(&mut self, before: Option<Join>) -> Result<Option<Join>, FilterError> {
         self.skip_spaces();
         let at = self.at;

@@ -1,12 +1,11 @@
 //! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
 //!
-//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is 9% wide, from 1 ns
-//! to 73 minutes in [`HISTOGRAM_BUCKETS`] words. Any two histograms add up bucket by bucket.
+//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, up to 73 minutes, and
+//! histograms add up bucket by bucket.
 //!
-//! The bucket of a time is exact, without a logarithm or a float. `e` is the place of the time's
-//! highest bit, `m` the time shifted left until that is bit 63. The next three bits, `s`, are the
-//! number of its eighth of the octave. In each of the first seven one bucket ends, at
-//! `THRESHOLDS[s]`. So, in generated code as here, for a time > 0:
+//! The bucket is exact, without a logarithm or a float. `e` is the place of the time's highest bit, which the shift
+//! moves to bit 63. The next three bits, `s`, number the eighths of the octave; in each but the last a bucket ends,
+//! at `THRESHOLDS[s]`. For a time > 0:
 //!
 //! ```text
 //! m      = ns << (63 - e)
@@ -14,16 +13,15 @@
 //! bucket = 8 * e + s + (m > THRESHOLDS[s]) - (m << 1 == 0)      never below 0
 //! ```
 //!
-//! The last term is for powers of two, the only whole numbers on a boundary, which end their
-//! bucket. Bucket 0 would be `(1, 1.09]`, without a whole number, so it holds 1 ns.
+//! The last term is for powers of two, which end their bucket. Bucket 0 holds 1 ns, because `(1, 1.09]` has no
+//! whole number.
 
-/// Buckets for each doubling: `2^HISTOGRAM_SCALE`.
+/// Buckets per doubling: `2^HISTOGRAM_SCALE`.
 pub const HISTOGRAM_SCALE: u8 = 3;
-/// Buckets of a histogram, up to `2^42` ns; the last also holds longer times.
+/// Buckets up to `2^42` ns; the last also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
-/// `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down: where a bucket ends in each eighth of an
-/// octave. In the last none ends.
+/// `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down: where buckets end.
 pub const THRESHOLDS: [u64; 8] = [
     0x8b95_c1e3_ea8b_d6e6,
     0x9837_f051_8db8_a96f,
@@ -35,7 +33,7 @@ pub const THRESHOLDS: [u64; 8] = [
     u64::MAX,
 ];
 
-/// Returns the bucket of a time; 0 ns is treated as 1 ns.
+/// Returns the bucket of a time; 0 ns counts as 1 ns.
 #[inline]
 pub const fn bucket_of(ns: u64) -> usize {
     if ns <= 1 {
@@ -54,7 +52,7 @@ pub const fn bucket_of(ns: u64) -> usize {
     }
 }
 
-/// Returns the longest time of a bucket, although the last also holds longer ones.
+/// Returns the longest time of a bucket but the last.
 pub const fn upper_ns(bucket: usize) -> u64 {
     let end = if bucket < HISTOGRAM_BUCKETS {
         bucket + 1
@@ -76,11 +74,10 @@ pub const fn lower_ns(bucket: usize) -> u64 {
     }
 }
 
-/// Counts of times by bucket. [`Latency`](crate::Latency) has the longest time, because a bucket
-/// does not have it exactly.
+/// Counts of times by bucket. [`Latency`](crate::Latency) has the exact maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// Times of 0 ns: shorter than the clock's resolution.
+    /// Times below the clock's resolution.
     pub zero_count: u64,
     counts: [u64; HISTOGRAM_BUCKETS],
 }
@@ -95,7 +92,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Returns the count of each bucket.
+    /// Returns each bucket's count.
     pub fn counts(&self) -> &[u64; HISTOGRAM_BUCKETS] {
         &self.counts
     }
@@ -109,7 +106,7 @@ impl Histogram {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds counts in the order of buckets, ignoring those after the last.
+    /// Adds counts by bucket, ignoring those after the last.
     pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
         self.zero_count = self.zero_count.wrapping_add(zero_count);
         for (sum, count) in self.counts.iter_mut().zip(counts) {
@@ -117,12 +114,12 @@ impl Histogram {
         }
     }
 
-    /// Adds the histogram of another thread or process.
+    /// Adds another thread's or process's.
     pub fn merge(&mut self, other: &Histogram) {
         self.add_counts(other.zero_count, &other.counts);
     }
 
-    /// Returns what was added since an earlier state of the same histogram.
+    /// Returns what was added since an earlier state.
     #[must_use]
     pub fn since(mut self, earlier: &Histogram) -> Histogram {
         self.zero_count = self.zero_count.wrapping_sub(earlier.zero_count);
@@ -132,15 +129,14 @@ impl Histogram {
         self
     }
 
-    /// Returns how many times were counted.
+    /// Returns the number of times.
     pub fn total(&self) -> u64 {
         let counts = self.counts.iter();
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket; 0 if
-    /// nothing was counted. The error is below 9.1%, and the result at most `max_ns`, the longest
-    /// time.
+    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket; 0 without times. The
+    /// error is below 9.1%, and the result at most `max_ns`, the longest time.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {
@@ -157,7 +153,7 @@ impl Histogram {
     }
 }
 
-/// Returns a percentile's rank among `total` sorted times, from 1 on; 0 for none.
+/// From 1 on; 0 for none.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;
@@ -165,13 +161,12 @@ fn rank(total: u64, percent: f64) -> u64 {
     rank.max(1).min(total)
 }
 
-/// Returns the `nth` of `count` times spread evenly over the bucket.
 fn within(bucket: usize, nth: u64, count: u64, max_ns: u64) -> u64 {
     let last = bucket == HISTOGRAM_BUCKETS - 1;
     let end = if last { u64::MAX } else { upper_ns(bucket) };
     let end = end.min(max_ns);
     let start = lower_ns(bucket).min(end);
-    // Rounded up, because a bucket's shortest time is the next whole one after its start.
+    // Rounded up, because the start itself is in the bucket before.
     let part = (u128::from(end - start) * u128::from(nth)).div_ceil(u128::from(count));
     start + part as u64
 }

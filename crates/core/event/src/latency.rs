@@ -1,18 +1,18 @@
-//! How long timed calls took, from entry to return.
+//! How long timed calls took.
 
 /// The times of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Latency {
-    /// The sum of the times between entry and return, over all timed calls.
+    /// The sum of the times from entry to return.
     pub total_ns: u64,
-    /// The sum of these times, without the time in probed callees.
+    /// The same, without probed callees.
     pub self_ns: u64,
     /// The longest time.
     pub max_ns: u64,
 }
 
 impl Latency {
-    /// Returns the sum of two threads or processes, and the larger maximum.
+    /// Returns the sum, and the larger maximum.
     #[must_use]
     pub fn plus(self, other: Latency) -> Latency {
         Latency {
@@ -22,8 +22,8 @@ impl Latency {
         }
     }
 
-    /// Returns what was added since an earlier state of the same event. `max_ns` is no sum, so it
-    /// stays: where counting begins, the collector sets it to zero.
+    /// Returns what was added since an earlier state. `max_ns`, which is no sum, stays: the collector clears it
+    /// where counting begins.
     #[must_use]
     pub fn since(self, earlier: Latency) -> Latency {
         Latency {

@@ -1,19 +1,18 @@
-//! A variable or an address in memory, as an event.
+//! A variable or an address, as an event.
 //!
 //! ```text
 //! MEMORY = [BINARY ":"] (VARIABLE | ADDRESS) [":" LEN] [":" ACCESS] ["/pinned/"]
-//! BINARY = a path, a soname or a glob; without it, the program itself
+//! BINARY = as in [`crate::spec`]
 //! LEN    = "1" | "2" | "4" | "8"; without it, the size of the variable's type
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` in a `::` or between single quotes never splits: `prog:'w'` is a variable of that name. An
-//! address after a binary is a link-time address of that file; any other is the process's. The
-//! variable stays text, because only debug information gives it a meaning.
+//! A `:` in a `::` or between single quotes never splits: `prog:'w'` is a variable. An address after a binary is a
+//! link-time address of that file, any other the process's.
 
 use core::fmt;
 
-/// The accesses that a breakpoint reports.
+/// What a breakpoint reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Writes.
@@ -44,7 +43,6 @@ impl fmt::Display for Access {
 /// The lengths of breakpoints.
 pub const LENGTHS: [u8; 4] = [1, 2, 4, 8];
 
-/// The option of a variable that keeps its debug register while others take turns.
 const PINNED: &str = "/pinned/";
 
 /// A requested variable.
@@ -52,13 +50,13 @@ const PINNED: &str = "/pinned/";
 pub struct Memory<'a> {
     /// The whole text.
     pub text: &'a str,
-    /// The file; `None` for the program itself.
+    /// `None` for the program itself.
     pub binary: Option<&'a str>,
-    /// The variable or address, and its offset in the text.
+    /// The variable or address.
     pub variable: TextPart<'a>,
-    /// The number of bytes, if requested.
+    /// Bytes, if requested.
     pub length: Option<u8>,
-    /// The accesses to report.
+    /// What to report.
     pub access: Access,
     /// Whether it keeps its debug register while others take turns.
     pub is_pinned: bool,
@@ -69,24 +67,24 @@ pub struct Memory<'a> {
 pub struct TextPart<'a> {
     /// The part.
     pub text: &'a str,
-    /// The byte at which it begins.
+    /// Its offset in bytes.
     pub at: usize,
 }
 
-/// A fault in the text.
+/// What is wrong in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryFault {
-    /// The text begins with `:`, so the binary is missing.
+    /// The binary is missing.
     NoBinary,
-    /// There are more parts than a binary, a variable, a length and an access.
+    /// Too many parts.
     TooManyParts,
-    /// The access is `r`, but no breakpoint reports only reads.
+    /// No breakpoint reports only reads.
     ReadOnly,
     /// An unknown kind of access.
     BadAccess,
-    /// A length that no breakpoint has.
+    /// No breakpoint has this length.
     BadLength,
-    /// The length comes after the access.
+    /// The length follows the access.
     LengthLast,
     /// A control character.
     ControlCharacter,
@@ -113,10 +111,10 @@ impl fmt::Display for MemoryFault {
     }
 }
 
-/// A text with a fault, and where.
+/// An error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryError {
-    /// The byte at which parsing failed.
+    /// The byte.
     pub at: usize,
     /// The fault.
     pub fault: MemoryFault,
@@ -141,7 +139,7 @@ impl TextPart<'_> {
 }
 
 impl<'a> Memory<'a> {
-    /// Parses a variable.
+    /// Parses a variable:
     ///
     /// ```
     /// # use tiptoe_event::Memory;
@@ -178,10 +176,10 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The parts of the longest variable, and one more, which is always too many.
+/// One more than a variable's parts.
 const MOST_PARTS: usize = 5;
 
-/// Splits at single colons outside quotes. Parts beyond [`MOST_PARTS`] are left out.
+/// Splits at single colons outside quotes; further parts are left out.
 fn split<'a, 'b>(
     text: &'a str,
     parts: &'b mut [TextPart<'a>; MOST_PARTS],
@@ -198,7 +196,7 @@ fn split<'a, 'b>(
                     return Err(MemoryError { at, fault });
                 }
             },
-            // In an odd run of colons the first splits: `bin:::f` is `::f` in `bin`.
+            // In an odd run the first splits: `bin:::f` is `::f` in `bin`.
             b':' => {
                 if run % 2 == 1 {
                     let text = &text[start..at];
@@ -234,7 +232,7 @@ fn take_access(parts: &mut &[TextPart<'_>]) -> Result<Option<Access>, MemoryErro
     Ok(Some(access))
 }
 
-/// Takes the length, if it is the last of several parts, and decimal.
+/// As [`take_access`], for a decimal length.
 fn take_length(
     parts: &mut &[TextPart<'_>],
     access: Option<Access>,

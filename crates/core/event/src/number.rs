@@ -1,12 +1,12 @@
 //! Numbers in text: `42`, `0x2a`.
 
-/// Parses a decimal number, or a hexadecimal one after `0x`; no sign.
+/// Parses a decimal number, or a hexadecimal one after `0x`, without sign.
 pub fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // from_str_radix alone would accept a sign.
+    // from_str_radix would accept a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain
         .then(|| u64::from_str_radix(digits, radix).ok())

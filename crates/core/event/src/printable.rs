@@ -1,26 +1,22 @@
-//! Foreign text made safe to print: names, paths and messages that a traced program or a user
-//! chose.
-//!
-//! A terminal obeys control characters, and invisible or direction-changing ones can disguise a
-//! line.
+//! Makes foreign text safe to print, because a terminal obeys control characters, and invisible or
+//! direction-changing ones can disguise a line.
 
 use core::fmt::{self, Display, Formatter, Write};
 
-/// Prints text with `\n`, `\x1b` or `\u{202e}` in place of each unsafe character.
+/// Prints text with `\n`, `\x1b` or `\u{202e}` for each unsafe character.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a>(pub &'a str);
 
-/// Prints JSON whose strings have escapes, such as `\u202e`, in place of unsafe characters. Line
-/// ends and values stay.
+/// Prints JSON with escapes, such as `\u202e`, for unsafe characters in strings.
 #[derive(Clone, Copy, Debug)]
 pub struct PrintableJson<'a>(pub &'a str);
 
-/// Prints a word of a shell command, quoted if the shell would read it differently.
+/// Prints a word of a shell command, quoted if necessary.
 #[derive(Clone, Copy, Debug)]
 pub struct ShellWord<'a>(pub &'a [u8]);
 
-/// Characters besides controls that are invisible or disguise the text around them: Unicode's
-/// Default_Ignorable_Code_Point, Bidi_Control, and separators of lines and annotations.
+/// Invisible or disguising characters: Unicode's Default_Ignorable_Code_Point, Bidi_Control, and separators of
+/// lines and annotations.
 const UNSEEN: [(char, char); 17] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -68,8 +64,7 @@ impl Display for PrintableJson<'_> {
     }
 }
 
-/// Writes text in the longest possible pieces, and characters for which `is_escaped` is true by
-/// `escape`.
+/// Escaped characters are written by `escape`.
 fn write_with(
     text: &str,
     is_escaped: impl Fn(char) -> bool,
@@ -101,7 +96,7 @@ impl Display for ShellWord<'_> {
     }
 }
 
-/// Writes `'it'\''s'`: between quotes only the quote itself is special.
+/// Writes `'it'\''s'`, where only the quote is special.
 fn quoted(word: &str, f: &mut Formatter<'_>) -> fmt::Result {
     f.write_char('\'')?;
     for (at, piece) in word.split('\'').enumerate() {
@@ -118,7 +113,7 @@ fn escaped(word: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
         match byte {
             b'\'' | b'\\' => write!(f, "\\{}", char::from(*byte))?,
             b' '..=b'~' => f.write_char(char::from(*byte))?,
-            // Always three digits; otherwise the next character could be read as one.
+            // Always three digits; otherwise the next character could be one.
             _ => write!(f, "\\{byte:03o}")?,
         }
     }

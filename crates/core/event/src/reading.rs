@@ -1,31 +1,30 @@
-//! The counts of an event.
+//! An event's counts.
 
 use crate::{Ends, Latency, Records};
 
-/// The counts of one event, in the terms of `perf_event_open(2)`.
+/// An event's counts, in the terms of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// Counted hits: entries, or returns if those are observed.
+    /// Hits: entries, or returns if those are observed.
     pub count: u64,
-    /// Hits that happened but were not counted.
+    /// Hits that were not counted.
     pub lost: u64,
-    /// The count is a lower bound: the event counted for a part of the time, from which it cannot
-    /// be extrapolated.
+    /// The count is a lower bound, which must not be extrapolated.
     pub at_least: bool,
-    /// How long the event was requested.
+    /// How long it was requested.
     pub time_enabled_ns: u64,
     /// How long it counted.
     pub time_running_ns: u64,
-    /// How the calls ended, if they are followed.
+    /// How followed calls ended.
     pub ends: Option<Ends>,
-    /// How long they took, if they are timed.
+    /// How long timed calls took.
     pub latency: Option<Latency>,
-    /// How many calls were recorded, if any are.
+    /// How many calls were recorded.
     pub records: Option<Records>,
 }
 
 impl Reading {
-    /// Returns the sum of two threads or processes.
+    /// Returns the sum.
     pub fn plus(self, other: Reading) -> Reading {
         Reading {
             count: self.count.wrapping_add(other.count),
@@ -39,7 +38,7 @@ impl Reading {
         }
     }
 
-    /// Returns what was added since an earlier reading of the same event.
+    /// Returns what was added since an earlier reading.
     pub fn since(self, earlier: Reading) -> Reading {
         Reading {
             count: self.count.wrapping_sub(earlier.count),
@@ -53,25 +52,24 @@ impl Reading {
         }
     }
 
-    /// Returns how often the probe ran: once for each followed call, otherwise once for each count.
+    /// Returns how often the probe ran.
     pub fn hits(&self) -> u64 {
         self.ends.map_or(self.count, Ends::calls)
     }
 
-    /// Returns how many hits were only counted, although more was requested.
+    /// Returns the hits that were only counted, although more was requested.
     pub fn only_counted(&self) -> u64 {
         let ends = self.ends.map_or(0, |ends| ends.only_counted);
         let records = self.records.map_or(0, |records| records.only_counted);
         ends.saturating_add(records)
     }
 
-    /// Returns whether the event counted for only a part of the time.
+    /// Returns whether it counted for only a part of the time.
     pub fn is_partial(&self) -> bool {
         self.time_running_ns < self.time_enabled_ns
     }
 
-    /// Returns the count, extrapolated to the enabled time unless it is a lower bound. `None` if
-    /// the event never counted.
+    /// Returns the count, extrapolated unless it is a lower bound. `None` if the event never counted.
     pub fn scaled(&self) -> Option<u64> {
         if !self.is_partial() || self.at_least {
             return Some(self.count);

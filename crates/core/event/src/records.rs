@@ -1,30 +1,30 @@
 //! How many calls were recorded.
 
-/// The calls of one event by whether they were recorded. Each call is in one count.
+/// The calls of an event. Each is in one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.
     pub recorded: u64,
     /// Calls whose record was lost, because the reader was too slow.
     pub lost: u64,
-    /// Calls only counted, because their thread had no credit or no ring.
+    /// Calls without credit or ring.
     pub only_counted: u64,
 }
 
 impl Records {
-    /// Returns the number of all calls.
+    /// Returns the number of calls.
     pub fn calls(self) -> u64 {
         let numbers = [self.lost, self.only_counted];
         numbers.into_iter().fold(self.recorded, u64::wrapping_add)
     }
 
-    /// Returns the sum of two threads or processes.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Records) -> Records {
         self.each(other, u64::wrapping_add)
     }
 
-    /// Returns what was added since an earlier state of the same event.
+    /// Returns what was added since an earlier state.
     #[must_use]
     pub fn since(self, earlier: Records) -> Records {
         self.each(earlier, u64::wrapping_sub)

@@ -1,4 +1,4 @@
-//! The grammar of probes: which functions are observed, as text.
+//! Which functions are observed, as text.
 //!
 //! ```text
 //! SPEC     = [KIND ":"] [BINARY ":"] FUNCTION ["+" OFFSET] ["/" OPTION {"," OPTION} "/"]
@@ -8,34 +8,30 @@
 //! OPTION   = NAME ["=" VALUE]; no option exists yet
 //! ```
 //!
-//! A glob has `*` for any text or `?` for one character. `[` is literal, because names such as
-//! `f[abi:cxx11]`, `main.Map[int]` and `operator[]` contain it.
+//! In a glob `*` is any text, `?` one character. `[` is literal, because names contain it: `operator[]`.
 //!
-//! A `:` that belongs to a `::`, or is between closed brackets, never splits. Other names with a
-//! single colon (Go's `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So
-//! [`Spec::readings`] returns all ways to read a spec; a caller that knows the names must take the
-//! first that exists.
+//! A `:` in a `::` or between closed brackets never splits. Other names with a single colon (Go's
+//! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways
+//! to read a spec; a caller that knows the names must take the first that exists.
 //!
-//! A [`Spec`] borrows its text. Its `Display`, the *resolved* form, names the kind
-//! (`uprobe:redis-server:dictFind`) and parses to the same value.
-//!
-//! The words of [other kinds](OtherKind) are refused. Such a program is written `uprobe:mem:f`.
+//! A [`Spec`]'s `Display`, the *resolved* form, names the kind (`uprobe:redis-server:dictFind`) and parses to the
+//! same value. The words of [other kinds](OtherKind) are refused; a program of that name is written `uprobe:mem:f`.
 
 use core::fmt;
 
 use crate::spec_parse::{self, SpecError, single_colon};
 
-/// The kind of a probe.
+/// A probe's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The entry of a function (the default), or an instruction within it.
+    /// A function's entry (the default), or an instruction inside.
     Uprobe,
-    /// The return of a function.
+    /// A function's return.
     Uretprobe,
 }
 
 impl Kind {
-    /// Returns the kind's word in a spec, before the first `:`.
+    /// Returns its word.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Uprobe => "uprobe",
@@ -53,7 +49,7 @@ impl Kind {
 /// The kind of an event that is no probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OtherKind {
-    /// A statically defined tracepoint of the program.
+    /// A static tracepoint of the program.
     Usdt,
     /// A variable or address in memory.
     Mem,
@@ -64,7 +60,7 @@ pub enum OtherKind {
 }
 
 impl OtherKind {
-    /// Returns the kind's word in a spec, before the first `:`.
+    /// Returns its word.
     pub const fn word(self) -> &'static str {
         match self {
             OtherKind::Usdt => "usdt",
@@ -87,14 +83,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The observed code in the binary.
+/// The code to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function<'a> {
-    /// One symbol by its name, as in the file or demangled.
+    /// A symbol, as in the file or demangled.
     Name(&'a str),
-    /// Every symbol that a pattern matches (see [`is_glob`]).
+    /// All symbols that match ([`is_glob`]).
     Glob(&'a str),
-    /// A place by its offset in the binary.
+    /// An offset in the binary.
     Offset(u64),
 }
 
@@ -107,16 +103,16 @@ impl fmt::Display for Function<'_> {
     }
 }
 
-/// The functions of a probe.
+/// A probe's functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec<'a> {
     /// The kind.
     pub kind: Kind,
-    /// A path, a soname or a glob; `None` for the program itself.
+    /// `None` for the program itself.
     pub binary: Option<&'a str>,
-    /// The observed code.
+    /// The code.
     pub function: Function<'a>,
-    /// Bytes after the function's start; 0 is its entry.
+    /// Bytes after the function's entry.
     pub offset: u64,
 }
 
@@ -126,13 +122,12 @@ impl<'a> Spec<'a> {
         spec_parse::parse(text)
     }
 
-    /// Returns all ways to read a spec: first as [`parse`](Spec::parse) does, then with each other
-    /// single colon as the end of the binary, then without a binary.
+    /// Returns all ways to read a spec: as [`parse`](Spec::parse), with each other single colon, without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         spec_parse::readings(text)
     }
 
-    /// Returns a spec of a function's entry.
+    /// Returns a function's entry.
     pub fn uprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uprobe,
@@ -142,7 +137,7 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Returns a spec of a function's returns.
+    /// Returns a function's returns.
     pub fn uretprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uretprobe,
@@ -151,10 +146,10 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// A requested probe: its functions, and the text, which may have other readings.
+/// A requested probe, whose text may have other readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeSpec<'a> {
-    /// The text as given.
+    /// As given.
     pub text: &'a str,
     /// Its first reading.
     pub spec: Spec<'a>,
@@ -167,8 +162,7 @@ impl<'a> ProbeSpec<'a> {
         Ok(ProbeSpec { text, spec })
     }
 
-    /// Returns the readings after the first: another colon may separate the binary, or all colons may belong to the
-    /// function's name.
+    /// Returns the readings after the first.
     pub fn other_readings(&self) -> impl Iterator<Item = Spec<'a>> + use<'a> {
         Spec::readings(self.text).skip(1).flatten()
     }
@@ -188,14 +182,14 @@ impl fmt::Display for Spec<'_> {
     }
 }
 
-/// Returns the kind that an event's name begins with, with the `:` after it.
+/// Returns the kind before a name, with its `:`.
 pub fn kind_prefix(name: &str) -> Option<&str> {
     let (word, prefix) = single_colon(name, 0).map(|end| (&name[..end], &name[..=end]))?;
     let is_kind = Kind::of_word(word).is_some() || OtherKind::of_word(word).is_some();
     is_kind.then_some(prefix)
 }
 
-/// Returns whether a name is a pattern: it contains `*` or `?`.
+/// Returns whether a name contains `*` or `?`.
 pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?'])
 }

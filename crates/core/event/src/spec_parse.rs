@@ -5,33 +5,33 @@ use core::fmt;
 use crate::number::number;
 use crate::spec::{Function, Kind, OtherKind, Spec, is_glob};
 
-/// An error in a spec.
+/// What is wrong in a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpecFault {
     /// The function is missing.
     NoFunction,
-    /// The spec starts with a `:`, so the binary is missing.
+    /// The binary is missing before the `:`.
     NoBinary,
-    /// A path is given without a function.
+    /// A path without a function.
     PathWithoutFunction,
-    /// The text after `+` or `0x` is no number of 64 bits.
+    /// No number of 64 bits.
     BadOffset,
-    /// A probe of returns has an offset, but a return is at no offset.
+    /// A return has no offset.
     OffsetOfReturn,
-    /// An option has no name, or invalid letters.
+    /// No name, or invalid letters.
     BadOption,
     /// No option has this name.
     NoSuchOption,
-    /// The kind is none of a probe's.
+    /// Another kind of event.
     NotAProbe(OtherKind),
     /// A control character.
     ControlCharacter,
 }
 
-/// A spec with an error, and where.
+/// An error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpecError {
-    /// The byte offset of the error.
+    /// The byte.
     pub at: usize,
     /// The error.
     pub fault: SpecFault,
@@ -112,7 +112,6 @@ fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
     }
 }
 
-/// Parses the text after a kind, given the colon after the binary.
 fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
     let (binary, rest) = split_binary(rest, colon)?;
     let (rest, options) = split_options(rest)?;
@@ -141,9 +140,8 @@ fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, Sp
     }
 }
 
-/// Returns the first single `:` at byte `from` or later, which in a [spec](crate::spec) ends a kind, a binary or a part
-/// of a name. A `:` in a `::` or inside closed brackets is not single. Of an odd number of adjacent `:` the first is
-/// single: `bin:::f` is the function `::f` of `bin`.
+/// Returns the first single `:` at byte `from` or later, which in a [spec](crate::spec) ends a kind, a binary or a
+/// part of a name. Of an odd run the first is single: `bin:::f` is the function `::f` of `bin`.
 ///
 /// ```
 /// # use tiptoe_event::single_colon;
@@ -208,8 +206,7 @@ fn split_binary(
     Ok((Some(binary.text), function))
 }
 
-/// Splits off the options: the text between the last two slashes, if the last ends the spec. So
-/// `operator/` has none.
+/// Splits off the options: the text between the last two slashes, if the last ends the spec.
 fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Option<Rest<'_>>), SpecError> {
     let none = (rest, None);
     if looks_like_path(rest.text) {
@@ -240,8 +237,7 @@ fn looks_like_path(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// Returns where `+OFFSET` begins: the last `+` that a word, or nothing, follows, but not those of
-/// `operator+`, `operator++` and `f(1+2)`.
+/// Returns the last `+` before a word, or before the end, but not those of `operator+`, `operator++` and `f(1+2)`.
 fn offset_plus(text: &str) -> Option<usize> {
     let plus = text.rfind('+')?;
     let (before, after) = (&text[..plus], &text[plus + 1..]);

@@ -1,31 +1,30 @@
-//! A store instruction, and the values that can be derived from the registers after it.
+//! A store instruction, whose values are derived from the registers after it.
 
-/// Where the stored value comes from. Registers have machine code numbers.
+/// Where a value is. Registers have machine code numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A register.
     Register(u8),
-    /// A constant in the instruction.
+    /// A constant.
     Immediate(u64),
-    /// An exchange: the register has the old value afterwards.
+    /// The register has the old value afterwards.
     Exchanged(u8),
-    /// A compare and exchange: this register was stored if %rax equalled the old value, which %rax
-    /// has afterwards.
+    /// Compare and exchange: this register was stored if %rax equalled the old value, which %rax has afterwards.
     Compared(u8),
     /// The old value plus this constant.
     Added(u64),
 }
 
-/// A store: its value and its address.
+/// The value and address of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
     /// The value.
     pub source: Source,
     /// The register's bit at which the value begins.
     pub shift: u8,
-    /// The size in bytes.
+    /// In bytes.
     pub width: u8,
-    /// The base register of base plus index times `scale`, plus `displacement`.
+    /// The base register.
     pub base: Option<u8>,
     /// The index register.
     pub index: Option<u8>,
@@ -33,27 +32,26 @@ pub struct Store {
     pub scale: u8,
     /// The constant, or the whole address if relative to the instruction.
     pub displacement: u64,
-    /// A segment is added, so the address is unknown.
+    /// The address is unknown, because a segment is added.
     pub is_elsewhere: bool,
 }
 
-/// The watched bytes' values around an access.
+/// The watched bytes around an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessValues {
-    /// The value before.
+    /// Before.
     pub old: Option<u64>,
-    /// The value after.
+    /// After.
     pub new: Option<u64>,
 }
 
-/// The flag in %rflags that a comparison of equal values sets.
+/// Set in %rflags by a comparison of equal values.
 const ZERO_FLAG: u64 = 1 << 6;
 const ACCUMULATOR: u8 = 0;
 
 impl Store {
-    /// Derives the old and new value of the `len` watched bytes at `at` from the registers after
-    /// the store. `registers` are in the order of their numbers in machine code. `bpf/watch.bpf.c`
-    /// must do the same.
+    /// Derives the values of the `len` watched bytes at `at` from the registers after the store, in the order of
+    /// machine code numbers. `bpf/watch.bpf.c` must do the same.
     pub fn values_from_registers(
         &self,
         registers: &[u64; 16],

@@ -1,19 +1,18 @@
-//! What counts: code in the target, or the kernel.
+//! What counts hits.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// How hits are taken.
+/// What counts hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// By code that the agent puts into the target.
+    /// Code that the agent puts into the target.
     Agent,
-    /// By the kernel's uprobes; for variables, by breakpoints on all CPUs.
+    /// The kernel's uprobes; for variables, breakpoints on all CPUs.
     Kernel,
-    /// For variables: by breakpoints of each thread.
+    /// For variables: breakpoints of each thread.
     KernelTask,
-    /// By the agent if possible, else by the kernel, decided for each probe. Where the agent would need a trap, by the
-    /// cheaper of the two.
+    /// For each probe the agent if possible, else the kernel; the cheaper one if the agent would need a trap.
     #[default]
     Auto,
 }
@@ -39,7 +38,7 @@ impl fmt::Display for Via {
     }
 }
 
-/// A word that is not allowed for a value.
+/// A word that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownWord {
     /// The allowed words.

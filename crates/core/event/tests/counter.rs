@@ -1,9 +1,8 @@
-//! Lists of counters: the meaning of perf's names, and what is refused.
+//! Lists of counters.
 
 use tiptoe_event::counter::{Modifiers, counter_names};
 use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 
-/// Returns each counter with its group's number.
 fn parse(list: &str) -> Result<Vec<(usize, Counter<'_>)>, CounterError<'_>> {
     let mut all = Vec::new();
     for (at, group) in counter_groups(list).enumerate() {

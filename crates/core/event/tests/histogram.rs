@@ -1,5 +1,4 @@
-//! The buckets against exact arithmetic: a time is in `(2^(i/8), 2^((i+1)/8)]` exactly if its
-//! eighth power is in `(2^i, 2^(i+1)]`.
+//! Checks buckets exactly: a time is in `(2^(i/8), 2^((i+1)/8)]` if its eighth power is in `(2^i, 2^(i+1)]`.
 
 use proptest::prelude::*;
 use tiptoe_event::histogram::{THRESHOLDS, lower_ns, upper_ns};
@@ -28,7 +27,7 @@ fn bits_below_eighth_power(number: u64) -> usize {
     high.map_or(0, |at| at * 64 + 64 - words[at].leading_zeros() as usize)
 }
 
-/// Returns the bucket by definition, except that bucket 0 has 1 ns.
+/// Bucket 0 has 1 ns.
 fn exact_bucket(ns: u64) -> usize {
     let index = bits_below_eighth_power(ns).saturating_sub(1);
     index.min(LAST)

@@ -1,4 +1,4 @@
-//! The event grammar: what each form means, and that resolved forms parse to the same.
+//! The event grammar; resolved forms parse to the same.
 
 use proptest::prelude::*;
 use tiptoe_event::{

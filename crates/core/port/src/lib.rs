@@ -1,34 +1,30 @@
 //! Where a program that links one of tiptoe's libraries meets tiptoe's agent.
 //!
-//! A library has a [`Port`] in the section [`SECTION`] of its file. While an interested tiptoe is
-//! attached, the port is open and holds the addresses of two functions of the agent. Otherwise the
-//! library does nothing, at the cost of a load and a branch. Sections stay in stripped files, so
-//! tiptoe finds ports in any file with section headers, and checks [`Port::MAGIC`].
+//! A library has a [`Port`] in its section [`SECTION`], where tiptoe finds it even in stripped files. While an
+//! interested tiptoe is attached, the port is open and holds the addresses of two functions of the agent.
+//! Otherwise the library does nothing, at the cost of a load and a branch.
 //!
-//! The agent's code and the written addresses stay for good, so a thread that found a port open may
-//! call them later. After the session such a call does nothing. One byte opens and closes a port:
-//! its file may be unmapped at any moment, so the agent must write through the kernel, which
-//! guarantees no torn write only for a byte.
+//! The agent's code and the addresses stay for good, so a late call does nothing. A port's file may be unmapped
+//! at any moment, so the agent must write through the kernel, which guarantees no torn write only for a byte:
+//! one byte opens the port.
 //!
-//! `tiptoe.h` has the same for C; a test compares both.
+//! `tiptoe.h` has the same for C.
 #![no_std]
 #![warn(missing_docs)]
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// The section that ports are in.
+/// The section of ports.
 pub const SECTION: &str = "tiptoe_port";
 
-/// The events that a library reports.
+/// What a library reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// A thread's scope. The library calls `begin` with the scope's name and flags ([`RESUMES`])
-    /// when the thread enters it, and `end` with the result of `begin`.
+    /// A thread's scope. `begin` gets its name and flags ([`RESUMES`]), `end` the result of `begin`.
     Scopes = 1,
-    /// The lock that a thread waits for. The library calls `begin` with the lock's name, and a word
-    /// that has the lock's address and, from bit [`MODE_SHIFT`] on, one of [`mode`]. Then it calls
-    /// `end` with the result of `begin`, and one of [`outcome`].
+    /// The lock that a thread waits for. `begin` gets its name, and its address with one of [`mode`] from bit
+    /// [`MODE_SHIFT`] on; `end` gets the result of `begin`, and one of [`outcome`].
     Locks = 2,
 }
 
@@ -41,11 +37,10 @@ impl Kind {
     }
 }
 
-/// For [`Kind::Scopes`]' `begin`: the thread resumes a scope (a future is polled again), which is
-/// no new entry.
+/// A thread resumes a scope (a future is polled again), which is no new entry.
 pub const RESUMES: u64 = 1;
 
-/// For [`Kind::Locks`]' `begin`: position of the mode.
+/// For [`Kind::Locks`]' `begin`.
 pub const MODE_SHIFT: u32 = 56;
 
 /// How a lock is taken.
@@ -56,25 +51,25 @@ pub mod mode {
     pub const WRITE: u64 = 2;
     /// To read.
     pub const READ: u64 = 3;
-    /// To read, with the right to upgrade.
+    /// To read, and perhaps upgrade.
     pub const UPGRADABLE: u64 = 4;
-    /// To write, by a thread that already holds the lock as [`UPGRADABLE`].
+    /// From [`UPGRADABLE`] to write.
     pub const UPGRADE: u64 = 5;
 }
 
 /// How a wait for a lock ended.
 pub mod outcome {
-    /// The lock was taken.
+    /// Taken.
     pub const ACQUIRED: u64 = 0;
-    /// The wait timed out.
+    /// Timed out.
     pub const TIMED_OUT: u64 = 1;
-    /// The wait was cancelled.
+    /// Cancelled.
     pub const CANCELLED: u64 = 2;
-    /// The wait panicked.
+    /// Panicked.
     pub const PANICKED: u64 = 3;
 }
 
-/// A name at a fixed address, which identifies it: two labels with one text differ.
+/// Identified by its address: two labels with one text differ.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
@@ -108,7 +103,7 @@ impl Label {
     }
 }
 
-/// The type of a port's `begin`; see [`Kind`].
+/// See [`Kind`].
 type Begin = unsafe extern "C" fn(label: *const Label, what: u64) -> u64;
 type End = unsafe extern "C" fn(token: u64, what: u64);
 
@@ -116,31 +111,28 @@ fn at(address: usize) -> *const () {
     core::ptr::with_exposed_provenance(address)
 }
 
-/// The meeting point with an agent. Its layout must not change, because other versions of tiptoe
-/// than the library's may attach.
+/// Its layout must not change, because other versions of tiptoe may attach.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Port {
     magic: u64,
     kind: u32,
     bytes: u32,
-    /// 0 until an agent attaches, then an address. This field and those below are written from
-    /// outside this library.
+    /// 0 until an agent attaches. This field and those below are written from outside.
     begin: AtomicUsize,
     end: AtomicUsize,
-    /// Not 0 while an agent is attached. The agent writes the two addresses before it sets this
-    /// byte.
+    /// Set after the two addresses.
     open: AtomicU8,
 }
 
 impl Port {
-    /// The first bytes of a port: `tiptoe`, and the version of the layout.
+    /// `tiptoe`, and the version of the layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"tiptoe\x01\0");
     /// The size of a port.
     pub const BYTES: usize = size_of::<Port>();
-    /// Offset of the address of `begin`; that of `end` follows. For the agent.
+    /// The offset of `begin`'s address; `end`'s follows.
     pub const CALLS_OFFSET: usize = core::mem::offset_of!(Port, begin);
-    /// Offset of the byte that opens the port. For the agent.
+    /// The offset of the byte that opens the port.
     pub const OPEN_OFFSET: usize = core::mem::offset_of!(Port, open);
 
     /// Returns a port without an agent.
@@ -174,7 +166,7 @@ impl Port {
         self.open.load(Ordering::Acquire) != 0
     }
 
-    /// Calls the agent's `begin`. Returns a token for [`Port::end`], or 0 without an agent.
+    /// Calls the agent's `begin`. Returns a token; 0 without an agent.
     #[inline]
     pub fn begin(&self, label: &'static Label, what: u64) -> u64 {
         if !self.is_open() {
@@ -182,15 +174,13 @@ impl Port {
         }
         // Relaxed: written before the port was opened, and never changed.
         let function = self.begin.load(Ordering::Relaxed);
-        // SAFETY: only an agent opens a port, after it wrote the address of such a function, which
-        // stays mapped.
+        // SAFETY: only an agent opens a port, after it wrote such a function's address, which stays mapped.
         let begin = unsafe { core::mem::transmute::<*const (), Begin>(at(function)) };
         // SAFETY: the label is `'static`, as the function demands.
         unsafe { begin(label, what) }
     }
 
-    /// Calls the agent's `end` with a token of `begin`. Must be called even while the agent
-    /// detaches.
+    /// Calls the agent's `end`; required even while the agent detaches.
     #[inline]
     pub fn end(&self, token: u64, what: u64) {
         if token == 0 {
@@ -204,8 +194,7 @@ impl Port {
         unsafe { end(token, what) }
     }
 
-    /// Returns the kind of the port in these bytes of a file or of memory, if they are one of this
-    /// layout.
+    /// Returns the kind, if these bytes are such a port.
     pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
         let words = |at: usize| {
             bytes
@@ -262,7 +251,7 @@ mod tests {
         );
     }
 
-    /// `tests/targets/scoped.c` checks the header's layout against the same numbers.
+    /// `tests/targets/scoped.c` checks the header likewise.
     #[test]
     fn its_layout_is_that_of_the_header() {
         let offsets = [Port::BYTES, Port::CALLS_OFFSET, Port::OPEN_OFFSET];

@@ -1,18 +1,17 @@
-//! Synchronization for the engines, without system calls or allocation. Only [`Shards`] wait without a bound.
+//! Synchronization for the engines, without system calls or allocation. All waits but those of [`Shards`] are
+//! bounded, because a signal handler that waited for the thread it interrupted would deadlock.
 //!
-//! - [`SeqCount`] lets readers read without writing, and check afterwards whether anything changed. Two loads
-//!   per read.
-//! - [`RwLock`] is for readers that must not speculate. Attempts are bounded, because a signal handler that
-//!   waited for the thread it interrupted would deadlock.
-//! - [`Shards`] are mutexes that together form a reader-writer lock whose readers share no word.
-//! - [`Pool`] hands out blocks of words that stay blocks, so that an old index reads garbage at worst.
+//! - [`SeqCount`]: readers check after a read whether anything changed, by two loads.
+//! - [`RwLock`]: for readers that must not speculate.
+//! - [`Shards`]: a reader-writer lock whose readers share no word.
+//! - [`Pool`]: blocks of words that stay blocks, so that an old index reads garbage at worst.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | E: a change is complete | [`SeqCount::write_end`] | [`SeqCount::try_begin`] |
 //! | F: a change has begun | fence in [`SeqCount::write_begin`] | fence in [`SeqCount::retry`] |
 //! | G: the lock was released | drop of either guard | [`RwLock::try_read`], [`RwLock::try_write`] |
-//! | H: a shard was released | the exchange when a guard of [`Shards`] is dropped | every way to take a shard |
+//! | H: a shard was released | drop of a guard of [`Shards`] | every way to take a shard |
 //!
 //! Data under a sequence count must be atomic, otherwise reading is a data race. Relaxed suffices.
 #![no_std]

@@ -1,18 +1,14 @@
 //! A reader-writer lock without unbounded waits.
 //!
-//! Rules:
-//!
-//! 1. The word's top bit is the writer; the other bits count readers.
-//! 2. A writer sets the bit, so that no reader enters, and then waits for those inside. If they
-//!    stay too long, it clears the bit.
+//! 1. The word's top bit is the writer; the others count readers.
+//! 2. A writer sets the bit, so that no reader enters, and waits for those inside.
 //! 3. A thread that reads may read again, because a signal handler may.
-//! 4. There is no owner: a guard releases what it took.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
 const WRITER: u64 = 1 << 63;
 
-/// The lock. A word of zero is free.
+/// The lock; a word of zero is free.
 #[derive(Debug)]
 pub struct RwLock(AtomicU64);
 
@@ -27,27 +23,27 @@ impl RwLock {
         for _ in 0..looks {
             // Relaxed: only saves an exchange that would fail.
             if self.0.load(Ordering::Relaxed) & WRITER == 0 {
-                // Acquire: pairs with the Release of a writer's guard (edge G).
+                // Acquire: pairs with a writer's guard (edge G).
                 if self.0.fetch_add(1, Ordering::Acquire) & WRITER == 0 {
                     return Some(ReadGuard(self));
                 }
-                self.0.fetch_sub(1, Ordering::Relaxed); // Relaxed: nothing was read under the lock
+                self.0.fetch_sub(1, Ordering::Relaxed); // Relaxed: nothing was read
             }
             spin_loop();
         }
         None
     }
 
-    /// Takes the lock to write; `None` if another thread is still inside after `looks` checks.
+    /// Takes the lock to write; `None` if another thread stays inside for `looks` checks.
     pub fn try_write(&self, looks: u32) -> Option<WriteGuard<'_>> {
         let mut left = looks;
-        // Acquire: pairs with the Release of a writer's guard (edge G).
+        // Acquire: as in `try_read` (edge G).
         while self.0.fetch_or(WRITER, Ordering::Acquire) & WRITER != 0 {
             left = left.checked_sub(1)?;
             spin_loop();
         }
         let guard = WriteGuard(self);
-        // Acquire: pairs with the Release of the readers' guards (edge G).
+        // Acquire: pairs with readers' guards (edge G).
         while self.0.load(Ordering::Acquire) != WRITER {
             left = left.checked_sub(1)?; // the guard clears the bit
             spin_loop();
@@ -62,7 +58,7 @@ impl Default for RwLock {
     }
 }
 
-/// Excludes writers while it lives.
+/// Excludes writers.
 #[derive(Debug)]
 pub struct ReadGuard<'a>(&'a RwLock);
 
@@ -72,13 +68,13 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// Excludes all others while it lives.
+/// Excludes all others.
 #[derive(Debug)]
 pub struct WriteGuard<'a>(&'a RwLock);
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of readers and writers (edge G).
+        // Release: pairs with readers and writers (edge G).
         self.0.0.fetch_sub(WRITER, Ordering::Release);
     }
 }

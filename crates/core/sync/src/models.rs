@@ -1,12 +1,9 @@
-//! Models of the sequence count and the lock under loom, and their mutants.
-
 use loom::sync::Arc;
 use loom::thread::spawn;
 
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::{RwLock, SeqCount};
 
-/// A payload that is whole if both words are equal.
 #[derive(Default)]
 struct Pair {
     sequence: SeqCount,
@@ -81,7 +78,6 @@ fn mutant_try_begin_without_acquire() {
     speculate(None, Some(Edge::Access(Acquire)));
 }
 
-/// No attempt waits, so each may end without the lock.
 fn locked(writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let pair = Arc::new(Pair::default());

@@ -1,5 +1,3 @@
-//! The shards under loom: each model, then its mutants.
-
 extern crate std;
 
 use loom::sync::{Arc, Condvar, Mutex};
@@ -9,11 +7,10 @@ use std::vec::Vec;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::shards::{Shards, Wait};
 
-/// A futex: a thread parks only if the word is unchanged, and sleeps until it is woken. So a lost
-/// wake is a deadlock, which loom reports.
+/// Parks only if the word is unchanged. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether to wake one thread, as a futex does. All words share one queue, so a model that
-    /// waits for several words must wake all.
+    /// Whether a wake wakes one thread, or else all. All words share one queue, so a model whose threads park at
+    /// different words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,
@@ -58,7 +55,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Returns two shards: the lock, and a counter.
+    /// The lock, and a counter.
     fn new(wakes_one: bool) -> Arc<Shared> {
         Arc::new(Shared {
             words: (0..4).map(|_| AtomicU64::new(0)).collect(),
@@ -160,7 +157,7 @@ fn a_shard_is_held_exclusively() {
     one_and_one(None, None);
 }
 
-/// Two threads may be parked at once, and each wake is for one.
+/// Each wake is for one thread.
 #[test]
 fn no_wake_is_lost() {
     loom::model(|| {

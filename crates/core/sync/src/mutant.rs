@@ -1,11 +1,8 @@
 //! loom's atomics, from which a model can remove one guarantee.
 //!
-//! A model proves something only if wrong code fails it. Its mutants run the shipped code, but one
-//! thread has [lost](lose) an [`Edge`]: fences of that order do nothing, accesses of that order are
-//! relaxed, or exchanges are torn in two. So the code needs no test hooks.
-//!
-//! A signal handler runs to its end while its thread is stopped, so a model runs it before each
-//! [access](interrupt) in turn.
+//! A model proves something only if wrong code fails it. Its mutants run the shipped code, without test hooks,
+//! but one thread has [lost](lose) an [`Edge`]. Models run a signal handler before each [access](interrupt) in
+//! turn.
 
 extern crate std;
 
@@ -17,15 +14,14 @@ pub use loom::sync::atomic::Ordering;
 /// A guarantee that a thread can lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// Fences of this order do nothing.
+    /// Fences do nothing.
     Fence(Ordering),
-    /// Accesses of this order are relaxed.
+    /// Accesses are relaxed.
     Access(Ordering),
-    /// An exchange is a read, and later a write.
+    /// Exchanges are torn in two.
     Exchange,
 }
 
-/// A handler, and how many accesses of the thread are left before it runs.
 type Signal = (usize, Box<dyn FnOnce()>);
 
 loom::thread_local! {
@@ -33,22 +29,21 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// Makes the calling thread lose `edge` and no other; `None` restores it.
+/// Makes the calling thread lose `edge` alone, or nothing.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
 
-/// Runs `handler` on the calling thread before its `nth` access from here.
+/// Runs `handler` on this thread before its `nth` access.
 pub fn interrupt(nth: usize, handler: impl FnOnce() + 'static) {
     SIGNAL.with(|signal| *signal.borrow_mut() = Some((nth, Box::new(handler))));
 }
 
-/// Returns whether [`interrupt`]'s handler did not run, and cancels it.
+/// Cancels [`interrupt`]'s handler. Returns whether it did not run.
 pub fn was_missed() -> bool {
     SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
 }
 
-/// Runs [`interrupt`]'s handler before its access.
 fn step() {
     let due = SIGNAL.with(|signal| {
         let mut signal = signal.borrow_mut();
@@ -76,7 +71,7 @@ fn access(order: Ordering) -> Ordering {
     }
 }
 
-/// Does what [`core::sync::atomic::fence`] does, unless the thread has lost fences of this order.
+/// A [`core::sync::atomic::fence`] that can be lost.
 pub fn fence(order: Ordering) {
     if !has_lost(Edge::Fence(order)) {
         loom::sync::atomic::fence(order);
@@ -85,7 +80,7 @@ pub fn fence(order: Ordering) {
 
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
-        /// An atomic integer with the methods that the engines use.
+        /// An atomic integer.
         #[derive(Debug, Default)]
         pub struct $name(loom::sync::atomic::$name);
 
@@ -107,7 +102,7 @@ macro_rules! atomic {
                 self.0.store(value, access(order));
             }
 
-            /// Adds, and returns the old value.
+            /// Adds; returns the old value.
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -116,7 +111,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Subtracts, and returns the old value.
+            /// Subtracts; returns the old value.
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -125,7 +120,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Sets bits, and returns the old value.
+            /// Sets bits; returns the old value.
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -134,7 +129,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Stores a value, and returns the old one.
+            /// Stores a value; returns the old one.
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -143,7 +138,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Stores `new` if the value is `current`; returns the old value.
+            /// Replaces `current`; returns the old value.
             pub fn compare_exchange(
                 &self,
                 current: $value,

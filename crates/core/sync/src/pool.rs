@@ -1,25 +1,22 @@
 //! Type-stable blocks of words.
 //!
-//! A freed block is reused, but always as a block. So a reader with an old index reads words of
-//! another use, never a use after free. Only a lock's holder may take and free blocks; any thread
-//! may read.
+//! A freed block is reused only as a block. So a reader with an old index never reads after a free. Only a
+//! lock's holder may take and free blocks; any thread may read.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The blocks of `WORDS` words. In zeroed storage all are free.
+/// The blocks; in zeroed storage all are free.
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The index of the block freed last, plus one. Each free block's first word has that of the
-    /// block freed before it.
+    /// The block freed last, plus one. Each free block's first word continues the list.
     given: AtomicU64,
-    /// How many blocks were ever taken.
     fresh: AtomicU64,
 }
 
 // Relaxed throughout: the lock orders takers, and readers validate with their sequence count.
 impl<'a, const WORDS: usize> Pool<'a, WORDS> {
-    /// Returns a pool of as many blocks as fit.
+    /// Makes as many blocks as fit.
     pub fn new(words: &'a [AtomicU64]) -> Self {
         let zero = || AtomicU64::new(0);
         Pool {
@@ -29,8 +26,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// Returns a block's words; `None` if no such block exists. The block may be free, or another thread may have taken it
-    /// again, because readers take no lock.
+    /// Returns a block, if it exists. It may be free, or taken again, because readers take no lock.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)
@@ -49,7 +45,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         Some(index)
     }
 
-    /// Frees a taken block, to which nothing must refer any more.
+    /// Frees a block, to which nothing must refer any more.
     pub fn give(&self, index: u64) {
         if let Some(word) = self.get(index).and_then(|block| block.first()) {
             word.store(self.given.load(Relaxed), Relaxed);

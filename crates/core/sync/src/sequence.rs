@@ -1,4 +1,4 @@
-//! A sequence count: odd while a writer is inside.
+//! A sequence count, odd while a writer is inside.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
@@ -12,11 +12,11 @@ impl SeqCount {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a read; `None` if a writer is inside. A reader must not wait for it, because waiting
-    /// for the thread that it interrupted would deadlock.
+    /// Begins a read; `None` if a writer is inside. A reader that waits for the writer may deadlock, because it may
+    /// be a signal handler that interrupted the writer.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
-        // Acquire: pairs with the Release in `write_end` (edge E).
+        // Acquire: pairs with `write_end` (edge E).
         let begun = self.0.load(Ordering::Acquire);
         (begun & 1 == 0).then_some(begun)
     }
@@ -24,8 +24,7 @@ impl SeqCount {
     /// Returns whether what was read since `begun` must be discarded.
     #[inline]
     pub fn retry(&self, begun: u64) -> bool {
-        // Acquire: orders the reads before the load below. Pairs with the fence in `write_begin`
-        // (edge F).
+        // Acquire: orders the reads before the load below; pairs with `write_begin` (edge F).
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) != begun // ordered by the fence
     }
@@ -34,15 +33,14 @@ impl SeqCount {
     pub fn write_begin(&self) {
         let even = self.0.load(Ordering::Relaxed); // written under the writers' lock
         self.0.store(even.wrapping_add(1), Ordering::Relaxed); // ordered by the fence
-        // Release: a reader that sees a later store finds the count odd or moved. Pairs with the
-        // fence in `retry` (edge F).
+        // Release: a reader that sees a later store finds the count odd or moved; pairs with `retry` (edge F).
         fence(Ordering::Release);
     }
 
     /// Ends a change.
     pub fn write_end(&self) {
         let odd = self.0.load(Ordering::Relaxed); // our own write
-        // Release: pairs with the Acquire in `try_begin` (edge E).
+        // Release: pairs with `try_begin` (edge E).
         self.0.store(odd.wrapping_add(1), Ordering::Release);
     }
 }

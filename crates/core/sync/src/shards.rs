@@ -1,20 +1,13 @@
 //! Mutexes that together form a reader-writer lock.
 //!
-//! Rules:
+//! 1. A thread that needs one shard takes its mutex, and no other.
+//! 2. A thread that needs all takes them in ascending order, otherwise two could deadlock.
+//! 3. So data that is changed only under all shards does not change while a thread holds one of them.
 //!
-//! 1. A thread that needs one shard's state takes its mutex, and no other.
-//! 2. A thread that needs all takes all mutexes, in ascending order. Otherwise two such threads
-//!    could deadlock.
-//! 3. So a thread with one shard is a reader, a thread with all shards a writer: data that only
-//!    writers change cannot change under a reader.
+//! A separate reader lock would cost each reader two more exchanges.
 //!
-//! A separate reader lock would cost each reader two more exchanges, and be held for the same time.
-//!
-//! | word | means |
-//! |---|---|
-//! | `FREE` | no thread holds the shard |
-//! | `HELD` | a thread holds it, none is parked |
-//! | `AWAITED` | a thread holds it, others may be parked |
+//! `HELD` means that a thread holds the shard and need not wake another: no thread is parked, or one that was woken
+//! will set `AWAITED`. `AWAITED` means that a thread holds the shard, and must wake one that may be parked.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -22,24 +15,22 @@ const FREE: u64 = 0;
 const HELD: u64 = 1;
 const AWAITED: u64 = 2;
 
-/// How a thread waits; the caller's, because there are no system calls here.
+/// How a thread waits.
 pub trait Wait {
-    /// How often a thread checks a word before it parks.
+    /// Checks of a word before a thread parks.
     const LOOKS: u32;
 
-    /// Parks the calling thread while `word` is `seen`; may return early. A futex on the low half
-    /// is enough.
+    /// Parks the calling thread while `word` is `seen`; may return early. A futex on the low half is enough.
     fn park(&self, word: &AtomicU64, seen: u64);
 
     /// Wakes a thread parked at `word`, if any.
     fn unpark(&self, word: &AtomicU64);
 
-    /// Returns the time. Called only by threads that wait.
+    /// Returns the time, for threads that wait.
     fn now_ns(&self) -> u64;
 }
 
-/// The shards. A shard's first word is its mutex, the others are the caller's. Zeroed words are
-/// free.
+/// A shard's first word is its mutex. Zeroed words are free.
 #[derive(Debug)]
 pub struct Shards<'a, W> {
     words: &'a [AtomicU64],
@@ -48,7 +39,7 @@ pub struct Shards<'a, W> {
 }
 
 impl<'a, W: Wait> Shards<'a, W> {
-    /// Returns as many shards of `stride` words as fit.
+    /// Makes as many shards of `stride` words as fit.
     pub fn new(words: &'a [AtomicU64], stride: usize, wait: &'a W) -> Self {
         Shards {
             words,
@@ -57,7 +48,7 @@ impl<'a, W: Wait> Shards<'a, W> {
         }
     }
 
-    /// Locks a shard; `None` if there is no such shard.
+    /// Locks a shard, if it exists.
     #[inline]
     pub fn one(&self, index: usize) -> Option<ShardGuard<'a, W>> {
         let word = self.word(index)?;
@@ -115,12 +106,12 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 }
 
-/// Holds a shard. No other thread holds this shard, or all shards.
+/// While this guard lives, no other thread holds the shard, so none holds all shards.
 #[derive(Debug)]
 pub struct ShardGuard<'a, W: Wait> {
     word: &'a AtomicU64,
     wait: &'a W,
-    /// How long the thread waited for the shard; `None` if it was free.
+    /// The wait; `None` if the shard was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -131,12 +122,12 @@ impl<W: Wait> Drop for ShardGuard<'_, W> {
     }
 }
 
-/// Holds all shards: no other thread holds any.
+/// While this guard lives, no other thread holds any shard.
 #[derive(Debug)]
 pub struct AllShardsGuard<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     locked_count: usize,
-    /// How long the thread waited for all shards together; `None` if every shard was free.
+    /// All waits; `None` if every shard was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -160,8 +151,7 @@ impl<W: Wait> Drop for AllShardsGuard<'_, '_, W> {
 
 #[inline]
 fn try_lock(word: &AtomicU64) -> bool {
-    // Acquire: pairs with the Release in `unlock` (edge H). Relaxed on failure: nothing is read
-    // then.
+    // Acquire: pairs with `unlock` (edge H). Relaxed on failure: nothing is read.
     let taken = word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
     taken.is_ok()
 }
@@ -183,8 +173,7 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: pairs with the Release in `unlock` (edge H). `AWAITED`, because other threads
-        // may be parked, and would not be woken otherwise.
+        // Acquire: edge H. `AWAITED`, because parked threads would not be woken otherwise.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }
@@ -194,7 +183,7 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
 
 #[inline]
 fn unlock<W: Wait>(word: &AtomicU64, wait: &W) {
-    // Release: pairs with the Acquire of every way to take the shard (edge H).
+    // Release: pairs with every way to take the shard (edge H).
     if word.swap(FREE, Ordering::Release) == AWAITED {
         wait.unpark(word);
     }

@@ -1,8 +1,7 @@
 //! tiptoe's own questions to the machine that it runs on.
 //!
-//! All but [`memory`], [`destination`] and [`own_folder`] only reads: `/proc`, `/sys`, tracefs, and
-//! system calls without effects outside this process. Process ids are of tiptoe's pid namespace. A
-//! target's files are opened through `/proc/PID`, whatever its mount namespace.
+//! All but [`memory`], [`destination`] and [`own_folder`] only reads. Process ids are of tiptoe's pid
+//! namespace.
 
 pub mod attach_progress;
 pub mod bpf;

@@ -1,10 +1,7 @@
-//! The only interface to the kernel, in two parts:
+//! The only interface to the kernel: [`raw`] system calls without libc, for the agent, and the questions of
+//! [`host`] (feature `host`), which uses std and is never linked into a target.
 //!
-//! - [`raw`]: system calls without libc, for the agent inside a traced program.
-//! - [`host`] (feature `host`): tiptoe's questions to the machine: processes, mappings, perf
-//!   events, capabilities. It uses std and is never linked into a target.
-//!
-//! Rule: a crate that runs inside a target must depend on this one without features.
+//! A crate that runs inside a target must depend on this one without features.
 #![no_std]
 
 pub mod raw;

@@ -1,8 +1,6 @@
-//! System calls without libc, for code inside a traced program.
-//!
-//! Nothing here touches `errno`, thread-local storage or the heap. So calls are safe in a signal
-//! handler, and on threads that libc does not know. Numbers and arguments are syscall(2)'s on
-//! x86-64.
+//! System calls without libc, for code inside a traced program (x86-64). Nothing here touches `errno`,
+//! thread-local storage or the heap, so calls are safe in a signal handler, and on threads that libc does not
+//! know.
 
 use core::arch::asm;
 
@@ -15,7 +13,7 @@ pub const ESRCH: Errno = Errno(3);
 /// Interrupted by a signal.
 pub const EINTR: Errno = Errno(4);
 
-/// System call numbers used by the agent (x86-64).
+/// System call numbers.
 pub mod nr {
     #![expect(missing_docs, reason = "the kernel's own names")]
     pub const READ: usize = 0;
@@ -111,8 +109,7 @@ pub unsafe fn syscall6(
     f: usize,
 ) -> isize {
     let result: isize;
-    // SAFETY: the clobbers are the system call convention's. The caller guarantees the call's
-    // effects.
+    // SAFETY: the clobbers are the convention's. The caller guarantees the effects.
     unsafe {
         asm!(
             "syscall",
@@ -135,47 +132,46 @@ pub fn check(word: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Makes a system call. Returns its result, or its error number.
+/// Makes a system call.
 ///
 /// # Safety
 /// As [`syscall6`].
 #[inline(always)]
 pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller keeps the contract of `syscall6`.
+    // SAFETY: as `syscall6`.
     check(unsafe { syscall6(number, a, b, c, d, e, f) })
 }
 
-/// Returns this process's id in its pid namespace, by a system call each time.
+/// Returns this process's id, by a system call each time.
 #[inline]
 pub fn getpid() -> u32 {
-    // SAFETY: getpid has no arguments and no effects.
+    // SAFETY: no arguments, no effects.
     unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
 /// Returns this thread's id in its pid namespace.
 #[inline]
 pub fn gettid() -> u32 {
-    // SAFETY: gettid has no arguments and no effects.
+    // SAFETY: no arguments, no effects.
     unsafe { syscall6(nr::GETTID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
-/// Returns whether a thread of the process is alive.
+/// Returns whether a thread is alive.
 pub fn thread_alive(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 delivers nothing.
     let sent = unsafe { call(nr::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     sent != Err(ESRCH)
 }
 
-/// Closes a descriptor, if it is open.
+/// Closes a descriptor.
 pub fn close(fd: i32) {
     // SAFETY: the agent closes only descriptors that it opened itself.
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (under a second); may return early. Uses ppoll, because the
-/// thread may be borrowed inside its own nanosleep, whose restart block another nanosleep would
-/// overwrite.
+/// Sleeps for up to about `ns` nanoseconds (under a second). Uses ppoll, because the thread may be borrowed inside
+/// its own nanosleep: a second nanosleep would overwrite the restart block of the first.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.
@@ -188,7 +184,7 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(MONOTONIC)
 }
 
-/// Returns the calling thread's CPU time in nanoseconds.
+/// Returns the thread's CPU time in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     const THREAD_CPU_TIME: usize = 3;
     clock_ns(THREAD_CPU_TIME)
@@ -203,7 +199,7 @@ fn clock_ns(clock: usize) -> u64 {
     seconds * 1_000_000_000 + part
 }
 
-/// Opens a path with `flags`.
+/// Opens a path.
 pub fn open(path: &core::ffi::CStr, flags: i32) -> Result<i32, Errno> {
     const AT_FDCWD: usize = -100isize as usize;
     let args = [AT_FDCWD, path.as_ptr() as usize, flags as usize, 0, 0, 0];
@@ -262,17 +258,16 @@ pub mod membarrier {
     const PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 5;
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;
 
-    /// Registers the process. Must be called before [`sync_core`].
+    /// Must be called before [`sync_core`].
     pub fn register() -> Result<(), Errno> {
         let args = [REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0];
         // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, args) }.map(|_| ())
     }
 
-    /// Returns once every core that runs this process has executed a core serializing instruction,
-    /// and so will refetch code.
+    /// Returns once every core that runs this process will refetch code.
     pub fn sync_core() -> Result<(), Errno> {
-        // SAFETY: membarrier accesses no memory.
+        // SAFETY: as above.
         unsafe { call(nr::MEMBARRIER, [PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
     }
 }

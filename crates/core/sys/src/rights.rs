@@ -1,21 +1,21 @@
-//! A thread's rights, from /proc, to detect rights that no other thread of its process has.
+//! A thread's rights, to detect those that no other thread of its process has.
 
 use core::ffi::CStr;
 
-/// The rights of a thread; 0 is unknown.
+/// A thread's rights; 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Real, effective, saved and file system ids of the user, then of the group.
     ids: [[u32; 4]; 2],
-    /// A hash of its supplementary groups, or 0.
+    /// A hash, or 0.
     groups: u64,
-    /// A level that is higher after each seccomp(2) restriction.
+    /// Higher after each seccomp(2) restriction.
     pub seccomp: u32,
     places: [u64; PLACES.len()],
 }
 
-/// Links in a thread's /proc folder whose targets differ with its root or a namespace. Namespaces
-/// for children do not confine a thread.
+/// Links in a thread's /proc folder that differ with its root or a namespace. Namespaces for children do not
+/// confine a thread.
 pub const PLACES: [&CStr; 7] = [
     c"root",
     c"ns/mnt",
@@ -27,8 +27,7 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// Parses a thread's `status` file, which may be cut, and the device and inode of each of
-    /// [`PLACES`].
+    /// Parses a `status` file, which may be cut, and device and inode of each of [`PLACES`].
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;
@@ -55,8 +54,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all these rights. Ids whose saved id differs from the
-    /// effective one give no right, because the agent's thread takes such ids.
+    /// Returns whether another thread has all these rights. Ids whose saved id differs from the effective one
+    /// give none, because the agent's thread takes such ids.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {
@@ -81,7 +80,7 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// Hashes a list of groups; 0 if blank.
+/// 0 if blank.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

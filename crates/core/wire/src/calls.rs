@@ -1,55 +1,53 @@
-//! What trampolines that follow calls share with the agent that helps them.
+//! What trampolines that follow calls share with the agent.
 
-/// Words of a probe that follows calls, from its slot on.
+/// Words of a probe that follows calls.
 pub mod words {
-    /// The number of followed calls that began.
+    /// Followed calls that began.
     pub const CALLS: u32 = 0;
-    /// The number of calls that returned.
+    /// Calls that returned.
     pub const RETURNS: u32 = 1;
-    /// The number of frames that ended without a return.
+    /// Frames that ended without a return.
     pub const LEFT: u32 = 2;
-    /// The number of other calls, which are only counted.
+    /// Other calls, only counted.
     pub const ONLY_COUNTED: u32 = 3;
-    /// The number of words if calls are not timed.
+    /// Words if calls are not timed.
     pub const UNTIMED: u32 = 4;
     /// Nanoseconds from entry to return.
     pub const TOTAL: u32 = 4;
-    /// Nanoseconds from entry to return, less those in followed callees.
+    /// The same without followed callees.
     pub const OWN: u32 = 5;
-    /// The longest call, in nanoseconds.
+    /// The longest call in nanoseconds.
     pub const LONGEST: u32 = 6;
-    /// The index of the count of durations that lacks the last call, which is in the first count
-    /// instead; 0 if none lacks it. The call moves to its own count when the next one ends, because
-    /// an increment that depends on a time just read would stall the code after it.
+    /// Index of the duration count that lacks the last call, because the first count has it; 0 for none. The next end
+    /// moves the call, because an increment that depends on a time just read would stall.
     pub const PENDING: u32 = 7;
-    /// Calls by duration: first those without measurable time, then one word for each bucket of the
-    /// histogram.
+    /// Calls by duration: first without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 8;
-    /// The number of counts of durations.
+    /// Number of these counts.
     pub const DURATION_COUNT: u32 = 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32;
-    /// The number of words if calls are timed: whole cache lines.
+    /// Words if calls are timed: whole cache lines.
     pub const ALL: u32 = (DURATIONS + DURATION_COUNT).next_multiple_of(8);
 }
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u8 = 32;
-/// Upper bound of probe numbers, stored above an address's 47 bits.
+/// Bound of probe numbers, which are above an address's 47 bits.
 pub const MAX_PROBES: u32 = 1 << 17;
-/// The most extents of code that the agent gets.
+/// The most extents of code for an agent.
 pub const MAX_EXTENTS: usize = 1 << 10;
 /// Log2 of the entries of the thunk table.
 pub const TABLE_BITS: u8 = 16;
-/// Multiplier that hashes keys; the product's upper bits are the entry.
+/// Hashes keys; upper bits of the product are the entry.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The most return thunks of a process.
+/// The most return thunks.
 pub const MAX_THUNKS: usize = 1 << 17;
-/// Bytes from one return thunk's code to the next.
+/// Bytes of a return thunk's code.
 pub const THUNK_BYTES: usize = 32;
-/// Bytes of the code of all return thunks. Each thunk's record is this far after its code.
+/// Bytes of all return thunks' code; their records follow at this distance.
 pub const THUNK_CODE: usize = MAX_THUNKS * THUNK_BYTES;
-/// The code of a return thunk, equal for all because their records are equally far: `pop %rdx; pop
-/// %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp *EXIT(%rip)`.
+/// A return thunk's code: `pop %rdx; pop %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp
+/// *EXIT(%rip)`.
 pub const THUNK: [u8; THUNK_BYTES] = thunk();
 
 const fn thunk() -> [u8; THUNK_BYTES] {
@@ -63,50 +61,49 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// Arguments of a hook at a function's entry, in place of a system call's number.
+/// Arguments of a hook at a function's entry, instead of a system call's number; unwinder N adds N to the first
+/// unwinder's.
 pub mod intercepted {
-    /// The bit that is set in each argument of this module.
+    /// Set in each argument.
     pub const FUNCTION: u32 = 1 << 30;
     /// `_dl_find_object`.
     pub const FIND_OBJECT: u32 = 0;
     /// `dl_iterate_phdr`.
     pub const ITERATE: u32 = 1;
-    /// A function that inspects its return address: `dlsym`, `dlopen` and similar.
+    /// A function that inspects its return address, as `dlsym` does.
     pub const LOOKER: u32 = 2;
-    /// `_Unwind_ForcedUnwind` of the first unwinder; that of unwinder N has `FORCED + N`.
+    /// The first unwinder's `_Unwind_ForcedUnwind`.
     pub const FORCED: u32 = 1 << 14;
     /// What the loader calls when its list of libraries changes.
     pub const CHANGED: u32 = 1 << 15;
-    /// `_Unwind_Backtrace` of the first unwinder; that of unwinder N has `BACKTRACE + N`.
+    /// The first unwinder's `_Unwind_Backtrace`.
     pub const BACKTRACE: u32 = 3;
-    /// `longjmp` and similar functions. Hooked only with `--under`.
+    /// `longjmp` and similar, with `--under`.
     pub const JUMP: u32 = 1 << 16;
-    /// `_Unwind_SetIP` of the first unwinder; that of unwinder N has `LAND + N`. Hooked only with `--under`.
+    /// The first unwinder's `_Unwind_SetIP`, with `--under`.
     pub const LAND: u32 = JUMP + 1;
 }
 
-/// For the hook of a system call: the call is not the C library's, so the thread may be on a
-/// thread-local block that has none of our words.
+/// For a system call's hook: the call is not the C library's, so the thread-local block may lack our words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry's result for a call that the trampoline follows by itself, through its first return address; for its
-/// second return address the result is one more. Otherwise the result is the address of a return thunk, or 0 if the
-/// call is not followed.
+/// The slow entry's result for a call that the trampoline follows by itself through its first return address; 2 for
+/// the second. Otherwise a return thunk's address, or 0 if the call is not followed.
 pub const BY_ITSELF: u64 = 1;
-/// Upper bound of slots of probes that follow calls; the flags below need the higher bits.
+/// Bound of slots of probes that follow calls, below the flags.
 pub const MAX_SLOT: u32 = 1 << 26;
 /// Calls are timed.
 pub const TIMED: i32 = 1 << 26;
-/// The thread has no counters yet, so nothing was counted.
+/// Nothing was counted: the thread has no counters yet.
 pub const UNCOUNTED: i32 = 1 << 27;
-/// A return that is not from the uppermost frame.
+/// For the slow entry: a call returns, but its frame is not the uppermost. Without this flag a call begins.
 pub const RETURNING: i32 = 1 << 28;
-/// A call of `--under`'s function. Its thread counts until the call ends.
+/// A call of `--under`'s function.
 pub const GATE: i32 = 1 << 29;
-/// For the cold entry: the hit must be recorded.
+/// For the cold entry: record the hit.
 pub const RECORDS: i32 = 1 << 28;
-/// For the cold entry: hits are grouped by a value that only the trampoline knows. The thread gets
-/// its counters; failing that, the hit counts without its value.
+/// For the cold entry: hits are grouped by a value that only the trampoline knows. If the thread gets no counters,
+/// the hit counts without its value.
 pub const VALUED: i32 = 1 << 29;
-/// Only threads inside a call of `--under`'s function count. Also passed to the cold entry.
+/// Only threads inside `--under`'s function count. Also for the cold entry.
 pub const UNDER: i32 = 1 << 30;

@@ -42,13 +42,13 @@ const THUNKS: usize = 39;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// The agent was not started.
+    /// Not started.
     Absent = 0,
-    /// The agent's thread serves requests.
+    /// Serves requests.
     Serving = 1,
-    /// Everything was restored, and nothing runs.
+    /// Restored all; nothing runs.
     Dormant = 2,
-    /// All trap bytes are removed; waits for [`crate::Request::Settle`].
+    /// Removed all trap bytes; waits for [`crate::Request::Settle`].
     Unhooked = 3,
 }
 
@@ -56,20 +56,18 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum LeaveReason {
-    /// The program was about to confine itself by seccomp, or did.
+    /// The program confined itself by seccomp, or was about to.
     Seccomp = 1,
     /// The program dropped other rights, or entered namespaces where the agent can start no thread.
     Confined = 2,
-    /// The program was about to run a thread whose thread-local block its C library did not set up,
-    /// where trampolines would follow garbage.
+    /// The program was about to run a thread whose thread-local block the C library did not set up, where trampolines
+    /// would follow garbage.
     Storage = 3,
-    /// The program was about to dispatch system calls to a signal handler, which would get the
-    /// agent's, too.
+    /// The program was about to dispatch system calls to a signal handler, which would get the agent's, too.
     Dispatch = 4,
 }
 
-/// A view of a data segment with a known shape. The agent calls the methods that store, tiptoe
-/// those that load, unless a method says otherwise.
+/// A data segment. The agent calls the methods that store, tiptoe those that load, unless stated.
 #[derive(Clone, Copy)]
 pub struct Data<'a> {
     words: Words<'a>,
@@ -77,30 +75,29 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Byte offset of [`Data::owner`]'s word, for an agent that cannot map the segment.
+    /// Byte offset of [`Data::owner`], for an agent that cannot map the segment.
     #[cfg(not(tiptoe_loom))]
     pub const OWNER_OFFSET: u64 = OWNER as u64 * 8;
-    /// Byte offset of the words of [`Data::refusal`].
+    /// Byte offset of [`Data::refusal`].
     pub const REFUSAL_OFFSET: u64 = STATE as u64 * 8;
 
-    /// Returns the words that an agent which cannot serve writes at [`Data::REFUSAL_OFFSET`]: its
-    /// state, and an errno as the outcome.
+    /// Returns the words of an agent that cannot serve: state, sequence, errno.
     pub fn refusal(errno: u64) -> [u64; 3] {
         const _: () = assert!(ACK == STATE + 1 && OUTCOME == STATE + 2);
         [State::Dormant as u64, 0, errno]
     }
 
-    /// Views words as a data segment; `None` if there are too few.
+    /// Views words; `None` if too few.
     pub fn new(words: Words<'a>, geometry: Geometry) -> Option<Self> {
         (words.len() as u64 * 8 >= geometry.data_bytes()).then_some(Data { words, geometry })
     }
 
-    /// Returns the geometry of this view.
+    /// Returns the geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Returns the word that tiptoe holds as a robust futex while it lives.
+    /// Returns the robust futex that tiptoe holds while it lives.
     #[cfg(not(tiptoe_loom))]
     pub fn owner(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.words.futex(OWNER)
@@ -122,10 +119,9 @@ impl<'a> Data<'a> {
         self.set_state(State::Serving);
     }
 
-    /// Returns the agent's greeting; `None` before it was written, or if its thread-local words are
-    /// beyond the reach of instructions. The target's claim: check every field.
+    /// Returns the agent's greeting, a claim to check; `None` before, or if its thread-local words are out of reach.
     pub fn hello(&self) -> Option<Hello> {
-        // The state must be read first, because its Acquire orders the words after it.
+        // First, because the state's Acquire orders the words after it.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
         let tls = self.words.load(TLS) as i64;
         let is_near = i32::try_from(tls).is_ok();
@@ -144,15 +140,15 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Publishes the agent's state.
+    /// Publishes the state.
     pub fn set_state(&self, state: State) {
         if let Some(word) = self.words.at(STATE) {
-            // Release: pairs with the Acquire in `state`, so that the greeting is complete.
+            // Release: pairs with the Acquire in `state` for the greeting.
             word.store(state as u64, Release);
         }
     }
 
-    /// Returns the agent's state.
+    /// Returns the state.
     pub fn state(&self) -> State {
         // Acquire: pairs with the Release in `set_state`.
         match self.words.at(STATE).map_or(0, |word| word.load(Acquire)) {
@@ -173,17 +169,17 @@ impl<'a> Data<'a> {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// Returns how many sites were armed again after a foreign probe left them.
+    /// Returns how often sites were armed again after foreign probes.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
 
-    /// Records why the agent is about to leave.
+    /// Records why the agent leaves.
     pub fn set_left(&self, why: LeaveReason) {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Returns why the agent left on its own; its claim.
+    /// Returns why the agent claims to have left on its own.
     pub fn left(&self) -> Option<LeaveReason> {
         [
             LeaveReason::Seccomp,
@@ -195,20 +191,19 @@ impl<'a> Data<'a> {
         .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
-    /// Counts a site armed again. Called by the agent's thread.
+    /// Counts a site that was armed again. Called only by the agent's thread.
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
-    /// Stores record `index`'s result: 0, an errno, a code of the [`crate::Request`], or an
-    /// address.
+    /// Stores record `index`'s result: 0, an errno, an address, or the [`crate::Request`]'s code.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
         }
     }
 
-    /// Returns record `index`'s result, valid only after the acknowledgement.
+    /// Returns record `index`'s result, valid once acknowledged.
     pub fn result(&self, index: usize) -> u64 {
         if index < MAX_RECORDS {
             self.words.load(Geometry::results() + index)
@@ -217,7 +212,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Answers the request of this sequence.
+    /// Answers the request.
     pub fn answer(&self, sequence: u64, outcome: u64) {
         self.words.store(OUTCOME, outcome);
         if let Some(word) = self.words.at(ACK) {
@@ -232,18 +227,18 @@ impl<'a> Data<'a> {
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the last answered sequence as a futex, which the agent wakes.
+    /// Returns that sequence as a futex.
     #[cfg(not(tiptoe_loom))]
     pub fn answered(&self) -> Option<&'a core::sync::atomic::AtomicU64> {
         self.words.at(ACK)
     }
 
-    /// Returns the last answer's outcome: 0, or an errno for the whole request.
+    /// Returns the last outcome: 0, or the request's errno.
     pub fn outcome(&self) -> u64 {
         self.words.load(OUTCOME)
     }
 
-    /// Records the owner of slab `index`.
+    /// Records slab `index`'s owner.
     pub fn enter(&self, index: u32, tid: u32, comm: [u64; 2]) {
         let entry = self.geometry.entry(index);
         self.words.store(entry + 1, comm[0]);
@@ -255,8 +250,7 @@ impl<'a> Data<'a> {
         raise(self.words, LAST_ENTERED, u64::from(index));
     }
 
-    /// Returns the slabs up to the last entered, without the overflow slab. Some may have no owner,
-    /// because their threads did nothing in this session.
+    /// Returns the owned slabs, without the overflow slab and those that did nothing in this session.
     pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         let last = self.words.load(LAST_ENTERED);
         let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
@@ -264,7 +258,7 @@ impl<'a> Data<'a> {
         (1..=last).filter(move |slab| data.slab_owner(*slab).is_some())
     }
 
-    /// Returns the thread that owns slab `index`, and its name; `None` if the slab has no owner.
+    /// Returns slab `index`'s thread and name, if any.
     pub fn slab_owner(&self, index: u32) -> Option<(u32, [u8; 16])> {
         if index >= self.geometry.slabs {
             return None;
@@ -278,7 +272,7 @@ impl<'a> Data<'a> {
         (tid != 0).then_some((tid, comm))
     }
 
-    /// Returns a counter; 0 if it does not exist.
+    /// Returns a counter; 0 past the end.
     pub fn counter(&self, slab: u32, slot: u32) -> u64 {
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
             return 0;
@@ -286,16 +280,15 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + slot as usize)
     }
 
-    /// Sets the credit of a slab's thread: the hits that it may spend more on than a count. The
-    /// thread decrements it without atomics, so a concurrent hit may overwrite a new credit. That
-    /// race is accepted: the next credit arrives. Called by tiptoe, and by the agent for a new slab.
+    /// Sets a slab's credit: the hits on which its thread may spend more than a count. The thread decrements it
+    /// without atomics, so a race may lose a credit; the next one arrives. (tiptoe; the agent for a new slab)
     pub fn set_credit(&self, slab: u32, credit: u64) {
         if slab < self.geometry.slabs {
             self.words.store(self.geometry.slab(slab) + CREDIT, credit);
         }
     }
 
-    /// Returns the remaining credit of a slab's thread.
+    /// Returns a slab's remaining credit.
     pub fn credit(&self, slab: u32) -> u64 {
         if slab >= self.geometry.slabs {
             return 0;
@@ -303,10 +296,9 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + CREDIT)
     }
 
-    /// Returns whether the thread is inside a call of `--under`'s function. Called by the agent's
-    /// cold path.
+    /// Returns whether the thread is in a call of `--under`'s function. (agent's cold path)
     pub fn is_inside(&self, slab: u32) -> bool {
-        // Threads that share the overflow slab cannot be tracked.
+        // Threads in the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 
@@ -318,7 +310,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns words of a slab from a slot on.
+    /// Returns words of a slab.
     pub fn slab_words(&self, slab: u32, slot: u32, len: u32) -> Option<Words<'a>> {
         let ends = slot.checked_add(len)?;
         if slab >= self.geometry.slabs || ends > self.geometry.slots {
@@ -328,20 +320,20 @@ impl<'a> Data<'a> {
         self.words.part(first, len as usize)
     }
 
-    /// Returns the hits of breakpoints; `None` if they have no area.
+    /// Returns the hits of breakpoints, if any.
     pub fn hits(&self) -> Option<Hits<'a>> {
         let (first, len) = self.geometry.hits()?;
         Hits::new(self.words.part(first, len)?)
     }
 
-    /// Returns the ring of a slab's thread; `None` if there are no rings.
+    /// Returns a slab's ring, if any.
     pub fn ring(&self, slab: u32) -> Option<Ring<'a>> {
         let (first, len) = self.geometry.ring(slab)?;
         let own = self.words.part(self.geometry.slab(slab), SLAB_WORDS)?;
         Ring::new(own, self.words.part(first, len)?)
     }
 
-    /// Records a call as trampolines do.
+    /// Records a call, as trampolines do.
     pub fn record(&self, slab: u32, record: &Record) {
         let credit = self.credit(slab);
         let word = match self.ring(slab) {
@@ -364,7 +356,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Stores a value in a word that is 0. Returns whether the word holds that value afterwards.
+    /// Stores a value in a word that is 0. Returns whether the word then has the value.
     pub fn take(&self, slab: u32, slot: u32, value: u64) -> bool {
         use crate::primitive::Ordering::Relaxed;
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
@@ -376,7 +368,7 @@ impl<'a> Data<'a> {
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
 
-    /// Adds one to a counter atomically.
+    /// Adds one atomically.
     pub fn add(&self, slab: u32, slot: u32) {
         self.add_many(slab, slot, 1);
     }
@@ -388,8 +380,7 @@ impl<'a> Data<'a> {
             && slot < self.geometry.slots
             && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
         {
-            // Relaxed: orders nothing. Atomic, because the overflow slab has many writers, and a
-            // signal may interrupt.
+            // Relaxed: orders nothing. Atomic, because the overflow slab has many writers, and signals interrupt.
             word.fetch_add(count, Relaxed);
         }
     }

@@ -1,20 +1,19 @@
 //! The environment entry that gives a command's agent its descriptors.
 //!
-//! Any process can set another's environment, and the agent that root's tiptoe injects into a
-//! running program reads it. So an entry counts only with the key that tiptoe wrote into the
-//! running agent's image. An image without a key (not preloaded) accepts no entry.
+//! Any process can set another's environment, and root's injected agent reads it. So an entry counts only with the
+//! key that tiptoe wrote into the preloaded agent's image; images without a key accept none.
 
 use core::fmt;
 
 /// The entry's name.
 pub const NAME: &[u8] = b"TIPTOE_AGENT=";
 
-/// A random number that only tiptoe and the preloaded image know; 0 is none.
+/// A random number known to tiptoe and the preloaded image; 0 is none.
 pub type Key = [u64; 2];
 
 const HALF: usize = 16;
 
-/// An entry: the descriptors that tiptoe passes to a command.
+/// A command's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorEntry {
     /// The agent's own file.
@@ -26,14 +25,14 @@ pub struct DescriptorEntry {
 }
 
 impl DescriptorEntry {
-    /// Writes the entry. Called by tiptoe.
+    /// Writes the entry. (tiptoe)
     pub fn write(&self, [high, low]: Key, to: &mut impl fmt::Write) -> fmt::Result {
         let name = core::str::from_utf8(NAME).map_err(|_| fmt::Error)?;
         let DescriptorEntry { agent, data, plan } = self;
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
-    /// Reads an entry; `None` without this key, or if the key is 0. Called by the agent.
+    /// Reads an entry; `None` without this key, or if it is 0. (agent)
     pub fn read(entry: &[u8], key: Key) -> Option<DescriptorEntry> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;
@@ -67,16 +66,16 @@ fn decimal(digits: &[u8]) -> Option<i32> {
     digits.try_fold(first, |sum, digit| sum.checked_mul(10)?.checked_add(digit))
 }
 
-/// The seals that tiptoe sets on each memfd before an agent sees it (`fcntl(F_GET_SEALS)`).
+/// The seals of each memfd (`fcntl(F_GET_SEALS)`).
 pub mod seals {
     const SEAL: i32 = 1;
     const SHRINK: i32 = 2;
     const GROW: i32 = 4;
     const WRITE: i32 = 8;
     const FUTURE_WRITE: i32 = 16;
-    /// For the data segment, which both sides write.
+    /// For the data segment, written by both sides.
     pub const DATA: i32 = SEAL | SHRINK | GROW;
-    /// For the plan segment, which only tiptoe writes, through its existing mapping.
+    /// For the plan segment, written only by tiptoe's existing mapping.
     pub const PLAN: i32 = DATA | FUTURE_WRITE;
     /// For the agent's file.
     pub const AGENT: i32 = DATA | WRITE;

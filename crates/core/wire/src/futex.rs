@@ -1,146 +1,123 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! A thread's slab has its [`head`], cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of
-//! [`entry`]. Slab 0 has the [`board`], [`segment`], [`frames`] and [`UNSEEN`].
-//!
-//! | in slab 0 | words |
-//! |---|---|
-//! | the [`board`] | the last wake at each address |
-//! | [`frames`] | how to leave the functions of the runtime's libraries |
-//! | [`segment`] | where the slabs of this session are |
-//! | [`history`] | which threads took locks for which others slept |
-//! | [`RELEASED`] | when the lock of `--hold` was last released |
-//! | [`UNSEEN`] | calls of threads without a slab |
-//!
-//! Only a thread and its signal handlers write its words, so each must be changed by a single
-//! instruction. Cells of the board have many writers and a checksum.
+//! A thread's slab has its [`head`], cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of [`entry`]; slab 0
+//! the rest. Only a thread and its signal handlers write its words, so each change must be a single instruction.
 
-/// Entries per thread: one page each, touched on first use. Few in models, where each word is
-/// costly.
+/// Entries per thread, a page each. Few in models, where words are costly.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
-/// Words of an entry. The thread's first block of this size is its [`head`].
+/// Words of an entry, and of the [`head`].
 pub const ENTRY_WORDS: u32 = 512;
-/// Words of all lock contention data in a slab.
+/// Words of a slab's lock contention data.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: the number of futex calls of threads without a slab.
+/// In slab 0: calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
-/// In slab 0: when the lock whose hold times are measured was last released, in ticks. Not stored for a rwlock, which
-/// several threads may hold.
+/// In slab 0: when the lock of `--hold` was last released, in ticks; never for a rwlock, which may have several
+/// holders.
 pub const RELEASED: u32 = UNSEEN - 1;
 
-/// In slab 0: where this session's slabs are in the target. Each hook reads these and some of
-/// [`frames`], so they share a cache line.
+/// In slab 0: the session's slabs. In a cache line with [`frames`]' first words, because each hook reads both.
 pub mod segment {
-    /// The address of the first slab.
+    /// The first slab's address.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
-    /// The end of the last slab.
+    /// The last slab's end.
     pub const END: u32 = BEGIN + 1;
-    /// Byte offset of a thread's words from its slab.
+    /// Byte offset in a slab of a thread's words.
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
 /// In a notice: the hook runs after the call.
 pub const AFTER: i32 = 1 << 30;
-/// In a notice: no hook runs after the call, so a wait is only counted.
+/// In a notice: no hook runs after the call, so waits are only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// In a notice, at the entry of a function that takes or releases the lock whose hold times are
-/// measured: one of [`hold`].
+/// In a notice at a function that takes or releases the lock of `--hold`: one of [`hold`].
 pub const HOLD: i32 = 7 << 26;
-/// In a notice: the futex call is in a function of a rwlock.
+/// In a notice: the call is in a rwlock function.
 pub const RWLOCK: i32 = i32::MIN;
 /// In a notice: how to leave the function, a `tiptoe_stack::Rule`.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that the program's library reports itself. [`entry::VIA`] then holds the
-/// lock's label.
+/// A wait reported by the program's library, with the lock's label in [`entry::VIA`].
 pub const REPORTED: u32 = 0x7e;
-/// Position in a reported wait's [`entry::VIA`] of how the lock is taken, in eight bits.
+/// In that [`entry::VIA`], eight bits: how the lock is taken.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
 pub mod hold {
     /// Takes it.
     pub const TAKES: i32 = 1 << 26;
-    /// Takes it, or fails; the result is not read.
+    /// Takes it or fails; the result is not read.
     pub const TRIES: i32 = 2 << 26;
     /// Releases it.
     pub const GIVES: i32 = 3 << 26;
-    /// Releases it to wait for a condition. The lock is the second argument.
+    /// Releases it (the second argument) to wait for a condition.
     pub const LEAVES: i32 = 4 << 26;
-    /// Takes it by spinning, and may come back to the function's entry for each try.
+    /// Takes it by spinning; may reenter the function for each try.
     pub const SPINS: i32 = 5 << 26;
-    /// Releases a lock that only one thread can hold.
+    /// Releases a lock with one holder.
     pub const FREES: i32 = 6 << 26;
 }
 
-/// In a notice, a value of [`HOLD`] that is none of [`hold`]: the futex call is in a function of a
-/// mutex.
+/// In a notice: the call is in a mutex function. No constant of [`hold`] has this value.
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
-    /// The number among [`WAITS`] of the next timed wait, drawn from [`GAP`]. Waits before it are
-    /// only counted.
+    /// The next timed wait's number among [`WAITS`], drawn from [`GAP`].
     pub const NEXT: u32 = 0;
-    /// In the low half the thread's id. In the high half a quarter of the low half of the address of the lock that the
-    /// thread took after a sleep and has not released, or 0: a wake reads both in one load.
+    /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that it took after a sleep and
+    /// still holds, or 0. One word, because a wake reads both.
     pub const THREAD: u32 = 1;
-    /// The number of calls that may wait.
+    /// Calls that may wait.
     pub const WAITS: u32 = 2;
-    /// The number of calls that wake.
+    /// Calls that wake.
     pub const WAKES: u32 = 3;
-    /// The current *episode*: one contended call of the user, which may wait several times. Three words: the address at
-    /// which it waits, or 0; the call site; the start of the caller's frame.
+    /// The current *episode*, a contended call of the user: awaited address or 0, call site, [`EPISODE_FRAME`].
     pub const EPISODE: u32 = 4;
-    /// The start of the caller's frame. It stays when the episode ends, because tiptoe uses it as an address within the
-    /// thread's stack.
+    /// The caller's frame. Kept afterwards, because tiptoe uses it as an address in the thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The measured hold, five words: the lock or 0; the call site that took it; the start of that
-    /// frame; since when in ticks, or 0; how many times it was taken. The first shares a cache line
-    /// with the words before it.
+    /// The measured hold: lock or 0 (still in the first cache line), call site that took it, its frame, since when in
+    /// ticks or 0, how often taken.
     pub const MEASURED_HOLD: u32 = 7;
-    /// The mean number of skipped waits between timed ones. tiptoe writes it.
+    /// Mean number of waits skipped between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
-    /// The weight of the next timed wait; 0 while each is timed.
+    /// The next timed wait's weight; 0 while each is timed.
     pub const NEXT_WEIGHT: u32 = 13;
-    /// The state of the generator of gaps.
+    /// State of the gap generator.
     pub const SEED: u32 = 14;
-    /// The number of calls that found no room among the entries.
+    /// Calls that found no free entry.
     pub const FULL: u32 = 15;
-    /// The stack positions of [`super::activity::DEPTH`] activities; 0 for a free slot.
+    /// [`super::activity::DEPTH`] stack positions of activities; 0 if free.
     pub const SPS: u32 = 16;
-    /// The other words of each activity.
+    /// Their other words.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
 }
 
 /// A wait in progress.
 pub mod activity {
-    /// The most waits inside each other: signal handlers wait, too.
+    /// The most nested waits; signal handlers wait, too.
     pub const DEPTH: u32 = 8;
     /// Words of an activity.
     pub const WORDS: u32 = 8;
-    /// The address that the thread waits at.
+    /// The awaited address.
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
     /// The return address in libc.
     pub const VIA: u32 = 2;
-    /// When the wait began, in ticks; for a skipped wait its number, with [`SKIPPED`].
+    /// When it began, in ticks; for a skipped wait its number, with [`SKIPPED`].
     pub const SINCE: u32 = 3;
-    /// The wait is skipped: the clock was not read.
+    /// The clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// tiptoe saw the wait twice: it has weight 1. If it was skipped, tiptoe replaced its number by
-    /// an approximate beginning.
+    /// tiptoe saw the wait twice: it has weight 1, and if skipped an approximate beginning.
     pub const GOES_ON: u64 = 1 << 63;
     /// The operation.
     pub const OPERATION: u32 = 4;
-    /// The start of the user's frame.
+    /// Start of the user's frame.
     pub const FRAME: u32 = 5;
-    /// The checksum of the [`super::board`] for the address when the wait began.
+    /// The [`super::board`]'s checksum at the beginning.
     pub const SEEN: u32 = 6;
-    /// For a reported wait ([`super::REPORTED`]): the last futex inside it, whose checksum is [`SEEN`]. For a wait for
-    /// a lock that records its holder: how many hand-overs there were when it began, those in the lock's ring in the
-    /// low half, and those with the lock's [`super::history::FAMILIES`] in the high half.
+    /// For a reported wait: the last futex inside, whose checksum is [`SEEN`]. For a lock that records its holder:
+    /// the hand-overs before, in the lock's ring (low half) and family (high half; [`super::history`]).
     pub const WITHIN: u32 = 7;
 }
 
@@ -150,109 +127,102 @@ pub mod path {
     pub const PATHS: u32 = 128;
     /// Log2 of the hashes.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
-    /// How many slots are probed, from the hash on.
+    /// Slots probed.
     pub const LOOKS: u32 = 2;
     /// Words of a slot: a cache line.
     pub const WORDS: u32 = 8;
-    /// The first return address, and from bit [`COUNT_SHIFT`] on the number of known libraries; 0
-    /// if free.
+    /// The first return address; above it the number of known libraries; 0 if free.
     pub const FIRST: u32 = 0;
     /// Position of that number.
     pub const COUNT_SHIFT: u32 = 56;
-    /// The user's, last return address; 0 while the path is incomplete, if it is too long, or if
-    /// not ruled by the stack pointer alone.
+    /// The last return address, the user's; 0 if the path is incomplete, too long, or needs more than the stack
+    /// pointer.
     pub const USER: u32 = 1;
-    /// The last return address in libc, or 0; from bit [`super::frames::OWNER_SHIFT`] on its [`super::frames::owner`].
+    /// The last return address in libc, or 0, with its [`super::frames::owner`].
     pub const VIA: u32 = 2;
-    /// Distances of the other frames from the first, in words, [`DISTANCE_BITS`] each; 0 after the
-    /// last.
+    /// The other frames' distances from the first in words; 0 after the last.
     pub const DISTANCES: u32 = 3;
     /// Bits of a distance.
     pub const DISTANCE_BITS: u32 = 16;
-    /// The [`MOST`] return addresses between first and last.
+    /// The return addresses between first and last.
     pub const OTHERS: u32 = 4;
-    /// The most return addresses in between.
+    /// The most return addresses in [`OTHERS`].
     pub const MOST: u32 = 3;
 }
 
-/// A thread's calls at one address from one call site.
+/// A thread's calls by address and call site.
 pub mod entry {
     /// The address.
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
-    /// The return address in libc, or else our trampoline; from [`super::OPERATION_SHIFT`] on the
-    /// operation.
+    /// The return address in libc, or our trampoline; above it the operation.
     pub const VIA: u32 = 2;
-    /// The number of calls.
+    /// Calls.
     pub const CALLS: u32 = 3;
-    /// The number of waits that another thread ended.
+    /// Waits that another thread ended.
     pub const WOKEN: u32 = 4;
-    /// The number of waits that returned at once, because the word had changed.
+    /// Waits that returned at once: the word had changed.
     pub const AT_ONCE: u32 = 5;
-    /// The number of contended calls of the user; such a call may wait several times.
+    /// Contended calls of the user.
     pub const EPISODES: u32 = 6;
-    /// The thread's scope node; in one cache line with the words that each call reads.
+    /// The thread's scope node; in the cache line that each call reads.
     pub const SCOPE: u32 = 7;
-    /// The number of waits that a signal ended.
+    /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
-    /// The number of other calls: errors, and calls that are not timed.
+    /// Other calls: errors and untimed calls.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in waits that did not return at once. This, [`DURATIONS`] and [`WAKERS`] count a
-    /// timed wait with its weight.
+    /// Nanoseconds in all waits but [`AT_ONCE`]. This, [`DURATIONS`] and [`WAKERS`] are weighted.
     pub const SLEPT_NS: u32 = 10;
-    /// How many of these waits were timed, without errors.
+    /// How many were timed, without errors.
     pub const TIMED: u32 = 11;
     /// The longest wait.
     pub const LONGEST: u32 = 12;
-    /// The number of waits ended by call sites that found no room in [`WAKERS`].
+    /// Waits ended by call sites without room in [`WAKERS`].
     pub const OTHER_WAKERS: u32 = 13;
-    /// For rwlocks: the sum, over all waits, of the readers that held the lock when the wait began.
+    /// For rwlocks: the readers that waits found, summed.
     pub const READERS: u32 = 14;
-    /// For rwlocks: the largest number of readers that held the lock when a wait began.
+    /// For rwlocks: the most readers that a wait found.
     pub const MOST_READERS: u32 = 15;
-    /// [`WAKER_COUNT`] call sites that ended waits: site, waits, their nanoseconds.
+    /// Call sites that ended waits: site, waits, nanoseconds.
     pub const WAKERS: u32 = 16;
-    /// The number of waker call sites.
+    /// The most call sites in [`WAKERS`].
     pub const WAKER_COUNT: u32 = 10;
     /// Words of a waker.
     pub const WAKER_WORDS: u32 = 3;
-    /// The number of waits that timed out.
+    /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// The number of waits that never returned, because their thread was cancelled or jumped out of them.
+    /// Waits without a return: cancelled, or jumped out of.
     pub const LEFT: u32 = TIMED_OUT + 1;
-    /// Waits that did not return at once, by duration: first those without measurable time, then one word for each
-    /// bucket of the histogram.
+    /// All waits but [`AT_ONCE`] by duration: first those without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 64;
-    /// For a reported wait ([`super::REPORTED`]): the lock's name, after its length in bytes.
+    /// A reported lock's name, after its length in bytes.
     pub const NAME: u32 = 416;
     /// The most words of the name.
     pub const NAME_WORDS: u32 = 12;
-    /// [`HOLDER_COUNT`] holders of the lock during these waits: a [`super::holder`], the number of waits, their
-    /// nanoseconds.
+    /// Holders during waits: a [`super::holder`], waits, nanoseconds.
     pub const HOLDERS: u32 = 430;
-    /// The number of holders.
+    /// The most holders in [`HOLDERS`].
     pub const HOLDER_COUNT: u32 = 26;
     /// Words of a holder.
     pub const HOLDER_WORDS: u32 = 3;
 }
 
-/// The holder of a lock while another thread waited for it. A number below all of these is the call site that
-/// released the lock.
+/// The holder during another thread's wait. Smaller numbers are the release's call site.
 pub mod holder {
-    /// A thread, whose id is in the low half; its call site is unknown.
+    /// A thread with its id in the low half.
     pub const THREAD: u64 = 1 << 63;
     /// Threads that read.
     pub const READERS: u64 = 1 << 62;
-    /// Unseen: a waiter woke up and found the lock free. Since the release, threads that did not wait may have held it.
+    /// A waiter found the lock free, so others may have held it since its release.
     pub const UNSEEN: u64 = 1 << 61;
     /// Unknown.
     pub const UNKNOWN: u64 = 1 << 60;
 }
 
-/// Position of the operation in [`entry::VIA`], in seven bits.
+/// In [`entry::VIA`]: the operation, seven bits.
 pub const OPERATION_SHIFT: u32 = 56;
-/// The whole [`entry::VIA`] of an entry of hold times; no operation has this number.
+/// The [`entry::VIA`] of hold times; no operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
 /// In slab 0: the last wake at each address, by a hash of the address.
@@ -261,116 +231,113 @@ pub mod board {
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
     /// Words of a cell: a cache line.
     pub const WORDS: u32 = 8;
-    /// The unique number of the wake.
+    /// The wake's unique number.
     pub const STAMP: u32 = 0;
     /// The address.
     pub const ADDRESS: u32 = 1;
     /// The user's call site.
     pub const SITE: u32 = 2;
-    /// The checksum of the other words; a mismatch shows a torn cell.
+    /// Checksum of the other words; otherwise torn cells would be read.
     pub const SUM: u32 = 3;
 }
 
-/// In slab 0: rings of hand-overs, by a hash of the lock's address. See `tiptoe-futex`, `history`.
+/// In slab 0: rings of hand-overs, by a hash of the lock (`tiptoe-futex`, `history`).
 pub mod history {
     /// Log2 of the rings.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 0 } else { 4 };
-    /// Hand-overs in a ring, of all its locks.
+    /// Hand-overs in a ring.
     pub const COUNT: u32 = if cfg!(tiptoe_loom) { 2 } else { 256 };
     /// Words of a hand-over.
     pub const WORDS: u32 = 4;
-    /// The time of the hand-over, in ticks.
+    /// When, in ticks.
     pub const AT: u32 = 0;
-    /// [`HOLDER`] bits for the thread that has the lock from then on, or [`READERS`], [`NOBODY`], or 0 if unknown;
-    /// after them the thread that released it; and [`OWN`].
+    /// In [`HOLDER`] bits the new holder ([`READERS`], [`NOBODY`], 0 if unknown); above it the thread that released,
+    /// and [`OWN`].
     pub const WHO: u32 = 1;
     /// The call site that released the lock.
     pub const SITE: u32 = 2;
-    /// The checksum of the hand-over's other words, its number, and the lock's address.
+    /// Checksum of the other words, the hand-over's number, and the lock's address.
     pub const SUM: u32 = 3;
     /// Bits of a thread in [`WHO`].
     pub const HOLDER: u32 = 24;
-    /// The lock is held by threads that read.
+    /// Threads that read hold the lock.
     pub const READERS: u32 = 1 << 22;
     /// No thread holds the lock.
     pub const NOBODY: u32 = 1 << 23;
-    /// The thread that recorded this took the lock itself.
+    /// The recording thread took the lock.
     pub const OWN: u64 = 1 << 48;
-    /// A ring begins with a cache line of counts: of all its hand-overs, and of those of each family of its locks.
+    /// Families of a ring's locks. A ring begins with a cache line of counts: all hand-overs, each family's.
     pub const FAMILIES: u32 = 7;
-    /// Words of a ring: the counts and the hand-overs.
+    /// Words of a ring.
     pub const RING_WORDS: u32 = 1 + FAMILIES + COUNT * WORDS;
     /// The first ring.
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }
 
-/// How to leave the functions of the runtime's libraries. In slab 0, not in the plan, because a
-/// hook may read it after the session, and slabs stay mapped.
+/// How to leave the runtime libraries' functions. Not in the plan, because hooks may read it after the session, when
+/// only slabs are mapped.
 pub mod frames {
-    /// The lowest address of their code.
+    /// Start of all libraries' code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
-    /// The end of their code.
+    /// End of all libraries' code.
     pub const END: u32 = BEGIN + 1;
-    /// The number of libraries.
+    /// Number of libraries.
     pub const COUNT: u32 = END + 1;
     /// [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
-    /// libc's functions that wait for a lock which records its holder, [`OWNER_COUNT`] at most: the first address, then
-    /// the end with an [`owner`] from bit [`OWNER_SHIFT`] on, or 0.
+    /// libc's functions that wait for a lock with a recorded holder: first address, then end with an [`owner`], or 0.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
-    /// The most of these functions.
+    /// The most functions in [`OWNERS`].
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
     /// Words of a function.
     pub const OWNER_WORDS: u32 = 2;
-    /// Position of an [`owner`] above an address.
+    /// An [`owner`]'s position above an address.
     pub const OWNER_SHIFT: u32 = 56;
 
-    /// For what a function waits.
+    /// What libc's function waits for.
     pub mod owner {
-        /// A mutex, whose address is the futex's.
+        /// A mutex; its address is the futex's.
         pub const MUTEX: u64 = 1;
-        /// A condition, and then for its mutex.
+        /// A condition, then its mutex.
         pub const CONDITION: u64 = 2;
         /// A rwlock.
         pub const RWLOCK: u64 = 3;
     }
 
-    /// Results of earlier searches, by a hash: return addresses, each with the rule, [`CACHED_LIBC`]
-    /// or [`CACHED_MIXED`], and [`CACHED_TAKEN`].
+    /// Cached searches, by a hash: return addresses, each with its rule and the flags below.
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Log2 of the hashes.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
-    /// How many slots are probed, from the hash on.
+    /// Slots probed.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
     pub const CACHED_LIBC: u64 = 1 << 32;
-    /// A thread has taken the slot and may still be filling it.
+    /// A thread took the slot, and may still be filling it.
     pub const CACHED_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] library: the standard library's if it has a rule, else the
-    /// user's.
+    /// The address is in a [`library::MIXED`] library: the standard library's if it has a rule, else the user's.
     pub const CACHED_MIXED: u64 = 1 << 34;
-    /// From here on: rows as `tiptoe_stack::find` reads them, by library.
+    /// [`library`]s' rows, for `tiptoe_stack::find`.
     pub const ROWS: u32 = CACHE + 2 * ((1 << CACHE_BITS) + LOOKS);
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
-    /// A library whose functions a walk must leave.
+    /// A library that walks must leave.
     pub mod library {
-        /// The end of the library's code; 0 if there is no library.
+        /// The code's end; 0 if there is no library.
         pub const END: u32 = 0;
-        /// The start of the library's code.
+        /// The code's start.
         pub const START: u32 = 1;
-        /// The number that the loader adds to the library's addresses.
+        /// What the loader adds to its addresses.
         pub const BASE: u32 = 2;
-        /// The library's first row; from bit 32 on the number of its rows, and [`LIBC`] or [`MIXED`].
+        /// The first row; from bit 32 on the number of rows, and flags.
         pub const ROWS: u32 = 3;
         /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// The library is libc, whose functions name the kind of lock.
+        /// libc, whose functions name the kind of lock.
         pub const LIBC: u64 = 1 << 63;
-        /// The library is the user's. Only functions of a standard library compiled into it have rows.
+        /// The user's: rows only for the standard library compiled into it.
         pub const MIXED: u64 = 1 << 62;
     }
 }

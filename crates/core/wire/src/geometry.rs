@@ -1,78 +1,68 @@
-//! The sizes of a data segment's parts, which tiptoe chooses before it attaches.
+//! The sizes of a data segment's parts.
 
 use crate::{futex, hits, ring, scopes};
 
-/// Words in a page; few in models, where each word is costly.
+/// Words in a page; few in models, where each is costly.
 pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 pub(crate) const ENTRY_WORDS: usize = 8;
-/// The most records, and so results, of one request.
+/// The most records, and results, of a request.
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
-/// The word of a slab that holds its thread's credit.
+/// A slab's word with its credit.
 pub(crate) const CREDIT: usize = 0;
-/// The most virtual memory of all slabs, in bytes, unless that leaves fewer than [`MIN_SLABS`].
+/// The most bytes of all slabs, except for [`MIN_SLABS`].
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number of slabs. A thread without one takes the slow path at each hit, and is not
-/// timed. Unwritten slabs take no memory.
+/// The least number: a thread without a slab takes the slow path at each hit, and unwritten slabs take no memory.
 const MIN_SLABS: usize = 512;
-/// The most memory of all slabs with rings, because every ring may be written full.
+/// The most bytes of slabs with rings, because all may be written.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
-/// The geometry of a data segment, from which both sides compute all offsets. The target reads it
-/// from the plan, which only tiptoe can write.
+/// A data segment's geometry, from which both sides compute all offsets. The target reads it from the plan, which
+/// only tiptoe can write.
 ///
-/// Slab 0 is the *overflow slab*: threads without a slab add to it atomically, so that counts are
-/// exact for any number of threads.
+/// Slab 0 is the *overflow slab*: threads without a slab add to it atomically, so that counts are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Counters in each slab.
     pub slots: u32,
-    /// The number of slabs, overflow slab included.
+    /// Slabs, with the overflow slab.
     pub slabs: u32,
     /// Whether a ring of records follows each slab's counters.
     pub rings: bool,
-    /// Whether hits of breakpoints follow the last slab.
+    /// Whether breakpoints' hits follow the last slab.
     pub hits: bool,
 }
 
-/// What the instruments of a run need of a data segment.
+/// What instruments need of a data segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The end of the slots of an earlier session's sites, which stay in the program; 0 for none.
+    /// The end of earlier sessions' slots, or 0.
     pub known: u32,
-    /// Counters in each thread's slab.
+    /// Counters in each slab.
     pub counters: u32,
-    /// Whether waits for locks are recorded in each thread's slab.
+    /// Whether slabs record waits for locks.
     pub locks: bool,
-    /// Whether scopes are recorded in each thread's slab.
+    /// Whether slabs record scopes.
     pub scopes: bool,
-    /// Whether each thread has a ring of records.
+    /// Whether slabs have a ring of records.
     pub rings: bool,
-    /// Whether hits of breakpoints are recorded, in one area of the segment.
+    /// Whether the segment records hits of breakpoints.
     pub hits: bool,
 }
 
-/// Where each area of a data segment is. Each instrument has areas of its own, so all share one segment.
-///
-/// | area | of | where |
-/// |---|---|---|
-/// | counters | each slab | after locks and scopes |
-/// | locks | each slab | from [`Layout::lock_slot`] on |
-/// | scopes | each slab | from [`Layout::scope_slot`] on |
-/// | ring | each slab | after the slots |
-/// | hits | the segment | after the last slab |
+/// A data segment's areas, separate for each instrument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The segment's geometry.
     pub geometry: Geometry,
-    /// The first slot of waits for locks; 0 if there are none.
+    /// The first slot of waits for locks, or 0.
     pub lock_slot: u32,
-    /// The first slot of scopes; 0 if there are none.
+    /// The first slot of scopes, or 0.
     pub scope_slot: u32,
 }
 
 impl Layout {
-    /// Lays out the areas for the sum of all needs.
+    /// Lays out the areas for all needs.
     pub fn of(needs: &Needs) -> Layout {
         let locks = if needs.locks { futex::WIDTH } else { 0 };
         let scopes = if needs.scopes { scopes::WIDTH } else { 0 };
@@ -81,7 +71,7 @@ impl Layout {
         let slots = Geometry::for_slots(needs.known.saturating_add(own), needs.rings);
         Layout {
             geometry: Geometry {
-                // If only breakpoints are hit, no thread needs a slab.
+                // Breakpoints alone need no slab.
                 slabs: if needs.hits && own == 0 {
                     2
                 } else {
@@ -100,18 +90,18 @@ impl Geometry {
     /// The size of a slab's directory entry.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
-    /// The slot with the number of calls of `--under`'s function that the thread is in. Must be
-    /// changed atomically, because a call may end on another thread.
+    /// The slot of the thread's open calls of `--under`'s function. Must be changed atomically, because a call may
+    /// end on another thread.
     pub const INSIDE: u32 = 1;
 
-    /// The slot with the thread's scope node.
+    /// The slot of the thread's scope node.
     pub const SCOPE: u32 = 4;
 
-    /// The first counter; the slots before it are the slab's own words.
+    /// The first counter, after the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 
-    /// Returns a segment with `slots` counters per slab, optionally rings, and as many slabs as fit
-    /// (512 to 16,384).
+    /// Returns the geometry of a segment with `slots` counters per slab. It has as many slabs as the limit on their
+    /// bytes allows, but at least 512 and at most 16,384.
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),
@@ -128,19 +118,16 @@ impl Geometry {
         Geometry { slabs, ..shape }
     }
 
-    /// Returns the distance of slabs in words: whole pages, so that a thread's first hit touches
-    /// one page, and its first record one more.
+    /// Returns the words of a slab: whole pages, so that a first hit touches one page, a first record one more.
     pub fn stride(&self) -> usize {
         let ring = if self.rings { RING_WORDS } else { 0 };
         self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
     }
 
-    /// Returns the words of a slab's counters, in whole pages.
     fn counter_words(&self) -> usize {
         (self.slots as usize).next_multiple_of(PAGE_WORDS)
     }
 
-    /// Returns a ring's first word, and its length in words.
     pub(crate) fn ring(&self, index: u32) -> Option<(usize, usize)> {
         let there = self.rings && index < self.slabs;
         there.then(|| (self.slab(index) + self.counter_words(), RING_WORDS))
@@ -165,7 +152,7 @@ impl Geometry {
         directory_end.next_multiple_of(PAGE_WORDS) + index as usize * self.stride()
     }
 
-    /// Returns the byte offset of slab `index`'s directory entry: the owner, then 16 bytes of name.
+    /// Returns the byte offset of slab `index`'s directory entry: owner, name.
     pub fn entry_offset(&self, index: u32) -> u64 {
         self.entry(index) as u64 * 8
     }
@@ -175,7 +162,7 @@ impl Geometry {
         self.slab(index) as u64 * 8
     }
 
-    /// Returns the slab that starts `offset` bytes into the segment.
+    /// Returns the slab at this byte offset.
     pub fn slab_at(&self, offset: u64) -> Option<u32> {
         let distance = offset.checked_sub(self.slab_offset(0))?;
         let stride = self.stride() as u64 * 8;
@@ -183,13 +170,12 @@ impl Geometry {
         (distance % stride == 0 && index < self.slabs).then_some(index)
     }
 
-    /// Returns the first word of hits, and their length in words.
     pub(crate) fn hits(&self) -> Option<(usize, usize)> {
         self.hits
             .then(|| (self.slab(self.slabs), hits::WORDS as usize))
     }
 
-    /// Returns the size of the whole segment in bytes.
+    /// Returns the segment's size in bytes.
     pub fn data_bytes(&self) -> u64 {
         let hits = self.hits().map_or(0, |(_, words)| words);
         (self.slab(self.slabs) + hits) as u64 * 8

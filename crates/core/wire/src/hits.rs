@@ -1,21 +1,17 @@
-//! Hits of breakpoints that threads of the program handle themselves: a ring that all threads share, after the slabs.
+//! Hits of breakpoints that the program's threads handle themselves: one ring for all, after the slabs.
 //!
-//! Many writers, in signal handlers; one reader, tiptoe. Beside a trap of several microseconds, one shared head word
-//! costs nothing, and it orders all hits.
-//!
-//! 1. *reserve*: advance the head, unless it is a whole ring ahead of the tail;
-//! 2. write the cell; its first word last, which holds the cell's position.
+//! Many writers, in signal handlers; one reader, tiptoe. One shared head orders all hits; beside a trap of
+//! microseconds it costs nothing. A writer advances the head to reserve a cell, unless the ring is full, and writes
+//! the cell, its first word last.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | H: a hit is complete | its mark in [`Cell::complete`] | [`Hits::at`] |
-//! | I: a hit was read | the tail in [`Hits::set_tail`] | [`Hits::reserve`] |
-//! | E: something was missed | the number in [`Hits::next_epoch`], the flags in [`Hits::set_resting`] and [`Hits::set_waking`] | [`Hits::epoch`] |
+//! | H: a hit is complete | [`Cell::complete`] | [`Hits::at`] |
+//! | I: a hit was read | [`Hits::set_tail`] | [`Hits::reserve`] |
+//! | K: something was missed | [`Hits::next_epoch`], [`Hits::set_resting`], [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
-//! # Incomplete cells
-//! A writer blocks all signals but its own breakpoints'. So a cell stays incomplete only if the process ends or a
-//! debugger stops the thread. The reader waits for it, and skips it at the session's end. A ring that fills up until
-//! then loses hits, and counts them.
+//! A writer blocks all signals but its breakpoints', so only the process's end or a debugger leaves a cell incomplete.
+//! The reader waits for it until the session ends.
 
 #[cfg(not(tiptoe_loom))]
 use crate::primitive::Ordering::SeqCst;
@@ -38,7 +34,7 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 };
 /// Words of stack in a hit.
 pub const STACK: usize = if cfg!(tiptoe_loom) { 1 } else { 128 };
-/// Words of the accounting of debug registers, for `tiptoe-breakpoint`.
+/// Words of the accounting of debug registers (`tiptoe-breakpoint`).
 pub const ACCOUNTING: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 1,
     (_, true) => 64,
@@ -50,10 +46,9 @@ const THREADS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (_, true) => 256,
     _ => 1 << 15,
 };
-/// Slots of that table that are probed for a thread.
+/// Slots probed for a thread.
 const PLACES: usize = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// The words before the table of threads.
 mod head {
     pub(super) const HEAD: usize = 0;
     pub(super) const TAIL: usize = 1;
@@ -71,22 +66,23 @@ mod head {
     pub(super) const EPOCH: usize = 12;
     pub(super) const IS_WAKING: usize = 13;
     pub(super) const REFUSED: usize = 14;
+    pub(super) const UNRESERVED: usize = 15;
     pub(super) const WORDS: usize = 16;
 }
 
 mod cell {
     pub(super) const MARK: usize = 0;
     pub(super) const ADDRESS: usize = 1;
-    /// The thread; in the upper half whether the hit is late.
+    /// The thread; above it whether the hit is late.
     pub(super) const TID: usize = 2;
     pub(super) const TIME: usize = 3;
     pub(super) const IP: usize = 4;
     pub(super) const FLAGS: usize = 5;
     pub(super) const NAME: usize = 6;
     pub(super) const REGISTERS: usize = 8;
-    /// The epoch; in the top bit whether it is a gap between epochs.
+    /// The epoch; the top bit marks a gap.
     pub(super) const EPOCH: usize = 24;
-    /// The readable bytes of value and stack.
+    /// Readable bytes of value and stack.
     pub(super) const BYTES: usize = 25;
     pub(super) const VALUE: usize = 26;
     pub(super) const STACK: usize = 27;
@@ -95,78 +91,76 @@ mod cell {
 
 const THREADS_AT: usize = head::WORDS;
 const CELLS_AT: usize = THREADS_AT + THREADS;
-/// After the cells, at a multiple of 128 bytes.
 const ACCOUNTING_AT: usize = (CELLS_AT + CELLS * cell::WORDS).next_multiple_of(16);
-/// The number of words that hits take.
+/// Words of all areas of hits.
 pub const WORDS: u32 = (ACCOUNTING_AT + ACCOUNTING) as u32;
 
-/// The thread's state at a hit.
+/// A thread's state at a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hit {
     /// The watched address.
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// The thread had blocked the signal, so the state is of a later moment.
+    /// The signal was blocked, so the state is later.
     pub is_late: bool,
-    /// The time, of CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The address of the instruction after the access.
+    /// The instruction after the access.
     pub ip: u64,
     /// The flags register.
     pub flags: u64,
     /// The thread's name.
     pub name: [u64; 2],
-    /// The general registers, by their numbers in machine code.
+    /// The general registers in machine order.
     pub registers: [u64; 16],
-    /// The epoch, which shows whether hits before this one were missed.
+    /// Whether earlier hits were missed.
     pub epoch: Epoch,
 }
 
-/// Requests to the agent's thread that are not waited for, because it runs late if the program
-/// keeps all CPUs busy.
+/// Requests for whose answer no thread waits, because the agent's thread is late if all CPUs are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
-    /// Enable the events again: a new window began.
+    /// Enable the events: a new window began.
     Wake = 1,
-    /// Release ended threads' reservations, and make those that threads could not make at their birth.
+    /// Release ended threads' reservations, and make those that new threads could not.
     Look = 2,
 }
 
-/// The shared words of hits. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`,
-/// `gaps`, `strays`, `ask`, `lost` and `waited_for`; the agent, mostly in signal handlers, all
+/// The shared words. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`, `gaps`, `strays`, `lost`,
+/// `refused` and `waited_for`; both sides call `ask` and `is_resting`; the agent, mostly in signal handlers, calls all
 /// others.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
-/// A cell that one writer has reserved.
+/// A reserved cell.
 pub struct Cell<'a> {
     words: Words<'a>,
     position: u64,
 }
 
 impl<'a> Hits<'a> {
-    /// Returns the view of these words; `None` if there are too few.
+    /// Views these words; `None` if there are too few.
     pub fn new(words: Words<'a>) -> Option<Hits<'a>> {
         (words.len() >= WORDS as usize).then_some(Hits(words))
     }
 
-    /// Returns whether hits count.
+    /// Returns whether hits are recorded.
     pub fn is_on(&self) -> bool {
         self.0.load(head::IS_ON) != 0
     }
 
-    /// Starts or stops counting hits.
+    /// Starts or stops recording.
     pub fn set_on(&self, on: bool) {
         self.0.store(head::IS_ON, on.into());
     }
 
-    /// Sets how many hits a window may have; 0 for no limit.
+    /// Sets a window's most hits; 0 for no limit.
     pub fn allow(&self, hits: u64) {
         self.0.store(head::ALLOWED, hits);
     }
 
-    /// Counts a hit in the window. Returns whether it used up the allowance.
+    /// Counts a hit. Returns whether it used up the allowance.
     pub fn uses_up(&self) -> bool {
         let allowed = self.0.load(head::ALLOWED);
         // Relaxed: only the number matters.
@@ -177,7 +171,7 @@ impl<'a> Hits<'a> {
         allowed != 0 && hits.is_some_and(|before| before.wrapping_add(1) >= allowed)
     }
 
-    /// Returns the number of hits in this window.
+    /// Returns the window's hits.
     pub fn in_window(&self) -> u64 {
         self.0.load(head::WINDOW)
     }
@@ -187,17 +181,17 @@ impl<'a> Hits<'a> {
         self.0.store(head::WINDOW, 0);
     }
 
-    /// Records that the program calls exec, or that exec failed.
+    /// Records whether the program calls exec.
     pub fn set_execs(&self, execs: bool) {
         self.0.store(head::EXECS, execs.into());
     }
 
-    /// Returns whether the program called exec; if so, its process ended in another program.
+    /// Returns whether the process ended in exec.
     pub fn execs(&self) -> bool {
         self.0.load(head::EXECS) != 0
     }
 
-    /// Records that other threads ran while events were missing.
+    /// Records that threads ran while events were missing.
     pub fn note_gap(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::GAPS) {
@@ -205,12 +199,12 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns how many gaps were recorded.
+    /// Returns the number of gaps.
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
     }
 
-    /// Records a SIGTRAP without a cause.
+    /// Counts a SIGTRAP without a cause.
     pub fn note_stray(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::STRAYS) {
@@ -218,20 +212,20 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns how many SIGTRAPs had no cause.
+    /// Returns the number of SIGTRAPs without a cause.
     pub fn strays(&self) -> u64 {
         self.0.load(head::STRAYS)
     }
 
-    /// Returns whether the events are throttled: disabled until the next window.
+    /// Returns whether the events are disabled until the next window.
     pub fn is_resting(&self) -> bool {
         self.0.load(head::IS_RESTING) != 0
     }
 
-    /// Marks the events as throttled, or as enabled again. Returns whether that changed.
+    /// Sets whether the events are disabled until the next window. Returns whether that changed.
     pub fn set_resting(&self, rest: bool) -> bool {
-        // AcqRel: pairs with the Acquire in `epoch` (edge E). A thread that sees the flag cleared
-        // must see `IS_WAKING`, which was set before.
+        // AcqRel: pairs with the Acquire in `epoch` (edge K). If the flag is seen cleared, `IS_WAKING` must be seen
+        // set.
         let word = self.0.at(head::IS_RESTING);
         let is_new = word.is_some_and(|word| word.swap(rest.into(), AcqRel) != u64::from(rest));
         if is_new && rest {
@@ -240,15 +234,15 @@ impl<'a> Hits<'a> {
         is_new
     }
 
-    /// Makes a request. The caller must then wake the owner's futex.
+    /// Makes a request. The caller must wake the owner's futex.
     pub fn ask(&self, what: AsyncRequest) {
         if let Some(word) = self.0.at(head::REQUESTED) {
-            // Relaxed: no other data is published.
+            // Relaxed: publishes nothing else.
             word.fetch_or(what as u64, Relaxed);
         }
     }
 
-    /// Takes a request. Returns whether it was made since the last call.
+    /// Takes a request; false if none was made.
     pub fn take_request(&self, what: AsyncRequest) -> bool {
         let (word, what) = (self.0.at(head::REQUESTED), what as u64);
         // Relaxed, as in `ask`. Only one thread clears bits, each once.
@@ -258,12 +252,12 @@ impl<'a> Hits<'a> {
         })
     }
 
-    /// Returns the number of hits that found no room.
+    /// Returns the number of lost hits.
     pub fn lost(&self) -> u64 {
         self.0.load(head::LOST)
     }
 
-    /// Counts a lost hit.
+    /// Counts a hit without room.
     pub fn lose(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::LOST) {
@@ -271,7 +265,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the words of the accounting of debug registers.
+    /// Returns the accounting of debug registers.
     pub fn accounting(&self) -> Option<Words<'a>> {
         self.0.part(ACCOUNTING_AT, ACCOUNTING)
     }
@@ -279,7 +273,7 @@ impl<'a> Hits<'a> {
     /// Reserves the next cell; `None` if the ring is full.
     pub fn reserve(&self) -> Option<Cell<'a>> {
         let (head, tail) = (self.0.at(head::HEAD)?, self.0.at(head::TAIL)?);
-        // Losing CELLS exchanges means that CELLS other writers were faster.
+        // Bounded: losing CELLS exchanges means that CELLS writers were faster.
         for _ in 0..CELLS {
             let position = head.load(Relaxed); // the exchange decides
             // Acquire: pairs with the Release in `set_tail` (edge I).
@@ -287,7 +281,7 @@ impl<'a> Hits<'a> {
                 return None;
             }
             let next = position.wrapping_add(1);
-            // AcqRel: the next writer must see the tail that allowed this position, or a later one.
+            // AcqRel: the next writer must see the tail that allowed this position.
             if head
                 .compare_exchange(position, next, AcqRel, Relaxed)
                 .is_ok()
@@ -299,22 +293,20 @@ impl<'a> Hits<'a> {
         None
     }
 
-    /// Returns a futex on which a writer without room waits for a reading, and its value.
+    /// Returns the futex for writers without room, and its value.
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
-        // SeqCst: the store must be visible before the futex call loads the tail. If a reading races with both, the
-        // wake-up is lost, and the next reading wakes the writer.
+        // SeqCst: visible before the futex call loads the tail. If a reading races with both, the next one wakes the
+        // writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }
 
-    /// Returns the futex if any writer waited. The caller must wake as many as there is room for;
-    /// they may wait again.
+    /// Returns the futex if writers waited. The caller must wake as many as have room.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
-        // SeqCst: must come after the store of the tail; see `wait`. Adds 0, because a plain load could be executed before
-        // that store.
+        // SeqCst, as in `wait`: after the store of the tail. Adds 0, because a plain load could overtake that store.
         let waited = self.0.at(head::WAITED_FOR)?.fetch_add(0, SeqCst) != 0;
         self.0.futex(head::TAIL).filter(|_| waited)
     }
@@ -340,7 +332,7 @@ impl<'a> Hits<'a> {
 }
 
 impl Cell<'_> {
-    /// Writes the state, all that is known at once.
+    /// Writes the state.
     pub fn write(&self, hit: &Hit) {
         let late = u64::from(hit.is_late) << 32;
         let words = [
@@ -361,12 +353,12 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the value's address, and the bytes of stack for which the cell has room after it.
+    /// Returns the value's address, and the bytes of stack after it.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }
 
-    /// Publishes the cell, with `bytes` of the value and the stack.
+    /// Publishes the cell with `bytes` of value and stack.
     pub fn complete(self, bytes: u64) {
         self.words.store(cell::BYTES, bytes);
         if let Some(mark) = self.words.at(cell::MARK) {

@@ -1,4 +1,4 @@
-//! Models of the edges of the crate's table under loom, and their mutants.
+//! loom models of the crate's edges, with mutants.
 
 mod hits;
 mod ring;
@@ -31,7 +31,7 @@ const GREETING: Hello = Hello {
     },
 };
 
-/// Leaks words for one run of a model, because its threads need `'static` references.
+/// Leaked, because a model's threads need `'static`.
 fn words(count: usize) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
@@ -41,8 +41,7 @@ fn data() -> Data<'static> {
     Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
 }
 
-/// Answers the newest request, unless it was answered before. The only record of a request is the
-/// request's sequence number. Returns the sequence number of the last answered request.
+/// Answers the newest request, unless that is `done`.
 fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     let sequence = plan.sequence();
     if sequence == done {
@@ -73,7 +72,7 @@ fn answered(data: &Data, sequence: u64) -> bool {
     answered
 }
 
-/// Edges A and B: two requests in the same words, the second after an answer.
+/// Edges A and B: two requests in the same words.
 fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (plan, data) = (Plan::new(words(PLAN_WORDS)), data());
@@ -94,8 +93,7 @@ fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// Edge C and the greeting: a reader that sees an owner must read the owner's name, and a reader that
-/// sees that an agent serves must read the agent's whole greeting.
+/// Edge C, and the greeting.
 fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -130,7 +128,7 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The last reading must have what the agent's thread counted before its answer.
+/// What was counted before the answer must be read.
 fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -147,7 +145,7 @@ fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The overflow slab, and a slab whose thread is interrupted: no count may be lost.
+/// The overflow slab, and an interrupted thread: no count may be lost.
 fn shared(lost: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -168,14 +166,14 @@ fn shared(lost: Option<Edge>) {
     });
 }
 
-/// A refill races with spending: no more than given may be spent, and the next credit must arrive.
+/// No more than given is spent, and the next credit arrives.
 #[test]
 fn a_credit_is_never_overdrawn() {
     loom::model(|| {
         let data = data();
         data.set_credit(1, 1);
         let thread = loom::thread::spawn(move || {
-            // As a trampoline does: a compare and a `decq`, neither atomic.
+            // As a trampoline does: a compare and a `decq`, not atomic.
             (0..3).filter(|_| spend(&data)).count() as u64
         });
         data.set_credit(1, 1);

@@ -32,58 +32,53 @@ const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
-    /// Map memory for trampolines: [`Map`] records. A result is 0 or an errno.
+    /// Map memory for trampolines: [`Map`]s. Results: 0 or an errno.
     Map = 1,
-    /// Patch sites: [`Site`] records.
+    /// Patch [`Site`]s.
     Arm = 3,
-    /// Restore original bytes: addresses of sites.
+    /// Restore sites: addresses.
     Disarm = 4,
-    /// Call indirect function resolvers: addresses; each result is an address.
+    /// Call indirect function resolvers: addresses. Results: addresses.
     Resolve = 5,
-    /// Take over SIGTRAP and SIGILL before anything is armed. Results: the generation of
-    /// [`crate::tls::BELIEVED`], initial values of a thread's first word and of
-    /// [`crate::tls::FRAMES`].
+    /// Take over SIGTRAP and SIGILL before anything is armed. Results: the generation of [`crate::tls::BELIEVED`],
+    /// initial values of a thread's first word and [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
-    /// Let a program that was started under tiptoe run its constructors.
+    /// Run the constructors of a program started under tiptoe.
     Go = 8,
-    /// Patch known sites of an earlier session again: addresses.
+    /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Find earlier records of sites by address again, in place of later ones: the addresses of the earlier records'
-    /// trampolines, ascending.
+    /// Let earlier records replace later ones: their trampolines' addresses, ascending.
     Recall = 21,
-    /// For tests of the patcher: restore and patch sites many times. Addresses; the first record also has the number of
-    /// times.
+    /// For tests: restore and patch sites repeatedly. Addresses; the first with a count.
     Toggle = 10,
-    /// The last request, after [`crate::State::Unhooked`]: every thread must block again the
-    /// signals that it believes to block. Answered once the last hooks are removed.
+    /// The last request, after [`crate::State::Unhooked`]: threads must block the signals that they believe to block.
+    /// Answered without hooks.
     Settle = 12,
-    /// Prepare to follow calls: the number of return thunks, whose code is in the file at
-    /// [`Plan::THUNKS`].
+    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]).
     Thunks = 13,
-    /// The functions by which the program's unwinders return a frame's address: addresses.
+    /// The unwinders' functions that return a frame's address.
     Unwinders = 14,
-    /// The code to which followed calls may return, replacing earlier lists: starts and ends,
-    /// ascending, at most [`crate::calls::MAX_EXTENTS`] pairs.
+    /// Replace the list of code to which followed calls may return: starts and ends, ascending, at most
+    /// [`crate::calls::MAX_EXTENTS`] pairs.
     Described = 22,
-    /// Put ranges of code in mappings of their own: starts and ends.
+    /// Put code in separate mappings: starts and ends.
     SplitMaps = 25,
-    /// Count the open calls of ended threads as left.
+    /// Count ended threads' open calls as left.
     Bury = 15,
-    /// Read the list of mappings even if nothing is in doubt: [`crate::Readings`] has the result.
+    /// Read the list of mappings even without doubt: [`crate::Readings`].
     ReadMaps = 24,
-    /// Watch the loader's list of libraries from now on: the address of its record.
+    /// Watch the loader's list of libraries: its address.
     Watch = 16,
-    /// The libraries of sites: [`Library`] records.
+    /// Sites' [`Library`]s.
     Libraries = 17,
-    /// Open breakpoints for all threads: the number of CPUs, and a [`WatchTarget`] each. Results: the number of
-    /// threads with events, the number of new threads among them, and on failure the thread for which an event could
-    /// not be opened.
+    /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: threads with events, new ones
+    /// among them; on failure the thread without.
     Observe = 18,
-    /// Move a breakpoint: its number, and a [`WatchTarget`].
+    /// Move a breakpoint: its number, a [`WatchTarget`].
     Turn = 19,
-    /// Open ports of the program: addresses. Each result is 0, or EINVAL if no port is there.
+    /// Open ports of the program: addresses. Results: 0, or EINVAL without a port.
     Ports = 20,
 }
 
@@ -100,27 +95,26 @@ impl Request {
     }
 }
 
-/// Memory to map at an address.
+/// Memory to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// The address of an arena.
+    /// The arena's address.
     pub base: u64,
-    /// The length in bytes, whole arenas.
+    /// Length in bytes, whole arenas.
     pub len: u64,
-    /// The content to map.
+    /// The content.
     pub content: MapContent,
 }
 
-/// What a [`Map`] maps.
+/// A [`Map`]'s content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapContent {
-    /// Arenas: executable, read-only, and shared with the forked children of the program, because
-    /// a fork copies nothing of such memory.
+    /// Arenas: executable, read-only, shared, so that a fork copies nothing.
     Code {
-        /// The offset in the code, which follows the plan in its file; whole arenas.
+        /// Offset in the code, whole arenas.
         offset: u64,
     },
-    /// The words of trampolines that follow calls: zeroed, writable, private.
+    /// Words of trampolines that follow calls: zeroed, writable, private.
     Words,
 }
 
@@ -153,7 +147,7 @@ impl Map {
 pub struct WatchTarget {
     /// The watched address.
     pub address: u64,
-    /// The watched size in bytes.
+    /// Its size in bytes.
     pub len: u8,
     /// The kernel's bits for read, write and execute.
     pub access: u8,
@@ -163,7 +157,7 @@ impl WatchTarget {
     /// Words of a target in a request.
     pub const WORDS: usize = 2;
 
-    /// Encodes the target.
+    /// Encodes a target.
     pub fn words(&self) -> [u64; Self::WORDS] {
         [
             self.address,
@@ -182,44 +176,44 @@ impl WatchTarget {
     }
 }
 
-/// How followed calls are timed, and their budget.
+/// How followed calls are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// The initial credit of a thread.
+    /// A thread's initial credit.
     pub credit: u64,
     /// Nanoseconds per tick of the time stamp counter, times 2^32.
     pub ns_per_tick: u64,
-    /// Shorter calls are counted but not timed.
+    /// Shorter calls are only counted.
     pub slower_ns: u64,
 }
 
-/// A library loaded during the session, and its code that may be patched.
+/// A library loaded during the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
     /// What the loader adds to its addresses.
     pub base: u64,
-    /// The first address of its code; 0 if unloaded before tiptoe looked.
+    /// The start of its code; 0 if already unloaded.
     pub start: u64,
-    /// The first address after its code; 0 likewise.
+    /// The end of its code; 0 likewise.
     pub end: u64,
 }
 
-/// A view of a plan segment. tiptoe calls the methods that store, the agent all others.
+/// A plan segment. tiptoe calls the methods that store, the agent all others.
 #[derive(Clone, Copy)]
 pub struct Plan<'a>(Words<'a>);
 
 impl<'a> Plan<'a> {
-    /// The length of the plan in its file. The file is sparse, so untouched parts cost nothing.
+    /// Length of the plan in its sparse file.
     pub const BYTES: u64 = (END * 8) as u64;
-    /// The length of the code after the plan. Each arena has its own part of it.
+    /// Length of the code after the plan.
     pub const CODE_BYTES: u64 = 8 << 30;
-    /// How much of the code an agent must map at least, for a program whose address space is limited.
+    /// The least code to map if the program's address space is limited.
     pub const LEAST_CODE_BYTES: u64 = 8 << 20;
-    /// The offset of the return thunks' code in the code, after which arenas begin.
+    /// Offset in the code of the return thunks, before the arenas.
     pub const THUNKS: u64 = 0;
-    /// The length of the file.
+    /// Length of the file.
     pub const FILE_BYTES: u64 = Self::BYTES + Self::CODE_BYTES;
-    /// The most records of one request.
+    /// The most records of a request.
     pub const MAX_RECORDS: usize = MAX_RECORDS;
 
     /// Views words as a plan.
@@ -227,8 +221,8 @@ impl<'a> Plan<'a> {
         Plan(words)
     }
 
-    /// Writes a new plan's header. With `keep_slabs` dead threads' slabs are never reused, so that
-    /// counts are separate for each thread.
+    /// Writes a new plan's header. `keep_slabs`: never reuse dead threads' slabs, so that each thread has its own
+    /// counts.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -238,24 +232,24 @@ impl<'a> Plan<'a> {
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
-    /// Sets how calls are timed, for the life of the plan.
+    /// Sets how calls are timed.
     pub fn set_clock(&self, clock: &Clock) {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
         self.0.store(SLOWER, clock.slower_ns);
     }
 
-    /// Sets the slot of lock contention data; 0 for none.
+    /// Sets the slot of lock data, or 0.
     pub fn set_lock_slot(&self, slot: u32) {
         self.0.store(LOCKS, slot.into());
     }
 
-    /// Returns the slot of lock contention data.
+    /// Returns the slot of lock data.
     pub fn lock_slot(&self) -> u32 {
         self.0.load(LOCKS) as u32
     }
 
-    /// Sets the slot of scope data; 0 for none.
+    /// Sets the slot of scope data, or 0.
     pub fn set_scope_slot(&self, slot: u32) {
         self.0.store(SCOPES, slot.into());
     }
@@ -274,7 +268,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the data segment's geometry, if this is a plan of this version.
+    /// Returns the data segment's geometry, if the version is ours.
     pub fn geometry(&self) -> Option<Geometry> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
@@ -287,23 +281,22 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Returns whether slabs of dead threads must be kept.
+    /// Returns whether dead threads' slabs must be kept.
     pub fn keeps_slabs(&self) -> bool {
         self.0.load(KEEP) != 0
     }
 
-    /// Records whether tiptoe stops every thread until the next answer.
+    /// Records whether all threads stay stopped until the next answer.
     pub fn set_still(&self, still: bool) {
         self.0.store(STILL, still.into());
     }
 
-    /// Records whether trap bytes may be written: only if no thread can block their signals unseen.
+    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals unseen.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
 
-    /// Returns whether trap bytes may be written. No by default, because tiptoe may be killed
-    /// before it decides, and earlier sites may remain.
+    /// Returns whether trap bytes may be written. No by default, because tiptoe may be killed before it decides.
     pub fn allows_trap_bytes(&self) -> bool {
         self.0.load(TRAP_BYTES) != 0
     }
@@ -313,27 +306,28 @@ impl<'a> Plan<'a> {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
 
-    /// Returns how often tiptoe checked that.
+    /// Returns the number of these checks.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
     }
 
-    /// Silences the agent's thread for good: it does not even leave.
+    /// Makes the agent's thread sleep for ever when it next looks for requests. It restores nothing, because a
+    /// seccomp filter may kill the program at any other system call of that thread.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }
 
-    /// Returns whether the thread is silenced.
+    /// Returns whether the agent's thread must sleep for ever.
     pub fn is_silent(&self) -> bool {
         self.0.load(SILENT) != 0
     }
 
-    /// Returns whether every thread is stopped.
+    /// Returns whether all threads are stopped.
     pub fn is_still(&self) -> bool {
         self.0.load(STILL) != 0
     }
 
-    /// Publishes a request whose records were stored; returns its sequence.
+    /// Publishes a request with stored records; returns its sequence.
     pub fn publish(&self, request: Request, count: usize) -> u64 {
         self.0.store(KIND, request as u64);
         self.0.store(COUNT, count as u64);
@@ -345,57 +339,56 @@ impl<'a> Plan<'a> {
         next
     }
 
-    /// Returns the newest request's sequence; 0 before the first.
+    /// Returns the newest request's sequence, or 0.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with the Release in `publish` (edge A).
         self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the newest request and its number of records.
+    /// Returns the newest request and how many records it has.
     pub fn request(&self) -> Option<(Request, usize)> {
         let count = (self.0.load(COUNT) as usize).min(MAX_RECORDS);
         Some((Request::from_word(self.0.load(KIND))?, count))
     }
 
-    /// Stores a site as record `index`.
+    /// Stores record `index`.
     pub fn put_site(&self, index: usize, site: &Site) {
         for (offset, word) in site.encode().into_iter().enumerate() {
             self.0.store(RECORDS + index * SITE_WORDS + offset, word);
         }
     }
 
-    /// Reads record `index` as a site.
+    /// Returns record `index`.
     pub fn site(&self, index: usize) -> Option<Site> {
         Site::decode(core::array::from_fn(|offset| {
             self.0.load(RECORDS + index * SITE_WORDS + offset)
         }))
     }
 
-    /// Stores a pair of words as record `index` (memory, libraries, addresses).
     fn put_pair(&self, index: usize, first: u64, second: u64) {
         self.0.store(RECORDS + index * 2, first);
         self.0.store(RECORDS + index * 2 + 1, second);
     }
 
-    /// Stores memory to map as record `index`.
+    /// Stores record `index`.
     pub fn put_map(&self, index: usize, map: Map) {
         let [first, second] = map.words();
         self.put_pair(index, first, second);
     }
 
-    /// Reads record `index` as memory to map.
+    /// Returns record `index`.
     pub fn map(&self, index: usize) -> Map {
         let at = RECORDS + index * 2;
         Map::of([self.0.load(at), self.0.load(at + 1)])
     }
 
-    /// Stores a library as record `index`.
+    /// Stores record `index`.
     pub fn put_library(&self, index: usize, library: &Library) {
         self.put_pair(2 * index, library.base, 0);
         self.put_pair(2 * index + 1, library.start, library.end);
     }
 
-    /// Reads record `index` as a library.
+    /// Returns record `index`.
     pub fn library(&self, index: usize) -> Library {
         let at = RECORDS + index * 4;
         Library {
@@ -405,22 +398,22 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Stores an address as record `index`.
+    /// Stores record `index`.
     pub fn put_address(&self, index: usize, address: u64) {
         self.put_pair(index, address, 0);
     }
 
-    /// Stores how often [`Request::Toggle`] patches and restores.
+    /// Sets the count of [`Request::Toggle`].
     pub fn put_times(&self, times: u64) {
         self.0.store(RECORDS + 1, times);
     }
 
-    /// Returns how often [`Request::Toggle`] patches and restores.
+    /// Returns the count of [`Request::Toggle`].
     pub fn times(&self) -> u64 {
         self.0.load(RECORDS + 1)
     }
 
-    /// Reads record `index` as an address.
+    /// Returns record `index`.
     pub fn address(&self, index: usize) -> u64 {
         self.0.load(RECORDS + index * 2)
     }

@@ -1,51 +1,50 @@
-//! A patched site, as the planner sends it to the agent and the agent keeps it.
+//! A patched site, on the wire and in the agent.
 
 use crate::calls::words;
 use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
-/// Words of one [`Site`] in the agent's table; the wire's come first.
+/// Words of one [`Site`] in the agent's table, the wire's first.
 pub const SLOT_WORDS: usize = 15;
 /// The most instruction heads in a displaced window.
 pub const MAX_HEADS: usize = 5;
 
-/// An instruction head in a displaced window, and where its relocated copy is.
+/// An instruction head in a displaced window, and its relocated copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
-    /// Offset in the trampoline where a thread found at this head continues.
+    /// Offset in the trampoline where its thread continues.
     pub resume: u16,
-    /// No instruction begins here: a guarding trap byte inside the first instruction.
+    /// A guarding trap byte inside the first instruction.
     pub is_guard: bool,
 }
 
-/// What a site needs besides its bytes.
+/// A site's properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteFlags(pub u8);
 
 impl SiteFlags {
-    /// Some head is a byte that raises SIGILL.
+    /// A head is a byte that raises SIGILL.
     pub const NEEDS_SIGILL: SiteFlags = SiteFlags(1);
-    /// One of the agent's system call hooks: must be armed first and removed last.
+    /// A system call hook: must be armed first and removed last.
     pub const HOOK: SiteFlags = SiteFlags(2);
-    /// A permanent trap: every hit raises SIGTRAP.
+    /// A permanent trap.
     pub const TRAP: SiteFlags = SiteFlags(4);
-    /// The site's trampoline follows calls to their return.
+    /// Follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// The site's trampoline also times the followed calls.
+    /// Times the followed calls, too.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
-    /// The site stays armed between sessions.
+    /// Stays armed between sessions.
     pub const STAYS: SiteFlags = SiteFlags(32);
 
-    /// The site's hits or calls are grouped by the value of an argument.
+    /// Groups hits or calls by an argument's value.
     pub const VALUED: SiteFlags = SiteFlags(64);
-    /// The site's trampoline records calls.
+    /// Records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// The site reports a futex call and counts nothing. This combination of flags is free, because
-    /// sites grouped by value never record.
+    /// Reports a futex call, counts nothing. Unambiguous, because sites grouped by value never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Returns whether all bits of `other` are set.
@@ -59,21 +58,21 @@ impl SiteFlags {
     }
 }
 
-/// A site: its original bytes, its patched bytes, and its trampoline.
+/// A site: original bytes, patched bytes, trampoline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Address of the first patched byte.
+    /// Its first byte.
     pub address: u64,
-    /// The address that the patch jumps to.
+    /// The target of the patch's jump.
     pub trampoline: u64,
-    /// Address of the 5-byte island that a 2-byte jump goes through, or 0.
+    /// The 5-byte island of a 2-byte jump, or 0.
     pub island: u64,
-    /// Counter index in each slab; meaningless for a hook.
+    /// Counter in each slab; none for a hook.
     pub slot: u32,
-    /// The number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose
-    /// last byte, at [`Site::PAIR`], traps only together with the next).
+    /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte, at
+    /// [`Site::PAIR`], traps only together with the next).
     pub len: u8,
-    /// What the site is for, and what its trampoline does.
+    /// Its properties.
     pub flags: SiteFlags,
     /// The original bytes.
     pub original: [u8; 8],
@@ -83,55 +82,52 @@ pub struct Site {
     pub island_original: [u8; 8],
     /// The island's bytes while armed.
     pub island_patched: [u8; 8],
-    /// How many of `heads` are used.
+    /// Number of `heads`.
     pub head_count: u8,
-    /// Instruction heads in the window; the first is offset 0.
+    /// Heads in the window, the first at offset 0.
     pub heads: [Head; MAX_HEADS],
-    /// The trampoline's length, so that a later tiptoe knows which bytes are used.
+    /// The trampoline's length.
     pub code_len: u16,
-    /// Offset in its arena of its unwind information, in [`crate::arena::UNIT`]s.
+    /// The unwind information's offset in the arena, in [`crate::arena::UNIT`]s.
     pub unwind: u16,
-    /// The length of that information in units.
+    /// Its length in units.
     pub unwind_len: u8,
-    /// Identifies the body (filter and kind), so that a later tiptoe recognizes a reusable
-    /// trampoline.
+    /// Filter and kind, by which a later tiptoe recognizes a reusable trampoline.
     pub body: u32,
 }
 
 impl Site {
-    /// The offset of the first of the two bytes that trap only together.
+    /// Offset of the first of two bytes that trap only together.
     pub const PAIR: usize = 4;
 
-    /// Aligned bytes that one write changes at once for every CPU.
+    /// Aligned bytes that one write changes for every CPU.
     pub const WORD: u64 = 8;
 
-    /// Returns whether the last of six bytes traps only together with the byte after it.
+    /// Returns whether the patch has such a pair.
     pub fn is_paired(&self) -> bool {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a hook without any trap byte. The hooks that keep threads from
-    /// blocking SIGTRAP and SIGILL must have none, because a thread that blocks SIGTRAP dies of a
-    /// trap.
+    /// Returns whether the site is a hook without a trap byte, as those against blocking SIGTRAP must be, because a
+    /// thread that blocks SIGTRAP dies of a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Such a site has no trap byte once
-    /// patched, and never one if no thread runs during the change.
+    /// Returns whether the patch displaces one instruction. It then has no trap byte once patched, and never one if
+    /// no thread runs during the change.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether the site can be patched without a trap byte while threads run: it is in one
-    /// aligned word, and no instruction begins inside.
+    /// Returns whether no trap byte is needed even while threads run: one aligned word without a head inside.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
     }
 
-    /// Returns the number of counters, from its slot on.
+    /// Returns the number of counters from its slot on.
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,
@@ -144,7 +140,7 @@ impl Site {
         }
     }
 
-    /// Returns the counters of its hits, or of its followed calls.
+    /// Returns the counters of hits, or followed calls.
     pub fn entries(&self) -> impl Iterator<Item = u32> {
         let timed_values = self.width() == timed_values::WIDTH;
         let sets = if timed_values { timed_values::SETS } else { 1 };
@@ -152,12 +148,12 @@ impl Site {
         (0..sets).map(move |number| timed_values::set(slot, number))
     }
 
-    /// Returns the site's heads, without the unused end of the array.
+    /// Returns the used heads.
     pub fn heads(&self) -> &[Head] {
         self.heads.get(..self.head_count as usize).unwrap_or(&[])
     }
 
-    /// Encodes the site for the wire.
+    /// Encodes a site.
     pub fn encode(&self) -> [u64; SITE_WORDS] {
         let mut words = [0; SITE_WORDS];
         words[0] = self.address;

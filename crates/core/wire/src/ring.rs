@@ -1,38 +1,35 @@
 //! Records of single calls: a ring for each thread, after its counters.
 //!
-//! One writer, the slab's thread; one reader, tiptoe. Trampolines write by themselves
-//! (`code/patch`'s `recorded.rs`), in the steps of [`Ring::push`]:
+//! One writer, the slab's thread; one reader, tiptoe. Trampolines (`code/patch`'s `recorded.rs`) do as [`Ring::push`]:
 //!
-//! 1. *reserve*: advance the head, unless it is a whole ring ahead of the tail. A trampoline uses
-//!    `cmpxchg` without `lock`, because only a signal handler on the same thread can interfere, and
-//!    it reserves later cells;
-//! 2. write the cell; its second word last, which holds the cell's position.
+//! 1. *reserve*: advance the head, unless it is a ring ahead of the tail. A trampoline uses `cmpxchg` without `lock`,
+//!    because only a signal handler on its thread can race, for later cells;
+//! 2. write the cell; its second word last, with the position.
 //!
 //! | word of a cell | holds |
 //! |---|---|
-//! | 0 | when, in ticks |
-//! | 1 | the probe's slot; in the upper half the low half of the position, plus one |
+//! | 0 | ticks |
+//! | 1 | the probe's slot; in the upper half the position's lower half, plus one |
 //! | 2, 3 | the first two arguments |
 //!
-//! A slot below the first counter announces a thread: its id in word 0, its name in 2 and 3.
-//! Records up to the next announcement are that thread's, so a ring outlives its threads, and a
-//! dead thread's records stay its own.
+//! A slot below the first counter announces a thread: its id in word 0, its name in 2 and 3. Later records are that
+//! thread's.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | F: a cell is complete | its second word in [`Ring::push`] | [`Ring::at`] |
-//! | G: a cell was read | the tail in [`Ring::set_tail`] | [`Ring::push`] |
+//! | F: a cell is complete | [`Ring::push`] | [`Ring::at`] |
+//! | G: a cell was read | [`Ring::set_tail`] | [`Ring::push`] |
 //!
 //! # Cells that are never written
-//! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives it up
-//! after some readings. It must not use the cell in later laps either, because its first writer
-//! might still write it. So it counts as lost in each lap.
+//!
+//! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives it up after some
+//! readings, in later laps too, because its first writer might still write it; it counts as lost each time.
 
 use crate::geometry::Geometry;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 use crate::words::Words;
 
-/// Cells of a ring, a power of two; fewer under loom and miri, which are slow.
+/// Cells of a ring, a power of two.
 pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 2,
     (_, true) => 64,
@@ -41,8 +38,8 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// Words of a slab that belong to its ring. Cells are [`Geometry::ring_offset`] bytes after the
-/// slab, so that trampolines contain no address that could be another session's.
+/// A ring's words in its slab, [`Geometry::ring_offset`] bytes before the cells, so that trampolines contain no
+/// session's address.
 pub mod slab {
     /// The next free position.
     pub const HEAD: usize = 2;
@@ -50,24 +47,24 @@ pub mod slab {
     pub const TAIL: usize = 3;
 }
 
-/// Words of a probe that records calls, from its slot on.
+/// Words of a recording probe.
 pub mod words {
     /// Recorded calls.
     pub const RECORDED: u32 = 0;
-    /// Calls that found the ring full.
+    /// Calls without room.
     pub const LOST: u32 = 1;
-    /// Calls without credit, or without a ring.
+    /// Calls without credit or ring.
     pub const ONLY_COUNTED: u32 = 2;
-    /// The number of words.
+    /// Number of words.
     pub const ALL: u32 = 3;
 }
 
 /// A recorded call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// When, in ticks.
+    /// Ticks.
     pub at: u64,
-    /// The first of its probe's words.
+    /// Its probe's first word.
     pub slot: u32,
     /// The first two arguments.
     pub args: [u64; 2],
@@ -76,18 +73,18 @@ pub struct Record {
 /// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// The following records are this thread's.
+    /// The following records' thread.
     Thread {
-        /// The thread's id in the target's pid namespace.
+        /// Its id in the target's pid namespace.
         tid: u32,
-        /// The thread's name at the announcement.
+        /// Its name.
         comm: [u8; 16],
     },
     /// A call.
     Call(Record),
 }
 
-/// The ring of one slab.
+/// A slab's ring.
 #[derive(Clone, Copy)]
 pub struct Ring<'a> {
     slab: Words<'a>,
@@ -95,13 +92,13 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Returns the ring in a slab's `cells`; `None` if there are none, or if the slab or the cells are too short.
+    /// Returns a slab's ring; `None` if a part is too short.
     pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
         let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
         fits.then_some(Ring { slab, cells })
     }
 
-    /// Adds a call. Returns `false` if the ring is full. Called by the agent; trampolines do the same.
+    /// Adds a call as trampolines do; `false` if the ring is full.
     pub fn push(&self, record: &Record) -> bool {
         self.write([
             record.at,
@@ -111,8 +108,7 @@ impl<'a> Ring<'a> {
         ])
     }
 
-    /// Announces the next records' thread. Returns `false` if the ring is full. Called by the
-    /// agent.
+    /// Announces the next records' thread; `false` if the ring is full. (agent)
     pub fn announce(&self, tid: u32, comm: [u64; 2]) -> bool {
         self.write([tid.into(), 0, comm[0], comm[1]])
     }
@@ -151,7 +147,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns whether a dead thread's ring was read to its end. Called by the agent.
+    /// Returns whether all was read. (agent)
     pub fn is_read(&self) -> bool {
         self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
     }
@@ -160,7 +156,7 @@ impl<'a> Ring<'a> {
         self.slab.load(slab::HEAD)
     }
 
-    /// Returns the entry at a position; `None` while it is incomplete. Called by tiptoe.
+    /// `None` while incomplete. (tiptoe)
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
         // Acquire: pairs with the Release in `push` (edge F).
@@ -194,7 +190,6 @@ fn cell_of(position: u64) -> usize {
     position as usize % CELLS * CELL_WORDS
 }
 
-/// The upper half of the second word of a position's cell.
 fn mark(position: u64) -> u64 {
     position.wrapping_add(1) << 32
 }
@@ -208,13 +203,13 @@ fn name(first: u64, second: u64) -> [u8; 16] {
 
 const BITS: usize = u64::BITS as usize;
 
-/// The position of tiptoe, the reader, which trusts only its own memory.
+/// A reader, which trusts only its own memory.
 #[derive(Clone, Debug)]
 pub struct Reader {
     tail: u64,
     /// How often the next cell was incomplete.
     waited: u32,
-    /// A bit for each cell that was given up.
+    /// A bit for each such cell.
     given_up: [u64; CELLS.div_ceil(BITS)],
 }
 
@@ -229,12 +224,12 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Passes new entries to `take` in order, and frees their cells. Gives up a cell after
-    /// `patience` incomplete readings. Returns the number of lost entries.
+    /// Passes new entries to `take` and frees their cells. Gives up a cell after `patience` incomplete readings.
+    /// Returns the number of lost entries.
     pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
         let (head, from) = (ring.head(), self.tail);
         if head.wrapping_sub(from) > CELLS as u64 {
-            // Impossible for our own writer: the head is corrupted.
+            // Corrupted: our writer never exceeds a ring.
             return self.skip(ring, head);
         }
         let mut lost = 0;

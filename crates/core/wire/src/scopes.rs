@@ -1,16 +1,10 @@
 //! The layout of scope data in the slabs, from the session's scope slot on.
 //!
-//! A scope inside another is a *node* of a tree: its label, with the node that its thread was in as
-//! parent. Nodes are numbered in the order of their first entry; 0 is outside of all scopes.
+//! A scope inside another is a *node* of a tree: a label, and the thread's node before as parent. Nodes are numbered
+//! by first entry; 0 is outside of all scopes. A thread's node is in [`Geometry::SCOPE`](crate::Geometry::SCOPE).
 //!
-//! - A thread's slab: its current node in [`Geometry::SCOPE`](crate::Geometry::SCOPE); in its scope
-//!   words [`SINCE`], [`RESUMED`], and from [`NODES_AT`] on two words for each node: how often it was
-//!   entered, and the ticks in it alone.
-//! - Slab 0's scope words: [`STAMP`], [`COUNT`]; from [`KEYS`] on the nodes by label and parent (key
-//!   and number in one word); from [`RECORDS`] on a [`record`] for each node.
-//!
-//! Only a thread and its signal handlers write its words. A record must be written before its
-//! number is published, and never changes afterwards.
+//! Only a thread and its signal handlers write its words. A record must be complete before its number is published,
+//! and never changes.
 
 /// Log2 of the hashes.
 pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
@@ -18,7 +12,7 @@ pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (_, true) => 7,
     _ => 11,
 };
-/// The number of nodes: 0 is outside, the last is [`OTHERS`].
+/// Number of nodes: 0 is outside, the last is [`OTHERS`].
 pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 4,
     (_, true) => 64,
@@ -26,27 +20,27 @@ pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
 };
 /// The node for scopes without room.
 pub const OTHERS: u32 = NODES - 1;
-/// Slots probed for a key, from its hash on.
+/// Slots probed.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// In a thread's words: the time up to which its ticks were added to nodes; 0 before its first node.
+/// A thread's word: the time up to which nodes have its ticks; 0 before its first node.
 pub const SINCE: u32 = 0;
-/// In a thread's words: the number of times that it resumed a node without entering it.
+/// A thread's word: nodes resumed without entering them.
 pub const RESUMED: u32 = 1;
-/// In a thread's words: the words of the first node.
+/// A thread's words: each node's entries, and ticks in it alone.
 pub const NODES_AT: u32 = 8;
 /// Words of a node.
 pub const NODE_WORDS: u32 = 2;
 
-/// In slab 0: the number of the session.
+/// In slab 0: the session's number.
 pub const STAMP: u32 = 0;
-/// In slab 0: the number of node numbers that were taken; the first is 1.
+/// In slab 0: node numbers taken, from 1 on.
 pub const COUNT: u32 = 1;
-/// In slab 0: the first key.
+/// In slab 0: [`key`]s.
 pub const KEYS: u32 = 8;
-/// In slab 0: the first record.
+/// In slab 0: each node's [`record`].
 pub const RECORDS: u32 = (KEYS + (1 << BITS) + RUN).next_multiple_of(8);
-/// Words of all scope data in a slab.
+/// Words of a slab's scope data.
 pub const WIDTH: u32 = max(
     NODES_AT + NODES * NODE_WORDS,
     RECORDS + NODES * record::WORDS,
@@ -57,24 +51,23 @@ const fn max(a: u32, b: u32) -> u32 {
     if a > b { a } else { b }
 }
 
-/// The record of a node.
+/// A node's record.
 pub mod record {
     /// Words of a record.
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
-    /// The node's parent in the low half, the length of its name in the high half. Written last; 0 while the record is
-    /// incomplete.
+    /// The parent; in the high half the name's length. Written last.
     pub const PARENT: u32 = 0;
     /// Set in that word once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
     /// The name, cut to [`NAME_BYTES`].
     pub const NAME: u32 = 1;
-    /// The most bytes of the name.
+    /// The most bytes of a name.
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// A label's address and a parent's number; the node's number is in the bits above.
+/// A label's address and its parent's number; above them the node's number.
 pub mod key {
-    /// Labels are at multiples of eight, below 2^47.
+    /// Labels are multiples of eight below 2^47.
     pub const LABEL_BITS: u32 = 44;
     /// Bits of a node's number.
     pub const NODE_BITS: u32 = 10;
@@ -84,29 +77,29 @@ pub mod key {
     const _: () = assert!(NUMBER_SHIFT + NODE_BITS == u64::BITS);
     const _: () = assert!(super::NODES <= 1 << NODE_BITS);
 
-    /// Returns the key of a label within a parent; `None` if no label can have this address.
+    /// Returns a label's key within a parent; `None` for an impossible address.
     pub fn of(label: u64, parent: u32) -> Option<u64> {
         let sound = label != 0 && label.is_multiple_of(8) && label >> (LABEL_BITS + 3) == 0;
         sound.then_some(label >> 3 | u64::from(parent & ((1 << NODE_BITS) - 1)) << LABEL_BITS)
     }
 
-    /// Returns the node's number in a word, if the word has this key.
+    /// Returns the number in a word with this key.
     pub fn number(word: u64, key: u64) -> Option<u32> {
         let own = word & ((1 << NUMBER_SHIFT) - 1);
         (word != 0 && own == key).then_some((word >> NUMBER_SHIFT) as u32)
     }
 }
 
-/// A thread's totals for one node.
+/// A thread's totals of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeTotals {
-    /// How often the thread entered the node.
+    /// How often the node was entered.
     pub entries: u64,
-    /// The ticks that the thread was in the node, without those in nodes below it.
+    /// Ticks in the node, not in nodes below.
     pub ticks: u64,
 }
 
-/// Returns a thread's totals for each node. The target wrote them, so they may be any numbers.
+/// Returns a thread's totals by node. The totals may be any numbers, because the target wrote them.
 pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
     let nodes = words.get(NODES_AT as usize..).unwrap_or_default();
     let nodes = nodes.chunks_exact(NODE_WORDS as usize).take(NODES as usize);
@@ -119,12 +112,12 @@ pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
         .filter(|(_, spent)| *spent != NodeTotals::default())
 }
 
-/// A node, as slab 0 describes it.
+/// A node in slab 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The node's parent, a smaller number than its own, or [`OTHERS`].
+    /// The parent: a smaller number, or [`OTHERS`].
     pub parent: u32,
-    /// The node's name, cut to [`record::NAME_BYTES`], and the length of the cut name.
+    /// The name, cut to [`record::NAME_BYTES`], and its length.
     pub name: ([u8; record::NAME_BYTES], usize),
     /// Whether the name was cut.
     pub is_cut: bool,
@@ -138,8 +131,7 @@ impl Node {
     }
 }
 
-/// Returns a numbered node from slab 0's hostile words. The parent's number is checked, so that
-/// walking up ends.
+/// Returns a node from slab 0's hostile words. Parents have smaller numbers; otherwise walking up might never end.
 pub fn node(words: &[u64], number: u32) -> Option<Node> {
     let first = (RECORDS + number.min(NODES) * record::WORDS) as usize;
     let own = words.get(first..first + record::WORDS as usize)?;
@@ -209,8 +201,8 @@ mod tests {
         words[at(3)] = record::COMPLETE | 1000 << 32 | 2;
         let long = node_of(&words, 3).expect("complete");
         assert_eq!((long.name().len(), long.is_cut), (record::NAME_BYTES, true));
-        words[at(4)] = record::COMPLETE | 4; // its own parent
-        words[at(5)] = 1; // not complete
+        words[at(4)] = record::COMPLETE | 4;
+        words[at(5)] = 1;
         for number in [0, 1, 4, 5, OTHERS, NODES, u32::MAX] {
             assert_eq!(node_of(&words, number), None, "{number}");
         }

@@ -1,34 +1,31 @@
-//! The layout of followed and timed calls grouped by the value of an argument: words of a thread's
-//! slab, from the probe's slot on.
+//! Followed and timed calls by an argument's value, in words of a thread's slab from the probe's slot on.
 //!
-//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] of one value
-//! each. From [`KEYS`] on are these values; 0 for a free set.
-//!
-//! A call counts entry, end and time in one set, whose number is in its frame. A value is searched
-//! from its hash on, to the end of the keys. Only the thread, and the agent on it, write keys. They
-//! must take one by a single instruction, so that a signal handler finds it free or taken.
+//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] with a key each (the value, 0 if
+//! free) from [`KEYS`] on. A call counts in one set, whose number is in its frame. A value is searched from its hash
+//! on. Only the thread, and the agent on it, write keys, each by a single instruction, so that signal handlers find a
+//! set free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
 
-/// The set of the calls whose value found no room.
+/// Calls whose value found no room.
 pub const OTHERS: u8 = 0;
-/// The set of the calls whose value was 0.
+/// Calls whose value was 0.
 pub const ZERO: u8 = 1;
 /// The set of the first key.
 pub const FIRST: u8 = 2;
 /// Log2 of the hashes.
 pub const BITS: u8 = 6;
-/// The number of keys.
+/// Number of keys.
 pub const ROOM: u8 = (1 << BITS) + 16;
-/// The number of sets.
+/// Number of sets.
 pub const SETS: u8 = ROOM + FIRST;
 /// The first key.
 pub const KEYS: u32 = SETS as u32 * words::ALL;
 /// Words of all sets and keys.
 pub const WIDTH: u32 = KEYS + ROOM as u32;
 
-/// Returns the first word of a set.
+/// Returns a set's first word.
 pub const fn set(slot: u32, number: u8) -> u32 {
     slot.saturating_add(number as u32 * words::ALL)
 }
@@ -38,7 +35,7 @@ fn key(slot: u32, number: u8) -> Option<u32> {
     Some(slot.saturating_add(KEYS + u32::from(index)))
 }
 
-/// Returns the sets with counts and their values (`None` for [`OTHERS`]); the target's claim.
+/// Returns counted sets and their values (`None` for [`OTHERS`]); a claim.
 pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     let sets = all.chunks_exact(words::ALL as usize);
     let value = |number: u8| match number {
@@ -54,8 +51,7 @@ pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     counted.map(move |(number, set)| (value(number), set))
 }
 
-/// Returns the thread's set in slab `to` for the value of a set in slab `from`. Called by the
-/// agent's cold path.
+/// Returns the set in slab `to` for the value of a set in slab `from`. (agent's cold path)
 pub fn same_value(data: &Data, slot: u32, [from, to]: [u32; 2], number: u8) -> u8 {
     let Some(known) = key(slot, number) else {
         return number;

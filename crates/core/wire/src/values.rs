@@ -1,34 +1,26 @@
-//! The layout of hits grouped by the value of an argument: words of a thread's slab, from the
-//! probe's slot on.
+//! Hits by an argument's value, in words of a thread's slab from the probe's slot on.
 //!
-//! | words | hold |
-//! |---|---|
-//! | [`ALL`] | all hits |
-//! | [`ZERO`] | those whose value was 0 |
-//! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
-//!
-//! A value is searched in [`RUN`] entries from its hash on. If none of them has it and none is
-//! free, the hit counts only in [`ALL`]. The table has twice as many entries as promised values
-//! (256), because in a fuller table some would find no free entry in reach. Only the thread's own
-//! trampolines write. They must take an entry by a single instruction, so that a signal handler
-//! finds it free or taken.
+//! A value is searched in [`RUN`] entries from its hash on; without room its hit counts only in [`ALL`]. The table
+//! has twice as many entries as promised values (256), because a fuller one leaves some without an entry in reach.
+//! Only the thread's trampolines write, and take an entry by a single instruction, so that signal handlers find it
+//! free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
 /// Hits whose value was 0.
 pub const ZERO: u32 = 1;
-/// The first entry.
+/// The first entry: a value and its hits, 0 and 0 while free.
 pub const ENTRIES: u32 = 2;
-/// The number of hashes, as a power of two.
+/// Log2 of the hashes.
 pub const BITS: u8 = 9;
-/// How many entries are probed, from the hash on.
+/// Entries probed.
 pub const RUN: u32 = 16;
-/// The number of entries.
+/// Number of entries.
 pub const ROOM: u32 = (1 << BITS) + RUN;
-/// Words of the whole table.
+/// Words of the table.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// Returns the values and their hits; the target's claim.
+/// Returns the values and their hits; a claim.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {

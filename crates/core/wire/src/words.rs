@@ -2,12 +2,12 @@
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A segment or a part of it, as 64-bit atomics.
+/// A segment or part of one, as 64-bit atomics.
 #[derive(Clone, Copy)]
 pub struct Words<'a>(&'a [AtomicU64]);
 
 impl<'a> Words<'a> {
-    /// Views memory of this process (tests, private copies).
+    /// Views memory of this process.
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Words(words)
     }
@@ -19,8 +19,7 @@ impl<'a> Words<'a> {
     /// - the mapping must be readable, and writable if the caller stores.
     #[cfg(not(tiptoe_loom))]
     pub unsafe fn from_raw(base: *const u8, bytes: usize) -> Self {
-        // SAFETY: the caller guarantees alignment and lifetime. Any bit pattern is valid, and other
-        // processes may access atomics.
+        // SAFETY: alignment and lifetime by the caller. Any bits are valid, and others may access atomics.
         Words(unsafe { core::slice::from_raw_parts(base.cast(), bytes / 8) })
     }
 
@@ -29,13 +28,13 @@ impl<'a> Words<'a> {
         self.0.len()
     }
 
-    /// Returns their address in this process.
+    /// Returns the address in this process.
     #[inline]
     pub fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
 
-    /// Returns the words themselves.
+    /// Returns the words.
     pub fn atomics(&self) -> &'a [AtomicU64] {
         self.0
     }
@@ -45,7 +44,7 @@ impl<'a> Words<'a> {
         self.0.is_empty()
     }
 
-    /// Returns one word, or `None` past the end.
+    /// Returns a word; `None` past the end.
     #[inline]
     pub fn at(&self, index: usize) -> Option<&'a AtomicU64> {
         self.0.get(index)
@@ -57,7 +56,7 @@ impl<'a> Words<'a> {
         self.at(index).map_or(0, |word| word.load(Relaxed))
     }
 
-    /// Stores a word; does nothing past the end. Relaxed: see the crate's edges.
+    /// Stores a word, unless past the end. Relaxed, as in `load`.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
         if let Some(word) = self.at(index) {
@@ -65,8 +64,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds to an *own* word: only the calling thread and its signal handlers write it, so one
-    /// instruction without `lock` is enough.
+    /// Adds to an *own* word: only the thread and its signal handlers write it, so one instruction without `lock` is
+    /// enough.
     #[inline]
     pub fn add_own(&self, index: usize, count: u64) {
         let Some(word) = self.at(index) else { return };
@@ -80,8 +79,7 @@ impl<'a> Words<'a> {
         word.fetch_add(count, Relaxed);
     }
 
-    /// Adds 1 to an own word, and returns the new value. One instruction, because a load after a
-    /// store would wait for both.
+    /// Adds 1 to an own word; returns the new value. One instruction, because a load would wait for the store.
     #[inline]
     pub fn count_own(&self, index: usize) -> u64 {
         let Some(word) = self.at(index) else { return 0 };
@@ -99,7 +97,7 @@ impl<'a> Words<'a> {
         word.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Stores a value in an own word if it is 0. Returns whether it did.
+    /// Sets an own word if it is 0; returns whether it did.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
         // Relaxed: orders nothing. Atomic, because a signal may interrupt.
@@ -107,7 +105,7 @@ impl<'a> Words<'a> {
         self.at(index).is_some_and(taken)
     }
 
-    /// Stores a value in an own word if it is `seen`. Returns whether it did.
+    /// Sets an own word if it is `seen`; returns whether it did.
     #[inline]
     pub fn exchange_own(&self, index: usize, seen: u64, value: u64) -> bool {
         let Some(word) = self.at(index) else {
@@ -127,18 +125,18 @@ impl<'a> Words<'a> {
         word.compare_exchange(seen, value, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns the low half of a word as a futex.
+    /// Returns a word's low half as a futex.
     #[cfg(not(tiptoe_loom))]
     pub fn futex(&self, index: usize) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.at(index).map(|word| {
             let half = word.as_ptr().cast();
-            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics,
-            // and no code mixes sizes on this word.
+            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics; no code mixes sizes
+            // on it.
             unsafe { &*half }
         })
     }
 
-    /// Returns the words `[start, start + len)`, or `None` if not all exist.
+    /// Returns the words `[start, start + len)`; `None` if not all exist.
     pub fn part(&self, start: usize, len: usize) -> Option<Words<'a>> {
         self.0.get(start..start.checked_add(len)?).map(Words)
     }

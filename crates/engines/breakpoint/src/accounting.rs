@@ -1,4 +1,4 @@
-//! The locks around the counting rules, and the public operations. [`crate`] has the rules of the locks.
+//! The public operations, and the locks around the counting rules.
 
 use tiptoe_sync::{ShardGuard, Wait};
 
@@ -12,11 +12,9 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// The accounting of a machine's debug registers, in the caller's words. Each process that shares
-/// them has its own.
+/// The accounting of debug registers in the caller's words. Each process that shares them has its own.
 ///
-/// A signal handler must use only the `try_` methods, because it would deadlock on its shard if it
-/// interrupted a call.
+/// A signal handler must use only `try_` methods, because it would deadlock on a shard that the interrupted call holds.
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
     constraints: Constraints<'a>,
@@ -24,24 +22,21 @@ pub struct Accounting<'a, W, B = NoBackend> {
     backend: B,
 }
 
-/// The lock held during a call, and its counters.
 struct Hold<'s, 'a, W: Wait> {
     _lock: LockGuard<'s, 'a, W>,
-    /// Whether all other requests are excluded.
     is_alone: bool,
     counters: Counters<'s>,
 }
 
 impl<'a, W: Wait> Accounting<'a, W> {
-    /// Returns the accounting in these words, if they are enough; they must be zeroed before first
-    /// use.
+    /// Returns the accounting in these words, if enough; they must be zeroed before first use.
     pub fn new(geometry: Geometry, words: &'a [AtomicU64], wait: &'a W) -> Option<Self> {
         Accounting::with_backend(geometry, words, wait, NoBackend)
     }
 }
 
 impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
-    /// Returns an accounting whose backend takes the granted slots.
+    /// Returns an accounting whose backend takes granted slots.
     pub fn with_backend(
         geometry: Geometry,
         words: &'a [AtomicU64],
@@ -56,7 +51,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Reserves what the request covers, or nothing.
+    /// Reserves all, or nothing.
     pub fn reserve(&self, request: &Request) -> Result<(), Error> {
         self.reserve_if(request, OnContention::Wait)
     }
@@ -86,8 +81,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.modify_locked(&old_resolved, &new_resolved, &hold)
     }
 
-    /// Makes all replacements in one hold of the locks. If one replacement is refused, every
-    /// request stays as it was.
+    /// Makes all replacements, or none.
     pub fn modify_all(&self, all: &[Replacement]) -> Result<(), Error> {
         let hold = self.hold(None, OnContention::Wait)?;
         let modify = |old: &Request, new: &Request| {
@@ -96,8 +90,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
-                // In reverse order, so that each old request finds its slots free: the locks are
-                // still held.
+                // In reverse, so that each old request finds its slots free: the locks are still held.
                 let mut replaced = all.iter().take(count).rev();
                 replaced.try_for_each(|back| modify(&back.new, &back.old))?;
                 return Err(error);
@@ -106,24 +99,22 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Reserves all or nothing, in one hold of the locks.
+    /// Reserves all or nothing.
     pub fn reserve_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.reserve_each(requests.iter().copied())
     }
 
-    /// Releases all requests, in one hold of the locks. Returns an error if one was not reserved,
-    /// after releasing the others.
+    /// Releases all; an error means that one was not reserved.
     pub fn release_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.release_each(requests.iter().copied())
     }
 
-    /// Reserves on every CPU or none, in one hold of the locks.
+    /// Reserves on every CPU, or on none.
     pub fn reserve_wide(&self, kind: Kind, weight: u32, holder: u64) -> Result<(), Error> {
         self.reserve_each(self.wide(kind, weight, holder))
     }
 
-    /// Returns how many slots a target holds. For a task on a CPU this includes its slots on all
-    /// CPUs.
+    /// Returns a target's slots; a task's on a CPU include those on all.
     pub fn slots_held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.resolve(&request).map_or(0, |resolved| {
@@ -138,7 +129,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         hold.is_ok_and(|_hold| self.constraints.is_empty_locked())
     }
 
-    /// Returns one side's counters. Takes no lock, so a call in progress may be counted in part.
+    /// Returns a side's counters. Takes no lock, so a call in progress may be counted in part.
     pub fn stats(&self, side: Side) -> Stats {
         let shards = 0..self.constraints.layout.shards;
         let sides = match side {
@@ -170,7 +161,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // A CPU's request is in the way of a task's; or the task's shard is full, but others may have free entries.
+        // A task may be in the way of a CPU's request; or the task's shard is full, but others may have free entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }
@@ -200,7 +191,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Checks a request again while no CPU's request is undecided. Returns the reason if it is refused.
+    /// Checks again while no CPU's request is undecided.
     #[cold]
     fn check_slow(
         &self,
@@ -217,7 +208,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         checked.map_err(|denied| self.constraints.explain_locked(resolved, denied))
     }
 
-    /// Checks a recorded request again while no CPU's request is undecided. Removes it if it is refused.
+    /// Checks a recorded request again as `check_slow` does, and removes it if refused.
     #[cold]
     fn confirm_slow(
         &self,
@@ -239,7 +230,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Reserves for a CPU while tasks' requests go on. Returns `false` if a task may be in the way.
+    /// Reserves for a CPU. Returns `false` if a task may be in the way.
     #[cold]
     fn reserve_beside_tasks(
         &self,
@@ -264,7 +255,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(true)
     }
 
-    /// Makes the backend take a recorded request's slots. Removes the request if it refuses.
+    /// Makes the backend take a recorded request's slots, or removes it.
     #[inline]
     fn take_locked(
         &self,
@@ -282,7 +273,6 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         taken
     }
 
-    /// Replaces `old_resolved` by `new_resolved`, or leaves `old_resolved` as it was.
     fn modify_locked(
         &self,
         old_resolved: &ResolvedRequest,
@@ -306,8 +296,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
             Ok(held) => self.constraints.add_locked(new_resolved, held),
             Err(_) => {
                 if hold.is_alone {
-                    // `gather_locked` for the new request may have moved the entry to another
-                    // shard.
+                    // `gather_locked` for the new request may have moved the entry to another shard.
                     self.constraints.gather_locked(old_resolved);
                 }
                 self.constraints.restore_locked(old_resolved);
@@ -316,8 +305,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         done.map(|_| ())
     }
 
-    /// Checks whether a request can be granted. If all other requests are excluded, its shard may take free
-    /// entries of others.
+    /// Checks a request. If all others are excluded, the shard may take their free entries.
     #[inline]
     fn check_locked(
         &self,
@@ -402,7 +390,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Locks a shard; for `None` everything.
+    /// Locks a shard; everything for `None`.
     #[inline]
     fn hold(
         &self,
@@ -417,7 +405,6 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(self.count(lock, shard, is_alone))
     }
 
-    /// Locks CPUs, and no tasks.
     fn hold_cpus(&self, on_contention: OnContention) -> Result<Hold<'_, 'a, W>, Error> {
         let lock = LockGuard::One(self.locks.cpus(on_contention)?);
         Ok(self.count(lock, None, false))
@@ -439,7 +426,6 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         }
     }
 
-    /// Excludes requests for CPUs, unless `hold` does.
     fn exclude_cpus(
         &self,
         hold: &Hold<'_, '_, W>,

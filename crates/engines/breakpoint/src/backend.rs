@@ -1,4 +1,4 @@
-//! What takes the granted slots, for example by opening events.
+//! Takes the granted slots, for example by opening events.
 
 use crate::request::Request;
 
@@ -6,13 +6,12 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and releases granted slots, while the locks are held. A hook must not call the accounting,
-/// because it would deadlock.
+/// Takes and releases slots while the locks are held. A hook must not call the accounting, because it would deadlock.
 pub trait Backend {
-    /// Whether hooks may run concurrently. Otherwise each hook runs under a lock for hooks.
+    /// Whether hooks may run concurrently; otherwise each runs under a lock.
     const PARALLEL: bool;
 
-    /// Takes the granted slots, or none.
+    /// Takes the slots, or none.
     fn reserve(&self, request: &Request) -> Result<(), Refusal>;
 
     /// Releases taken slots.

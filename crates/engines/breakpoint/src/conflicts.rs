@@ -1,11 +1,10 @@
-//! Finds the holders that block a request. A caller must hold the lock of CPUs or all locks, and for a CPU's request all.
+//! Finds holders that block a request. The lock of CPUs or all locks must be held, for a CPU's request all.
 
 use crate::constraints::{Constraints, DenyReason, ResolvedRequest, ResolvedTarget, task_slots};
 use crate::error::{Conflict, Error, Holder};
 use crate::tasks::Task;
 
 impl Constraints<'_> {
-    /// Returns the error with all details.
     #[cold]
     pub(crate) fn explain_locked(&self, resolved: &ResolvedRequest, denied: DenyReason) -> Error {
         match denied {

@@ -1,12 +1,10 @@
-//! The counting rules. A caller of a `_locked` function must hold the lock of the request's task or of CPUs, see
-//! [`crate::accounting`].
+//! The counting rules. A `_locked` function needs the lock of the request's task or of CPUs, see [`crate::accounting`].
 //!
-//! A task is counted once in its shard's histogram, by the slots that it holds on all CPUs. On each
-//! CPU where it holds more, that CPU's histogram also counts it, by all that it holds there.
+//! A task is counted once in its shard's histogram, by its slots on all CPUs. On each CPU where it holds more, that
+//! CPU's histogram also counts it, by all that it holds there.
 //!
-//! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most that any
-//! task holds on a CPU is the larger of both maxima. A request for all CPUs changes one count in
-//! the shard, and one on each CPU where the task holds more, without a loop over all CPUs.
+//! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most that any task holds on a CPU
+//! is the larger of both maxima, and a request for all CPUs needs no loop over them.
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -28,8 +26,7 @@ pub(crate) struct Constraints<'a> {
     pub(crate) entries: Entries<'a>,
 }
 
-/// A request, and the places of its task or CPU. Passed by reference, because a copy costs as much
-/// as the counting.
+/// Passed by reference, because a copy costs as much as the counting.
 #[derive(Debug)]
 pub(crate) struct ResolvedRequest<'a> {
     pub(crate) request: &'a Request,
@@ -43,12 +40,12 @@ pub(crate) enum ResolvedTarget<'a> {
     Cpu(u32),
 }
 
-/// Why a request cannot be granted. Small, because the hot path returns it.
+/// Small, because the hot path returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DenyReason {
     /// All slots of this CPU are taken.
     NoSlot(u32),
-    /// The task's shard has no entry left.
+    /// The shard has no entry left.
     Full,
 }
 
@@ -59,7 +56,7 @@ enum Change {
 }
 
 impl ResolvedRequest<'_> {
-    /// Returns the shard to hold; `None` means all shards.
+    /// Returns the shard to hold; `None` means all.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
         match self.target {
@@ -70,7 +67,6 @@ impl ResolvedRequest<'_> {
 }
 
 impl Change {
-    /// Returns the slots before and after the change.
     #[inline]
     fn ends(self, without: u32, with: u32) -> (u32, u32) {
         match self {
@@ -101,7 +97,6 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// Refuses a request that is impossible on this machine.
     #[inline]
     pub(crate) fn validate(&self, request: &Request) -> Result<(), Error> {
         if let Some(cpu) = request.cpu().filter(|&cpu| cpu >= self.geometry.cpus()) {
@@ -162,7 +157,7 @@ impl<'a> Constraints<'a> {
         Cpu::new(words, self.layout.levels)
     }
 
-    /// Returns the counters of a shard, or the writers' for `None`.
+    /// Returns a shard's counters; the writers' for `None`.
     #[inline]
     pub(crate) fn counters(&self, shard: Option<usize>) -> Counters<'_> {
         match shard.and_then(|index| self.shard(index)) {
@@ -171,7 +166,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks whether a request can be granted, and returns what its task holds.
+    /// Returns what the task holds if the request can be granted.
     #[inline]
     pub(crate) fn check_locked(&self, resolved: &ResolvedRequest) -> Result<TaskSlots, DenyReason> {
         let ResolvedTarget::Task { task, .. } = &resolved.target else {
@@ -185,7 +180,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks a task's request against CPU-wide slots. `held` excludes the request.
+    /// Checks a task's request against CPU-wide slots. `held` excludes it.
     #[inline]
     fn check_task_locked(
         &self,
@@ -207,7 +202,6 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks a task's request again, after it was recorded.
     #[inline]
     pub(crate) fn check_again_locked(
         &self,
@@ -223,15 +217,15 @@ impl<'a> Constraints<'a> {
         self.check_task_locked(resolved, task, held)
     }
 
-    /// Returns whether a CPU has room for a request beside its CPU-wide slots.
+    /// Returns whether the CPU has room beside CPU-wide slots.
     pub(crate) fn has_room_for_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         let Request { weight, kind, .. } = *resolved.request;
         let wide = self.cpu(cpu, resolved.file).wide().saturating_add(weight);
         wide <= self.geometry.slots(kind)
     }
 
-    /// Returns whether a CPU's request, which was recorded, fits beside all tasks. It may not if a task's request is
-    /// being decided or changed; only a caller that excludes these knows. Needs no shard.
+    /// Returns whether a CPU's recorded request fits beside all tasks. A task's undecided request may be in the way;
+    /// only a caller that excludes these knows. Needs no shard.
     #[cold]
     pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in
@@ -245,7 +239,6 @@ impl<'a> Constraints<'a> {
         most.saturating_add(registers.wide()) <= self.geometry.slots(resolved.request.kind)
     }
 
-    /// Checks each CPU where the task holds slots besides those on all CPUs.
     #[cold]
     fn check_runs_locked(
         &self,
@@ -283,13 +276,12 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Returns the largest number of slots that any task holds on a CPU. All shards must be held.
+    /// Returns the most slots of any task on a CPU. All shards must be held.
     pub(crate) fn most(&self, cpu: u32, file: usize) -> u32 {
         let on_this = self.cpu(cpu, file).tasks().max();
         self.most_on_all(file).max(on_this)
     }
 
-    /// Returns the largest number of slots that any task holds on all CPUs.
     fn most_on_all(&self, file: usize) -> u32 {
         let most = self.shards().map(|shard| shard.most(file));
         most.fold(0, u32::max)
@@ -307,7 +299,6 @@ impl<'a> Constraints<'a> {
             .unwrap_or(0)
     }
 
-    /// Records a request that was checked.
     #[inline]
     pub(crate) fn add_locked(&self, resolved: &ResolvedRequest, held: &TaskSlots) {
         match &resolved.target {
@@ -324,8 +315,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records a request that was removed before, because the request in its place was refused. The
-    /// locks must have been held since the removal.
+    /// Records a removed request again, because its replacement was refused. The locks must have been held since.
     #[cold]
     pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
         let held = match &resolved.target {
@@ -335,7 +325,7 @@ impl<'a> Constraints<'a> {
         self.add_locked(resolved, &held);
     }
 
-    /// Removes a request, and calls `release` before its slots are free. Returns `false` if it was not reserved.
+    /// Removes a request; calls `release` before its slots are free. Returns `false` if it was not reserved.
     #[inline]
     pub(crate) fn remove_locked(&self, resolved: &ResolvedRequest, release: impl FnOnce()) -> bool {
         match &resolved.target {
@@ -372,7 +362,7 @@ impl<'a> Constraints<'a> {
         self.header.store(header::WIDEST + file, u64::from(slots));
     }
 
-    /// Adds a task's request to the histograms, or removes it. `held` excludes the request.
+    /// Counts a task's request. `held` excludes it.
     #[inline]
     fn count(&self, resolved: &ResolvedRequest, task: &Task, held: &TaskSlots, change: Change) {
         let with = held.everywhere.saturating_add(resolved.request.weight);
@@ -392,7 +382,7 @@ impl<'a> Constraints<'a> {
         self.cpu(cpu, resolved.file).move_task(from, to);
     }
 
-    /// Changes the histogram of each CPU where the task holds slots besides those on all CPUs.
+    /// Counts on each CPU where the task holds more than on all.
     #[cold]
     fn count_runs(
         &self,
@@ -410,8 +400,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Moves other shards' free entries to the task's shard, if it has none. All shards must be
-    /// held.
+    /// Moves other shards' free entries to the task's shard, if it has none. All shards must be held.
     #[cold]
     pub(crate) fn gather_locked(&self, resolved: &ResolvedRequest) {
         let ResolvedTarget::Task { task, index } = &resolved.target else {
@@ -427,7 +416,6 @@ impl<'a> Constraints<'a> {
             .for_each(|(link, _)| task.shard.give(link));
     }
 
-    /// Returns how many slots a target holds.
     pub(crate) fn held_locked(&self, resolved: &ResolvedRequest) -> u32 {
         match &resolved.target {
             ResolvedTarget::Task { task, .. } => {
@@ -437,7 +425,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Returns whether nothing is reserved or counted. All shards must be held.
+    /// All shards must be held.
     pub(crate) fn is_empty_locked(&self) -> bool {
         let is_zero = |words: Words| words.iter().all(|word| word == 0);
         let mut buckets = self.buckets.iter();

@@ -4,8 +4,8 @@ use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | holder of each | histogram of tasks | number of its begun changes | of its ended changes]`.
-/// See [`crate::constraints`].
+/// `[number of CPU-wide slots | holder of each | histogram of tasks | number of its begun changes | of its ended
+/// changes]`. See [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,
@@ -28,7 +28,7 @@ impl<'a> Cpu<'a> {
         self.words.part(1, self.levels).iter().take(taken)
     }
 
-    /// Takes slots that the caller checked to be free.
+    /// Takes slots, which must be free.
     pub(crate) fn add(&self, holder: u64, weight: u32) {
         let wide = self.wide();
         for slot in wide..wide.saturating_add(weight) {
@@ -37,12 +37,11 @@ impl<'a> Cpu<'a> {
         self.words.store(0, u64::from(wide.saturating_add(weight)));
     }
 
-    /// Returns whether the holder has at least `weight` slots.
     pub(crate) fn has(&self, holder: u64, weight: u32) -> bool {
         self.holders().filter(|&id| id == holder).count() >= weight as usize
     }
 
-    /// Releases slots that the holder has.
+    /// Releases slots that the holder must have.
     pub(crate) fn remove(&self, holder: u64, weight: u32) {
         let mut left = weight;
         let mut kept = 0;
@@ -63,28 +62,25 @@ impl<'a> Cpu<'a> {
         Histogram(self.words.part(1 + self.levels, self.levels))
     }
 
-    /// The numbers of changes of the histogram that have begun, and of those that have ended.
     fn changes(&self) -> Option<(&'a AtomicU64, &'a AtomicU64)> {
         let at = 1 + 2 * self.levels;
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
 
-    /// Moves a task from `from` to `to` slots in the histogram, in which other threads may move other tasks.
+    /// Moves a task in the histogram, in which other threads may move others.
     pub(crate) fn move_task(&self, from: u32, to: u32) {
         let Some((begun, ended)) = self.changes() else {
             return; // impossible: the layout has both
         };
         begun.add_shared(1);
-        // Release: pairs with the Acquire fence in `most` (edge M). A reader that sees a part of the change sees that it
-        // has begun.
+        // Release: pairs with the Acquire fence in `most` (edge M). A reader of a part of the change sees its begin.
         fence(Ordering::Release);
         self.tasks().shift_shared(from, to);
-        // Release: pairs with the Acquire load in `most` (edge M). A reader that sees the end sees the whole change.
+        // Release: pairs with the Acquire load in `most` (edge M). A reader of the end sees the whole change.
         ended.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the largest number of slots that any task in the histogram holds; `None` if a change overlapped. Needs
-    /// no lock.
+    /// Returns the most slots of any task in the histogram; `None` if a change overlapped. Needs no lock.
     pub(crate) fn most(&self) -> Option<u32> {
         let (begun, ended) = self.changes()?;
         // Acquire: pairs with the Release in `move_task` (edge M).

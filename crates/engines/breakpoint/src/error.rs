@@ -1,11 +1,11 @@
-//! Why a reservation was refused.
+//! Refused reservations.
 
 use core::fmt;
 
 use crate::backend::Refusal;
 use crate::request::{Request, Target};
 
-/// The most holders that a conflict names.
+/// The most holders in a conflict.
 pub const MOST_HOLDERS: usize = 4;
 
 /// Why a request was refused; the state is unchanged.
@@ -14,41 +14,40 @@ pub const MOST_HOLDERS: usize = 4;
 pub enum Error {
     /// All slots are taken.
     NoSlot(Conflict),
-    /// Another thread holds a lock, and waiting was not allowed.
+    /// A lock is taken, and waiting was not allowed.
     Busy,
-    /// There is no room for more tasks' reservations.
+    /// No room for another task's reservation.
     Full,
-    /// There is no such reservation.
+    /// No such reservation.
     NotHeld,
-    /// There is no such CPU.
+    /// No such CPU.
     NoCpu(u32),
-    /// The number of slots is 0, or more than the machine has.
+    /// 0 slots, or more than the machine has.
     Weight(u32),
-    /// The backend refused the slots.
+    /// The backend refused.
     Backend(Refusal),
 }
 
-/// The holders that block a request.
+/// Holders that block a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The target that found no slot.
+    /// The target without a slot.
     pub target: Target,
-    /// The first CPU without a free slot.
+    /// The first CPU without a slot.
     pub cpu: u32,
-    /// The task whose holders are named besides CPU-wide ones: the request's task, or for a CPU the
-    /// task that holds most slots there.
+    /// The request's task; for a CPU the task with most slots there.
     pub task: Option<u64>,
     pub(crate) holders: [Option<Holder>; MOST_HOLDERS],
-    /// How many more holders there are.
+    /// Further holders.
     pub more: u32,
 }
 
-/// The holder of a slot.
+/// A slot's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The `holder` of the request that took the slot.
+    /// The request's `holder`.
     pub id: u64,
-    /// Whether the holder is CPU-wide.
+    /// Whether CPU-wide.
     pub is_wide: bool,
 }
 
@@ -75,7 +74,7 @@ impl Conflict {
         self.holders.into_iter().flatten()
     }
 
-    /// Returns the sentence, with holders written by `name`.
+    /// Returns the sentence, with holders by `name`.
     pub fn describe<F>(&self, name: F) -> impl fmt::Display
     where
         F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result,
@@ -102,8 +101,7 @@ impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Descri
             ..
         } = self.conflict;
         write!(f, "no debug register left on cpu {cpu}")?;
-        // Task 0 is no thread: with it the caller checks whether threads that do not exist yet
-        // would get a register.
+        // Task 0 means threads that do not exist yet.
         if let Target::Task {
             task: task @ 1.., ..
         } = target

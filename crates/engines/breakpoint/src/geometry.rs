@@ -1,15 +1,13 @@
-//! The size and layout of the state.
+//! The state's size and layout.
 //!
 //! ```text
 //! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
 //! ```
-//!
-//! The size is linear in tasks' reservations (buckets, entries) and in CPUs (a few shards each).
 
 use crate::request::Kind;
 use crate::stats;
 
-/// The most CPUs of a state.
+/// The most CPUs.
 pub const MAX_CPUS: u32 = 1 << 14;
 /// The most slots of a register file.
 pub const MAX_SLOTS: u32 = 16;
@@ -25,41 +23,39 @@ pub(crate) mod header {
     pub(crate) const WIDEST: usize = 0;
     pub(crate) const STATS: usize = 2;
     pub(crate) const BACKEND: usize = LINE;
-    /// How many entries were ever taken.
     pub(crate) const FRESH: usize = LINE + 1;
-    /// The lock of requests for CPUs.
     pub(crate) const CPUS: usize = 2 * LINE;
     pub(crate) const WORDS: usize = 3 * LINE;
 }
 
 pub(crate) mod head {
-    /// The first free entry plus one; the word before it is the lock.
+    /// The first free entry plus one, after the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// For each register file the most slots that any task holds on all CPUs, then the tasks by slots held.
+    /// For each register file the most slots of any task on all CPUs, then the tasks by slots.
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
-/// With x86's four slots only a shard's first two cache lines are used.
+/// x86's four slots use only a shard's first two cache lines.
 pub(crate) const HEAD: usize = (head::FILES + 2 * head::FILE).next_multiple_of(LINE);
 
 pub(crate) const ENTRY: usize = 4;
 
-/// The debug registers of a CPU.
+/// A CPU's debug registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// Each register takes data and instructions (x86).
+    /// Each takes data and instructions (x86).
     Mixed(u32),
-    /// Separate registers for data and instructions (arm64).
+    /// Separate ones (arm64).
     Separate {
-        /// Registers for data.
+        /// Data's.
         data: u32,
-        /// Registers for instructions.
+        /// Instructions'.
         instruction: u32,
     },
 }
 
-/// The sizes of a state; all processes that share it must use the same.
+/// A state's sizes; all processes that share it must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     cpus: u32,
@@ -69,9 +65,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry for CPUs numbered from 0, if the numbers are sane. `reservations`, the
-    /// most tasks' reservations at once, should be twice the expected number, because a shard
-    /// without room must lock all shards.
+    /// Returns the geometry for CPUs numbered from 0, if sane. `reservations`, the most at once, should be twice the
+    /// expected number, because a full shard must lock all others.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {
             Registers::Mixed(slots) => (slots, slots),
@@ -92,16 +87,14 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// Returns the geometry for the threads of an x86 process, which reserve for themselves in
-    /// memory shared with tiptoe, with room for 16,384 threads. A thread may lose its CPU while it
-    /// holds a shard, so there are many shards.
+    /// Returns the geometry for an x86 process whose up to 16,384 threads reserve for themselves in memory shared with
+    /// tiptoe. Many shards, because a thread may lose its CPU while it holds one.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
         Some(geometry.with_shards(geometry.shards.max(256)))
     }
 
-    /// Returns the geometry with at least this many shards (four per CPU by default). One CPU
-    /// always has one shard.
+    /// Returns the geometry with at least this many shards (four per CPU by default; one for one CPU).
     pub fn with_shards(self, shards: u32) -> Geometry {
         let shards = match self.cpus {
             1 => 1,
@@ -110,7 +103,7 @@ impl Geometry {
         Geometry { shards, ..self }
     }
 
-    /// Returns how many words the state takes. Their address should be a multiple of 128.
+    /// Returns the state's words, whose address should be a multiple of 128.
     pub fn words(&self) -> usize {
         Layout::new(self).words
     }
@@ -127,12 +120,12 @@ impl Geometry {
         self.shards as usize
     }
 
-    /// Returns the shard that a task's requests lock.
+    /// Returns the shard of a task.
     pub fn shard(&self, task: u64) -> usize {
         Layout::new(self).shard_and_bucket(task).0
     }
 
-    /// Returns the number of slots for a kind.
+    /// Returns a kind's slots.
     #[inline]
     pub fn slots(&self, kind: Kind) -> u32 {
         match (self.registers, kind) {
@@ -151,7 +144,7 @@ impl Geometry {
     }
 }
 
-/// Strides, masks and positions in words, computed once from a [`Geometry`].
+/// A [`Geometry`] in words, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) files: usize,
@@ -159,10 +152,8 @@ pub(crate) struct Layout {
     pub(crate) levels: usize,
     pub(crate) shards: usize,
     pub(crate) buckets: usize,
-    /// Distance between the buckets of two shards.
     pub(crate) bucket_stride: usize,
-    /// How many unused entries a shard takes when it has none: many, to do so seldom, but a
-    /// fraction of its share.
+    /// Unused entries that an empty shard takes: many, to do so seldom, but a fraction of its share.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,
@@ -214,7 +205,7 @@ impl Layout {
     }
 }
 
-/// Hashes a task so that the lower half depends on all bits.
+/// Hashes a task; the lower half depends on all bits.
 #[inline]
 fn hash(task: u64) -> u64 {
     let mixed = task.wrapping_mul(0x9e37_79b9_7f4a_7c15);

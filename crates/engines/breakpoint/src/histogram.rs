@@ -1,4 +1,4 @@
-//! The number of tasks by slots held, a word for each number from 1 on.
+//! Tasks by slots held, a word for each number from 1 on.
 
 use crate::geometry::MAX_SLOTS;
 use crate::words::{PlainWord, Words};
@@ -7,7 +7,7 @@ use crate::words::{PlainWord, Words};
 pub(crate) struct Histogram<'a>(pub Words<'a>);
 
 impl Histogram<'_> {
-    /// Moves a task from `from` to `to` slots. No other thread may change the histogram.
+    /// Moves a task. No other thread may change the histogram.
     #[inline]
     pub(crate) fn shift(&self, from: u32, to: u32) {
         if let Some(at) = from.checked_sub(1) {
@@ -18,7 +18,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// As [`Histogram::shift`], but atomic, because other threads may change the histogram.
+    /// Moves a task, atomically, because other threads may change the histogram.
     pub(crate) fn shift_shared(&self, from: u32, to: u32) {
         let word = |level: u32| self.0.get(level.checked_sub(1)? as usize);
         if let Some(word) = word(from) {
@@ -29,7 +29,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// Returns the largest number of slots that any task holds, which is at most `most`.
+    /// Returns the most slots of any task, at most `most`.
     #[inline]
     pub(crate) fn max_from(&self, most: u32) -> u32 {
         let mut most = most.min(MAX_SLOTS);
@@ -41,7 +41,7 @@ impl Histogram<'_> {
         most
     }
 
-    /// Returns the largest number of slots that any task holds.
+    /// Returns the most slots of any task.
     pub(crate) fn max(&self) -> u32 {
         let most = self.0.iter().rposition(|tasks| tasks != 0);
         most.map_or(0, |at| at as u32 + 1)

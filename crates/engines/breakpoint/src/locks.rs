@@ -1,5 +1,4 @@
-//! The locks of an accounting: one for each shard of tasks, one for CPUs, and one for a backend that is not parallel.
-//! [`crate`] has the rules.
+//! The locks of [`crate`]'s rules, and one for a backend that is not parallel.
 
 use tiptoe_sync::{AllShardsGuard, ShardGuard, Shards, Wait};
 
@@ -15,23 +14,20 @@ pub(crate) struct Locks<'a, W> {
     has_one_shard: bool,
 }
 
-/// What to do if a lock is taken.
 #[derive(Clone, Copy)]
 pub(crate) enum OnContention {
     Wait,
     Refuse,
 }
 
-/// Holds one lock or several.
 pub(crate) enum LockGuard<'s, 'a, W: Wait> {
-    /// A shard, or the lock of CPUs.
     One(ShardGuard<'a, W>),
-    /// All shards, and the lock of CPUs unless there is only one shard.
+    /// All shards, and CPUs unless there is only one shard.
     All(AllShardsGuard<'s, 'a, W>, Option<ShardGuard<'a, W>>),
 }
 
 impl<W: Wait> LockGuard<'_, '_, W> {
-    /// Returns how long the thread waited; `None` if all was free.
+    /// Returns the waiting time; `None` if all was free.
     #[inline]
     pub(crate) fn waited_ns(&self) -> Option<u64> {
         match self {
@@ -62,7 +58,6 @@ impl<'a, W: Wait> Locks<'a, W> {
         self.has_one_shard
     }
 
-    /// Locks a shard.
     #[inline]
     pub(crate) fn one(
         &self,
@@ -72,7 +67,6 @@ impl<'a, W: Wait> Locks<'a, W> {
         lock(&self.shards, shard, on_contention).map(LockGuard::One)
     }
 
-    /// Locks all shards, then CPUs.
     pub(crate) fn all(&self, on_contention: OnContention) -> Result<LockGuard<'_, 'a, W>, Error> {
         let all = match on_contention {
             OnContention::Wait => Some(self.shards.all()),
@@ -86,12 +80,10 @@ impl<'a, W: Wait> Locks<'a, W> {
         Ok(LockGuard::All(all, cpus))
     }
 
-    /// Locks CPUs.
     pub(crate) fn cpus(&self, on_contention: OnContention) -> Result<ShardGuard<'a, W>, Error> {
         lock(&self.cpus, 0, on_contention)
     }
 
-    /// Locks the backend.
     pub(crate) fn hooks(&self, on_contention: OnContention) -> Result<ShardGuard<'a, W>, Error> {
         lock(&self.hooks, 0, on_contention)
     }

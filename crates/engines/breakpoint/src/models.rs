@@ -1,9 +1,7 @@
-//! Models of the accounting under loom: a task against a task, against CPUs, and a debugger against
-//! both.
+//! Models under loom: a task against a task, against CPUs, and a debugger against both.
 //!
-//! The models keep their own count: a thread with a granted slot adds 1 to a note, checks the rule,
-//! and subtracts 1 before the release. Notes are read by adding 0, because loom's loads may return
-//! old values.
+//! A thread with a granted slot adds 1 to a note, checks the rule, and subtracts 1 before the release. Notes are read
+//! by adding 0, because loom's loads may return old values.
 
 extern crate std;
 
@@ -18,7 +16,7 @@ use crate::geometry::Layout;
 use crate::primitive::Ordering::{Acquire, Release, SeqCst};
 use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// A task whose shard is not task 0's.
+/// A task in another shard than task 0.
 const OTHER: u64 = 3;
 const CPUS: u32 = 2;
 
@@ -143,7 +141,6 @@ fn run(
     })
 }
 
-/// Another thread reserves and releases `one`, this one `two`, with one slot.
 fn pairs(one: Request, two: Request, lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let shared = Shared::new(1);
@@ -187,7 +184,7 @@ fn a_cpu_twice() {
     pairs(wide(0), wide(0), [None; 2]);
 }
 
-/// Each mutant breaks the lock between a task and a CPU, or between two requests of one task.
+/// Each breaks the lock of a task against a CPU, or of a task's two requests.
 macro_rules! mutants {
     ($($name:ident: $one:expr, $two:expr, $lost:expr;)*) => {$(
         #[test]
@@ -212,7 +209,6 @@ mutants! {
         task(0, Some(0)), task(OTHER, Some(0)), [Some(Edge::Exchange), None];
 }
 
-/// Of a task's and a CPU's request that do not fit together, one must be granted.
 #[test]
 fn two_requests_do_not_refuse_each_other() {
     for one in [task(0, None), task(0, Some(0))] {
@@ -230,7 +226,7 @@ fn two_requests_do_not_refuse_each_other() {
     }
 }
 
-/// A task takes a second slot of a CPU and releases it, while a CPU-wide request wants both slots. The task always has
+/// A task takes a second slot of a CPU and releases it, beside a CPU-wide request for both slots. The task always has
 /// one, so that request must be refused.
 fn a_task_moves_on_its_cpu(lost: [Option<Edge>; 2]) {
     loom::model(move || {
@@ -264,7 +260,6 @@ fn a_task_that_moves_is_always_seen() {
     a_task_moves_on_its_cpu([None; 2]);
 }
 
-/// Each mutant breaks the check that no change of the histogram overlapped.
 macro_rules! moving_mutants {
     ($($name:ident: $lost:expr;)*) => {$(
         #[test]
@@ -282,8 +277,7 @@ moving_mutants! {
     mutant_most_without_acquire: [None, Some(Edge::Access(Acquire))];
 }
 
-/// No request may take the slot within a `modify`, and a refused `modify` must keep the old
-/// request.
+/// A refused `modify` must keep the old request.
 #[test]
 fn a_slot_is_never_free_during_modify() {
     loom::model(|| {
@@ -306,8 +300,7 @@ fn a_slot_is_never_free_during_modify() {
     });
 }
 
-/// A debugger's `try_reserve` is granted, refused, or [`Error::Busy`]. It must never wait, and its
-/// slot must not be granted to another request.
+/// `try_reserve` must never wait, and its slot must not be granted to another request.
 #[test]
 fn a_debugger_races_with_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));

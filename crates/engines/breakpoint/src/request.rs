@@ -3,45 +3,45 @@
 /// What a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Writes, or reads and writes.
+    /// Writes, or also reads.
     Data,
     /// Execution.
     Instruction,
 }
 
-/// The target of a breakpoint.
+/// A breakpoint's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Counts accesses of one task.
+    /// One task.
     Task {
         /// The thread's id, or any unique number.
         task: u64,
-        /// The only CPU where it counts, or `None` for all.
+        /// The only CPU, or `None` for all.
         cpu: Option<u32>,
     },
-    /// Counts on one CPU, whichever task runs there.
+    /// One CPU, whichever task runs there.
     Cpu(u32),
 }
 
-/// A request for slots. Its release must pass an equal request.
+/// A request for slots; its release must pass an equal one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The target.
     pub target: Target,
-    /// Whether the breakpoint stops at data or at instructions.
+    /// Data or instructions.
     pub kind: Kind,
-    /// How many slots it takes.
+    /// The slots.
     pub weight: u32,
-    /// The caller's number for the holder, named by a [`crate::Conflict`].
+    /// The caller's number, named by a [`crate::Conflict`].
     pub holder: u64,
 }
 
-/// A request that takes the place of another.
+/// A request in place of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// The granted request, which is released.
+    /// The granted request, to be released.
     pub old: Request,
-    /// The request that takes its place.
+    /// The request in its place.
     pub new: Request,
 }
 
@@ -56,7 +56,7 @@ impl Request {
         }
     }
 
-    /// Returns the only CPU, if it has one.
+    /// Returns the only CPU, if any.
     pub fn cpu(&self) -> Option<u32> {
         match self.target {
             Target::Task { cpu, .. } => cpu,

@@ -1,26 +1,26 @@
-//! How often each side was locked, and how long calls waited.
+//! Each side's counters.
 
 use crate::words::Words;
 
-/// The sides of the lock.
+/// A side of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Requests for tasks, each under its shard's lock.
+    /// Tasks' requests, under a shard's lock.
     Reader,
-    /// Requests for CPUs, and for several targets at once, under all shards' locks.
+    /// CPUs' requests, and those that take all locks.
     Writer,
 }
 
-/// How often one side was locked, since the state was zeroed.
+/// A side's counters since the state was zeroed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Reservations that were granted.
+    /// Granted reservations.
     pub reservations: u64,
-    /// The number of times that the side was locked.
+    /// How often it was locked.
     pub holds: u64,
-    /// The number of these times that the caller had to wait.
+    /// How often the lock was taken.
     pub waited: u64,
-    /// The total time of these waits.
+    /// The waits' time.
     pub waited_ns: u64,
 }
 
@@ -30,7 +30,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// The counters, written only by the lock's holder.
+/// Written only by the lock's holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

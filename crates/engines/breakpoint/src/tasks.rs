@@ -1,8 +1,8 @@
-//! The tasks' reservations: a multimap from task to entries. Only the thread that holds a shard may
-//! touch its chains and free entries.
+//! The tasks' reservations: a multimap from task to entries. Only the holder of a shard may touch its chains and free
+//! entries.
 //!
-//! A task's reservations are in one chain. INVARIANT: those of one CPU and register file are
-//! adjacent, so that [`Runs`] sums them in one pass.
+//! INVARIANT: a task's entries of one CPU and register file are adjacent in its chain, so that [`Runs`] sums them in
+//! one pass.
 
 use core::iter::Peekable;
 
@@ -13,14 +13,12 @@ use crate::request::Request;
 use crate::stats::{self, Counters};
 use crate::words::{PlainWord, Words};
 
-/// The first words of a shard.
 pub(crate) type Head = [AtomicU64; HEAD];
 pub(crate) type Cell = [AtomicU64; ENTRY];
 
 const TASK: usize = 0;
 /// The next entry's index plus one.
 const NEXT: usize = 1;
-/// CPU, register file and weight; see [`class`].
 const CLASS: usize = 2;
 const HOLDER: usize = 3;
 
@@ -41,13 +39,11 @@ pub(crate) struct Shard<'a> {
 pub(crate) struct Task<'a> {
     pub(crate) id: u64,
     pub(crate) shard: Shard<'a>,
-    /// Links the chain's first entry.
     pub(crate) bucket: &'a AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// The entry's index plus one.
     link: u64,
     next: u64,
     pub(crate) task: u64,
@@ -58,15 +54,15 @@ pub(crate) struct Entry {
 /// A task's slots in a register file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskSlots {
-    /// On all CPUs.
+    /// Slots on all CPUs.
     pub(crate) everywhere: u32,
-    /// On the request's CPU only.
+    /// Slots on the request's CPU only.
     pub(crate) here: u32,
-    /// Whether the task holds more on other CPUs.
+    /// Whether other CPUs have more.
     pub(crate) has_more_elsewhere: bool,
 }
 
-/// A task's slots on one CPU, or on all (`None`).
+/// Slots on one CPU, or on all (`None`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) cpu: Option<u32>,
@@ -107,7 +103,7 @@ impl TaskSlots {
         *sum = sum.saturating_add(entry.weight());
     }
 
-    /// Returns whether the task holds slots on this CPU alone, or for `None` on all CPUs.
+    /// Returns whether the task holds slots on this CPU, or for `None` on all.
     #[inline]
     fn has_like(&self, cpu: Option<u32>) -> bool {
         match cpu {
@@ -146,7 +142,7 @@ impl<'a> Shard<'a> {
         Histogram(words.part(head::FILES + file * head::FILE + 1, levels))
     }
 
-    /// Moves a task from `from` to `to` slots on all CPUs.
+    /// Moves a task's count on all CPUs.
     #[inline]
     pub(crate) fn move_task(&self, file: usize, from: u32, to: u32) {
         let histogram = self.histogram(file);
@@ -160,7 +156,7 @@ impl<'a> Shard<'a> {
         &self.head[head::FILES + file % 2 * head::FILE]
     }
 
-    /// Returns the most slots that any task holds on all CPUs. Needs no lock.
+    /// Returns the most slots of any task on all CPUs. Needs no lock.
     #[inline]
     pub(crate) fn most(&self, file: usize) -> u32 {
         self.most_word(file).read() as u32
@@ -176,7 +172,7 @@ impl<'a> Shard<'a> {
         &self.head[head::FREE]
     }
 
-    /// Returns whether [`Shard::take`] will find an entry, and takes fresh ones if needed.
+    /// Returns whether [`Shard::take`] will find an entry. Takes fresh ones if needed.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.free().read() != 0 || self.take_fresh()
@@ -222,7 +218,7 @@ impl<'a> Task<'a> {
         chain.filter(move |entry| entry.task == id && entry.file() == file)
     }
 
-    /// Returns what the task holds in a register file, on all CPUs and on `cpu`.
+    /// Returns the slots on all CPUs, and on `cpu`.
     #[inline]
     pub(crate) fn slots(&self, file: usize, cpu: Option<u32>) -> TaskSlots {
         let mut held = TaskSlots::default();
@@ -234,8 +230,7 @@ impl<'a> Task<'a> {
         Runs(self.all(file).peekable())
     }
 
-    /// Records a reservation, keeping the module's invariant. `held` is what the task holds without
-    /// it.
+    /// Records a reservation, keeping the module's invariant. `held` excludes it.
     #[inline]
     pub(crate) fn insert(&self, request: &Request, file: usize, held: &TaskSlots) {
         let class = class(request.cpu(), file, request.weight);
@@ -254,7 +249,7 @@ impl<'a> Task<'a> {
         before.write(link);
     }
 
-    /// Removes a reservation. Returns what the task still holds, `None` if it was not found.
+    /// Returns what the task still holds; `None` if not found.
     #[inline]
     pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<TaskSlots> {
         let cpu = request.cpu();
@@ -277,7 +272,7 @@ impl<'a> Task<'a> {
         Some(held)
     }
 
-    /// Returns the word that links the entry after `entry`; for `None` the chain's first entry.
+    /// Returns the word that links the entry after `entry`; for `None` the first.
     #[inline]
     fn link(&self, entry: Option<u64>) -> &'a AtomicU64 {
         let cell = entry.and_then(|link| self.shard.entries.cell(link));
@@ -311,7 +306,6 @@ impl Iterator for Chain<'_> {
     }
 }
 
-/// The slots of each run of adjacent entries with one CPU.
 pub(crate) struct Runs<I: Iterator<Item = Entry>>(Peekable<I>);
 
 impl<I: Iterator<Item = Entry>> Iterator for Runs<I> {

@@ -1,9 +1,9 @@
-//! Words of the state. A word outside the state reads as 0 and is not written. Nothing here panics,
-//! because another process that shares the memory may have written anything.
+//! The state's words. Outside it a word reads as 0 and is not written. Nothing here panics, because another process may
+//! have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A word as a plain variable. Relaxed throughout: the shards' locks order all accesses.
+/// Relaxed throughout: the locks, and the fences of edges A and M, order all accesses.
 pub(crate) trait PlainWord {
     fn read(&self) -> u64;
     fn write(&self, value: u64);
@@ -44,14 +44,14 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// Returns part of the words; empty if they end before.
+    /// Returns a part; empty if the words end before.
     #[inline]
     pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
         let end = from.saturating_add(count);
         Words(self.0.get(from..end).unwrap_or_default())
     }
 
-    /// Returns the `index`th of parts of equal size.
+    /// Returns one of parts of equal size.
     #[inline]
     pub(crate) fn piece(&self, index: usize, size: usize) -> Words<'a> {
         self.part(index.saturating_mul(size), size)

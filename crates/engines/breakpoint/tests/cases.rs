@@ -1,4 +1,4 @@
-//! Mixes of targets and the answer to each request, for several numbers of slots and CPUs.
+//! Mixes of targets, and the answer to each request, for several numbers of slots and CPUs.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -17,10 +17,10 @@ const CPU_0: Target = Target::Cpu(0);
 const CPU_1: Target = Target::Cpu(1);
 
 enum Step {
-    /// Reserves all slots but this many, one by one.
+    /// Reserves all slots but this many.
     Fill(Target, u32),
     Ok(Target),
-    /// Each must be refused, and change nothing.
+    /// Must be refused, and change nothing.
     No(&'static [Target]),
     Remove(Target),
 }
@@ -28,7 +28,7 @@ use Step::{Fill, No, Ok as Granted, Remove};
 
 struct Case {
     name: &'static str,
-    /// The fewest slots and CPUs that give the case a meaning.
+    /// The fewest slots and CPUs of a meaningful case.
     needs: (u32, u32),
     steps: &'static [Step],
 }
@@ -320,8 +320,7 @@ fn a_refusal_names_the_holders() {
     assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
 }
 
-/// Regression: a watch was moved CPU by CPU, so a refusal left it at the old address on some CPUs and at the new one on
-/// others.
+/// Regression: a watch was moved CPU by CPU, so a refusal left it at both addresses.
 #[test]
 fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
     let geometry = Geometry::new(3, Registers::Mixed(4), 64).expect("sane");
@@ -380,7 +379,7 @@ fn impossible_requests_are_refused() {
 
 const ROUNDS: u64 = if cfg!(miri) { 2 } else { 50 };
 
-/// Reserves in rounds of 64, each for a new task. Returns how often all shards were locked.
+/// In rounds of 64, each for a new task. Returns how often all shards were locked.
 fn rounds_of_64(capacity: u32) -> u64 {
     let geometry = Geometry::new(16, Registers::Mixed(4), capacity).expect("sane");
     let words = storage(&geometry);

@@ -71,7 +71,7 @@ fn registers() -> impl Strategy<Value = Registers> {
     ]
 }
 
-/// A backend that records what it took, and refuses every n-th request.
+/// A backend that refuses every n-th request.
 #[derive(Default)]
 struct Hardware {
     taken_requests: RefCell<Vec<Request>>,

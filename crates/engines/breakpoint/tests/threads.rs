@@ -1,4 +1,4 @@
-//! Many concurrent threads, with a real way to park.
+//! Many threads, with a real way to park.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -11,8 +11,6 @@ use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Request, Side, Target}
 const CPUS: u32 = 4;
 const SLOTS: u32 = 4;
 
-/// All threads reserve and release. A separate count of each target's slots must stay below the
-/// machine's.
 #[test]
 fn no_slot_is_given_twice_nor_lost() {
     let geometry = Geometry::new(CPUS, Registers::Mixed(SLOTS), 64).expect("sane");

@@ -1,5 +1,5 @@
-//! Counts waits that their thread has left without a return: it was cancelled, or a signal handler
-//! jumped out of the wait. No hook runs then, so the time of the wait's end is unknown.
+//! Counts waits that their thread left, by cancellation or a signal handler's jump. No hook runs then, so the end's
+//! time is unknown.
 
 use tiptoe_wire::futex::entry;
 
@@ -7,7 +7,7 @@ use crate::activities::{Activities, Activity};
 use crate::calls::{FIRST, Thread};
 
 impl Thread<'_> {
-    /// Counts all waits as left without a return. Must be called only if the thread has ended.
+    /// Counts all waits as left. Must be called only if the thread has ended.
     #[cold]
     pub fn leaves_all(&self) {
         for wait in Activities::new(self.own()).iter() {

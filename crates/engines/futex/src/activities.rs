@@ -1,47 +1,45 @@
-//! The stack of waits that a thread is in: one wait, and those of signal handlers that interrupted it.
+//! The stack of a thread's waits: one, and those of signal handlers that interrupted it, outermost first.
 //!
-//! The outermost wait comes first. A wait is identified by its position on the stack: the start of the caller's
-//! frame, or the stack pointer if that is unknown. A wait may never return, because it was cancelled or a handler
-//! jumped out. It keeps its slot until the thread waits at that position or above, because only then has it certainly
-//! ended.
+//! A wait is identified by its position on the stack: the start of the caller's frame, or else the stack pointer. A
+//! wait that was cancelled or left by a handler's jump never returns. It keeps its slot until the thread waits at
+//! that position or above, because only then has it certainly ended.
 //!
-//! A signal handler may interrupt anywhere. So `push` takes a slot by storing the stack position first, and completes
-//! it by storing the address last. The collector reads concurrently, and must skip a slot whose address is 0.
+//! A signal handler may interrupt anywhere, so `push` stores the stack position first, to take the slot, and the
+//! address last, to complete it. The collector must skip slots with address 0.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Two positions at a greater distance than this are assumed to be on different stacks.
+/// A greater distance means different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// The wait's position on the stack, never 0.
+    /// The position on the stack, never 0.
     pub sp: u64,
-    /// The address that the thread waits at.
+    /// The awaited address.
     pub address: u64,
     /// The user's call site.
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// When the wait began, in ticks, or a substitute if the wait was skipped: see [`crate::gaps`].
+    /// The beginning in ticks, or a skipped wait's substitute ([`crate::gaps`]).
     pub since: u64,
-    /// The futex operation in the low 32 bits; the caller's data above.
+    /// The futex operation; above it the caller's data.
     pub operation: u64,
     /// Start of the user's frame.
     pub frame: u64,
-    /// The board's checksum for the address when it began: see [`crate::board`].
+    /// The board's checksum at the beginning ([`crate::board`]).
     pub seen: u64,
-    /// The futex of the last wait inside this reported wait, or 0. If it is not 0, `seen` is that
-    /// futex's checksum. See [`crate::reported`]. Of a lock that
-    /// records its holder: [`crate::history::History::mark`].
+    /// For a reported wait, the last futex inside, whose checksum is `seen`, or 0. For a lock that records its
+    /// holder, [`crate::history::History::mark`].
     pub within: u64,
 }
 
-/// The stack of waits in a thread's words.
+/// A thread's waits.
 #[derive(Clone, Copy)]
 pub struct Activities<'a>(Words<'a>);
 
@@ -54,7 +52,7 @@ fn sp_word(index: u32) -> usize {
 }
 
 impl<'a> Activities<'a> {
-    /// Returns the stack in a thread's words.
+    /// Returns the waits in a thread's words.
     pub fn new(words: Words<'a>) -> Self {
         Activities(words)
     }
@@ -69,8 +67,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait that its thread has left without a return, if any: one that cannot
-    /// be in progress when the stack pointer is `sp`, or is inside such a wait.
+    /// Removes and returns the innermost wait left without a return: at the stack pointer `sp`, it or a wait around
+    /// it cannot be in progress.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -79,18 +77,17 @@ impl<'a> Activities<'a> {
         let innermost = noted().last()?;
         let wait = self.get(innermost, self.sp(innermost));
         self.0.store(sp_word(innermost), 0);
-        // If the slot has no address, the thread was interrupted while it filled the slot, so the wait never began.
+        // Without an address the wait never began: the thread was interrupted in `push`.
         wait.or_else(|| self.pop_left(sp))
     }
 
-    /// Returns whether the wait in this slot can still be in progress when the stack pointer is
-    /// `sp`.
+    /// Whether a slot's wait can be in progress at the stack pointer `sp`.
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
     }
 
-    /// Records a beginning wait, unless all slots are taken.
+    /// Records a wait; false without a free slot.
     #[inline(always)]
     pub fn push(&self, wait: &Activity) -> bool {
         let index = match self.may_be_on(0, wait.sp) {
@@ -103,7 +100,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(sp_word(index), wait.sp);
-        // The wait that this slot had before has ended, and so have the waits inside it.
+        // The former wait has ended, and so have those inside it.
         if index + 1 < activity::DEPTH {
             self.0.store(sp_word(index + 1), 0);
         }
@@ -118,7 +115,6 @@ impl<'a> Activities<'a> {
         true
     }
 
-    /// Returns the slot for a wait inside another.
     #[cold]
     #[inline(never)]
     fn place_slow(&self, sp: u64) -> u32 {
@@ -127,8 +123,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call at this stack position is inside a reported wait. If so, records the
-    /// call's futex and checksum in that wait, because the last futex's waker ends it.
+    /// Returns whether a call is inside a reported wait, and records its futex and checksum there, because the last
+    /// futex's waker ends that wait.
     #[inline(always)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         match self.sp(0) {
@@ -153,7 +149,7 @@ impl<'a> Activities<'a> {
         true
     }
 
-    /// Ends and returns the wait that began at this stack position.
+    /// Removes and returns the wait at this stack position.
     #[inline(always)]
     pub fn pop(&self, sp: u64) -> Option<Activity> {
         let index = match self.sp(0) == sp {
@@ -172,7 +168,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// Returns each wait's beginning. Called by tiptoe.
+    /// Returns the waits' beginnings. Called only by tiptoe.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -184,15 +180,15 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as in progress at `since`, unless its beginning changed. No two waits share a
-    /// beginning, so a later wait is never marked. Called by tiptoe.
+    /// Marks a wait as in progress at `since`, unless its beginning changed. Beginnings are unique, so a later wait
+    /// is never marked instead. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()
             .filter(|index| *index < activity::DEPTH);
         let word = word.and_then(|index| self.0.at(at(index, activity::SINCE)));
         let Some(word) = word else { return };
-        // Relaxed: no other word depends on this one. A failure means that the wait has ended.
+        // Relaxed: orders nothing. A failure means that the wait ended.
         let _ = word.compare_exchange(beginning, since | activity::GOES_ON, Relaxed, Relaxed);
     }
 
@@ -278,7 +274,7 @@ mod tests {
         assert_eq!(on(&waits), [1000, 950]);
         waits.push(&wait(950));
         assert_eq!(on(&waits), [1000, 950]);
-        // A handler on its own stack, above the thread's.
+        // On its own stack.
         waits.push(&wait(1000 + STACK));
         assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
         assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));
@@ -288,7 +284,7 @@ mod tests {
         assert_eq!(on(&waits), [1000], "the inner waits have ended");
     }
 
-    /// Regression: waits that were cancelled, or that a handler jumped out of, were not counted.
+    /// Regression: abandoned waits were not counted.
     #[test]
     fn abandoned_waits_are_removed_innermost_first() {
         let room = room();

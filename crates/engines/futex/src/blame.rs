@@ -1,24 +1,22 @@
-//! Charges a wait to those who held the lock during it.
+//! Charges a wait to the threads that held the lock during it.
 //!
-//! A wait reads the holder at its begin. Each later hand-over was recorded by a thread that woke up at it: see
-//! [`crate::history`]. So the time from one to the next belongs to one holder, and the release that ends it gives the
-//! holder's call site. What no thread has seen is charged to [`holder::UNKNOWN`].
+//! A wait reads the holder at its beginning. Threads that woke up recorded each later hand-over ([`crate::history`]).
+//! The time between two belongs to one holder, and the release that ends it gives the call site. The rest is
+//! [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
-//! | until the first hand-over | the holder that the wait found at its begin |
+//! | until the first hand-over | the holder at the beginning |
 //! | from one hand-over to the next | the holder from then on |
-//! | from a release to the wake-up of the thread that gets the lock | [`holder::UNSEEN`] |
+//! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
 //! | the same, if another thread was faster | that thread |
 //!
-//! A release reads the clock only if its thread slept for the lock. The time from any other release to the wake-up
-//! belongs to the thread that released.
+//! A release reads the clock only after a sleep for the lock; otherwise its thread is charged up to the wake-up.
 //!
-//! A thread that takes a free lock writes nothing here. So a lock that is free when a waiter wakes up may have been
-//! taken and released since the last release, many times where the waiter waited for a CPU.
+//! Taking a free lock writes nothing here, so a lock that a waiter finds free may have been taken since its release,
+//! many times if the waiter waited for a CPU.
 //!
-//! The holder is read directly after the clock. A thread may be preempted anywhere else, and would otherwise record at
-//! an old time which thread holds the lock now.
+//! The holder is read directly after the clock; otherwise a thread preempted in between would record a later holder.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -30,44 +28,42 @@ use crate::history::{HandOver, History, InOrder, Release};
 use crate::operation::End;
 use crate::owner::{self, LockState, OwnedLock};
 
-/// A timed wait that has ended.
+/// An ended timed wait.
 pub(crate) struct EndedWait {
     pub(crate) lock: OwnedLock,
     pub(crate) since: u64,
     pub(crate) now: u64,
     pub(crate) end: End,
-    /// The lock's holder, as read at `now`.
+    /// Read at `now`.
     pub(crate) lock_state: LockState,
-    /// The wake that ended the wait.
     pub(crate) release: Release,
 }
 
-/// Returns the part of a lock's address that identifies the lock in [`head::THREAD`], in the upper half as there.
+/// The lock's part of [`head::THREAD`].
 fn short(lock: u64) -> u64 {
     (lock >> 2) << 32
 }
 
-/// A wait that is charged part by part, from its end back to its begin.
+/// A wait, charged from its end to its beginning.
 struct Parts<'c, C> {
-    /// The time at which the part that is charged next ends.
+    /// The end of the next part.
     until: u64,
-    /// The release at the end of that part.
+    /// The release at `until`.
     release: Release,
-    /// The thread that took the lock after that release, if it was faster than the woken thread.
+    /// The thread that took the lock then, faster than the woken one.
     faster: Option<u32>,
     charge: &'c C,
 }
 
 impl<C: Fn(u64, u64)> Parts<'_, C> {
-    /// Charges the time from `since` to the holder from then on.
+    /// Charges the time since `since` to the holder.
     fn add(&mut self, holder: u32, since: u64) {
         // The counter may go back, as when a virtual machine moves.
         let ticks = self.until.saturating_sub(since);
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
-            // The holder is unknown if a thread was just taking or releasing the lock. If that thread's release is
-            // known, that release's call site is charged.
+            // A thread was just taking or releasing the lock.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
@@ -91,13 +87,13 @@ impl Thread<'_> {
         self.own().load(head::THREAD as usize) as u32
     }
 
-    /// Remembers that the thread took a lock after a sleep; 0 for none.
+    /// Records the lock taken after a sleep, or 0.
     fn takes(&self, lock: u64) {
         let taken = short(lock) | u64::from(self.id());
         self.own().store(head::THREAD as usize, taken);
     }
 
-    /// Charges a wait that slept, and records who has the lock now.
+    /// Charges a wait, and records the hand-over.
     #[cold]
     #[inline(never)]
     pub(crate) fn charge(
@@ -109,8 +105,7 @@ impl Thread<'_> {
     ) {
         let lock = ended.lock.address(wait.address);
         let me = self.id();
-        // If another thread was faster, that thread is the holder. So it is with readers, which hold the lock beside
-        // this thread.
+        // A faster thread, or readers beside this one.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
             (End::Woken, _) => match owner::holder(ended.lock_state) {
@@ -121,8 +116,7 @@ impl Thread<'_> {
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
         let hand_overs = self.history().since(lock, wait.mark(), ended.since);
-        // The hand-over must be recorded before the wait is charged. Charging takes longer, and other waiters need the
-        // record.
+        // First, because charging takes long and other waiters need the record.
         if ended.end == End::Woken {
             let hand_over = HandOver {
                 at: ended.now,
@@ -151,8 +145,7 @@ impl Thread<'_> {
         }
     }
 
-    /// If the thread recorded itself as the lock's holder when it woke up, but waits for the lock again, records that
-    /// another thread was faster.
+    /// Corrects the thread's record as the holder: it waits again, so another thread was faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {
@@ -179,7 +172,7 @@ impl Thread<'_> {
         self.takes(0);
     }
 
-    /// Records that the thread releases the lock which it took after a sleep, if this wake is for that lock.
+    /// Records the release of the lock taken after a sleep, if this wakes its waiters.
     #[cold]
     #[inline(never)]
     pub(crate) fn releases(&self, call: &Call, taken: u64, clock: impl FnOnce() -> u64) {
@@ -203,7 +196,7 @@ impl Thread<'_> {
     }
 }
 
-/// Charges the parts of a wait since `since`, at whose begin `first` held the lock.
+/// Charges a wait that began at `since`, when `first` held the lock.
 fn charge_parts<C: Fn(u64, u64)>(
     mut parts: Parts<'_, C>,
     mut hand_overs: InOrder<'_>,

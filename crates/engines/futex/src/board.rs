@@ -1,19 +1,14 @@
-//! The board: the last wake at each address, from which a waiter learns the call site that ended
-//! its wait.
+//! The last wake at each address, from which a waiter learns the call site that ended its wait.
 //!
-//! Each hash of an address has a cell, a cache line. A waker takes no lock: it stores the cell's
-//! words one by one, with their checksum, even while another thread stores its own. A reader
-//! accepts a cell only if checksum and words match, so torn cells are ignored and the words need no
-//! ordering. An exchange would make a wake wait for another CPU's cache line and for its own
-//! earlier stores.
+//! Each hash of an address has a cell, a cache line. A waker takes no lock: it stores the words one by one, with their
+//! checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make a wake wait for another
+//! CPU's cache line and its own earlier stores.
 //!
-//! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another
-//! thread woke that address in between. So a wake need not read the clock, which would be half of
-//! its cost.
+//! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another thread woke that
+//! address in between. So a wake need not read the clock, which would be half of its cost.
 //!
-//! INVARIANT: the checksum of two wakes mixed in one cell matches neither. At one address this
-//! always holds, because stamp and call site change the checksum independently. At two addresses a
-//! mix matches by chance once in 2^64.
+//! INVARIANT: the checksum of two mixed wakes matches neither: always at one address, because stamp and call site
+//! change the checksum independently; at two, but for a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -21,7 +16,7 @@ use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
-/// The cells, in slab 0's words.
+/// The cells in slab 0.
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 
@@ -35,18 +30,18 @@ pub struct Wake {
 }
 
 fn cell(address: u64) -> usize {
-    // Futex words are four bytes, and a lock's are adjacent.
+    // A lock's futex words of four bytes are adjacent.
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns a cell's checksum. For one address it is unique over stamps with one site, and over
-/// sites with one stamp. The site, known last, is mixed in last.
+/// For one address unique over stamps with one site, and over sites with one stamp. The site, known last, is mixed in
+/// last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
 
 impl<'a> Board<'a> {
-    /// Returns the board in slab 0's words.
+    /// Returns slab 0's board.
     pub fn new(words: Words<'a>) -> Self {
         Board(words)
     }
@@ -55,8 +50,7 @@ impl<'a> Board<'a> {
         self.0
     }
 
-    /// Records a wake at `address` by call site `site`. The stamp must be unique among all wakes,
-    /// otherwise a waiter would miss the wake.
+    /// Records a wake by call site `site`. The stamp must be unique; otherwise a waiter would miss the wake.
     #[inline]
     pub fn note(&self, address: u64, site: u64, stamp: u64) {
         let cell = cell(address);
@@ -67,28 +61,26 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns when the lock whose hold times are measured was last released, in ticks; 0 if it was
-    /// not. Only the thread that holds the lock may call this, because then no other thread
-    /// releases it.
+    /// Returns when the lock of `--hold` was last released, in ticks, or 0. Only its holder may call this, because
+    /// then no other thread releases it.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)
     }
 
-    /// Records that the calling thread is about to release the lock whose hold times are measured.
+    /// Records that release.
     #[inline]
     pub fn note_release(&self, now: u64) {
         self.0.store(RELEASED as usize, now);
     }
 
-    /// Returns the checksum that `address` has now.
+    /// Returns the checksum at `address`.
     #[inline]
     pub fn seen(&self, address: u64) -> u64 {
         self.0.load(cell(address) + SUM as usize)
     }
 
-    /// Returns the last wake at `address` since the checksum `seen`; `None` without a recorded wake,
-    /// or if the cell is torn.
+    /// Returns the last wake since the checksum `seen`; `None` without one, or if the cell is torn.
     #[inline]
     pub fn wake(&self, address: u64, seen: u64) -> Option<Wake> {
         let cell = cell(address);

@@ -1,9 +1,8 @@
-//! What the hooks do before and after a futex system call.
+//! Hooks before and after a futex call.
 //!
-//! A woken thread may find the lock taken, and wait again. Such consecutive waits for one lock,
-//! inside one call of the user's, are an *episode*. It ends when the thread waits for another lock
-//! or wakes this one's waiters, because a thread that has waited for a mutex always makes a wake
-//! call when it unlocks.
+//! A woken thread may find the lock taken and wait again. Such waits for one lock inside one call of the user's are
+//! an *episode*. The episode ends when the thread waits for another lock or wakes this one's waiters, because it
+//! always makes a wake call when it unlocks a mutex for which it has waited.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -19,45 +18,43 @@ use crate::operation::{End, Kind};
 use crate::owner::{self, LockState, OwnedLock};
 use crate::walk::Caller;
 
-/// The operation's bits in [`Activity::operation`].
 const OPERATION: u32 = 0xffff;
-/// Position in [`Activity::operation`] of the kind of lock, if it records a holder.
+/// In [`Activity::operation`]: the kind of lock, if it records a holder.
 const LOCK_SHIFT: u32 = 16;
 const LOCK: u64 = 7;
-/// Set in [`Activity::operation`] if the wait begins an episode.
+/// In [`Activity::operation`]: the wait begins an episode.
 pub(crate) const FIRST: u64 = 1 << 32;
-/// Position in [`Activity::operation`] of what the wait found: the holder, or the number of readers.
+/// In [`Activity::operation`]: the holder or number of readers.
 const LOCK_STATE_SHIFT: u32 = 33;
 const LOCK_STATE: u64 = (1 << (WEIGHT_SHIFT - LOCK_STATE_SHIFT)) - 1;
-/// Position in [`Activity::operation`] of the wait's weight; 0 if skipped.
+/// In [`Activity::operation`]: the weight; 0 if skipped.
 const WEIGHT_SHIFT: u32 = 57;
 
-/// Position of the thread in a wake's stamp.
+/// In a wake's stamp: the thread.
 const STAMP_SHIFT: u32 = 40;
-/// The bits of [`Call::via`] below the operation.
 const VIA: u64 = (1 << OPERATION_SHIFT) - 1;
 
 const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - WEIGHT_SHIFT));
 const _: () = assert!(LOCK_STATE + 1 == 1 << owner::LOCK_SHIFT);
 
-/// A futex call that is about to be made.
+/// A futex call about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// The futex.
     pub address: u64,
-    /// The futex operation.
+    /// The operation.
     pub operation: u32,
-    /// The call's position on the stack, the same for the hooks before and after: see [`Activity::sp`].
+    /// The position on the stack, before and after: [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
-    /// The hook's site, reported if no return address is in libc.
+    /// The hook's site, if no return address is in libc.
     pub at: u64,
-    /// Whether a hook runs after the call, without which the wait cannot be timed.
+    /// Whether a hook runs after the call to time a wait.
     pub is_timed: bool,
 }
 
-/// The words that a thread's hooks write.
+/// A thread's hooks.
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     own: Words<'a>,
@@ -66,7 +63,7 @@ pub struct Thread<'a> {
 }
 
 impl Call {
-    /// Returns the return address in libc, with the operation in the upper bits.
+    /// The return address in libc, the operation above.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -81,7 +78,7 @@ impl Activity {
         (self.operation >> LOCK_STATE_SHIFT & LOCK_STATE) as LockState
     }
 
-    /// Returns who held the lock when the wait began, as [`crate::history`] records it.
+    /// Who held the lock at the beginning, as in [`crate::history`].
     pub(crate) fn holder(&self) -> u32 {
         owner::holder(self.lock_state())
     }
@@ -90,20 +87,20 @@ impl Activity {
         OwnedLock::decode(self.operation >> LOCK_SHIFT & LOCK)
     }
 
-    /// Returns how many hand-overs of its lock there were when the wait began: see [`crate::history::History::mark`].
+    /// The wait's [`crate::history::History::mark`].
     pub(crate) fn mark(&self) -> u64 {
         self.within
     }
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the hooks' state in the thread's words and slab 0's.
+    /// Returns hooks on the thread's words and slab 0's.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
         let (board, scope) = (Board::new(shared), 0);
         Thread { own, board, scope }
     }
 
-    /// Returns the state of a thread in this scope node.
+    /// Sets the thread's scope node.
     #[inline(always)]
     #[must_use]
     pub fn with_scope(self, scope: u64) -> Self {
@@ -119,9 +116,8 @@ impl<'a> Thread<'a> {
         self.board.words()
     }
 
-    /// Records a call before it is made. For a wait, `lock` returns the kind of a lock that records its
-    /// holder, and `load` reads four bytes of that lock. `clock`, in ticks, is called only if the wait is
-    /// sampled, or if the thread releases a lock for which it slept.
+    /// Records a call before it is made. For a wait, `lock` returns the kind of a lock that records its holder, and
+    /// `load` reads four bytes. `clock` (ticks) is called only for sampled waits, and releases after a sleep.
     #[inline(always)]
     pub fn begins(
         &self,
@@ -156,7 +152,7 @@ impl<'a> Thread<'a> {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
-                // The mark comes first: a hand-over from before it is older than the holder read below.
+                // First, because hand-overs before the mark must be older than the holder read below.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
                 let lock_state = find();
@@ -186,8 +182,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Returns whether the call is inside a wait that a library reported. First counts waits that the thread must have
-    /// left without a return to be here.
+    /// Whether the call is inside a reported wait. First counts waits that the thread left without a return.
     #[cold]
     #[inline(never)]
     fn is_inside(&self, call: &Call) -> bool {
@@ -202,7 +197,7 @@ impl<'a> Thread<'a> {
         false
     }
 
-    /// Returns [`FIRST`] if the call begins an episode, else 0.
+    /// [`FIRST`] if an episode begins, else 0.
     #[inline]
     fn episode(&self, call: &Call) -> u64 {
         let (own, first) = (self.own, head::EPISODE as usize);
@@ -267,11 +262,9 @@ impl<'a> Thread<'a> {
         Some(entry)
     }
 
-    /// Records that the call at this stack position returned `result`. `clock` returns the time,
-    /// `ns` converts ticks, and `load` reads four bytes of the lock. A call without a recorded
-    /// beginning is ignored: it did not wait, or began before the hooks were installed. Waits that
-    /// returned at once or were skipped are not timed, because reading the clock would dominate
-    /// their cost.
+    /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the
+    /// lock. Ignores calls without a recorded beginning: they did not wait, or the hooks are younger. Does not time
+    /// waits that returned at once or were skipped, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(
         &self,
@@ -318,8 +311,7 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum, so the last recorded waker is blamed, wrongly if no
-        // hook saw the real one.
+        // A skipped wait saved no checksum: the last recorded waker is blamed, wrongly if no hook saw the real one.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
             _ => wait.address,
@@ -359,7 +351,7 @@ impl<'a> Thread<'a> {
         entry
     }
 
-    /// Records a call that takes or releases the lock whose hold times are measured.
+    /// Records a call that takes or releases the lock of `--hold`.
     #[inline(never)]
     pub fn lock_operation(
         &self,
@@ -396,14 +388,13 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Returns a stamp that no other living thread's wake has (it contains the id), nor this thread's next
-/// 2^40.
+/// Unique among living threads' wakes, and this thread's next 2^40.
 #[inline(always)]
 fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
 }
 
-/// Marks the branch of waits that read the clock as cold, so that skipped waits take no jump.
+/// Marks a branch as cold, so that skipped waits take no jump.
 #[cold]
 fn cold_branch() {}
 

@@ -1,9 +1,8 @@
-//! A thread's table of sums, by address and call site.
+//! A thread's sums, by address and call site.
 //!
-//! An entry is taken by storing its address, before the rest of its key. A signal handler in
-//! between takes another entry for the same key, so the collector must add up all entries with
-//! equal keys. Each number is changed by one instruction, otherwise a handler's addition could be
-//! lost.
+//! An entry is taken by its address, before the rest of its key. A signal handler in between takes another for the
+//! same key, so the collector must add up equal keys. Each number is changed by one instruction; otherwise a
+//! handler's addition could be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -11,23 +10,23 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, entry};
 
 use crate::HASH;
 
-/// Entries probed, from the hash on.
+/// Entries probed.
 const LOOKS: u32 = 16;
 
-/// The key of an entry.
+/// An entry's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The lock's address.
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The return address in libc, with the operation in the upper bits.
+    /// The return address in libc, the operation above.
     pub via: u64,
-    /// The scope node that the thread is in.
+    /// The thread's scope node.
     pub scope: u64,
 }
 
-/// The entries in a thread's words.
+/// A thread's entries.
 #[derive(Clone, Copy)]
 pub struct Entries<'a>(Words<'a>);
 
@@ -41,13 +40,12 @@ impl<'a> Entries<'a> {
         Entries(words)
     }
 
-    /// Returns a key's entry, taking a free one if needed; `None` if all probed entries have other
-    /// keys.
+    /// Returns a key's entry, perhaps a new one; `None` without room.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
         let mixed = mixed ^ key.scope.rotate_left(10);
-        // Maps the hash's upper half to 0..ENTRIES without a division.
+        // Maps to 0..ENTRIES without a division.
         let part = mixed.wrapping_mul(HASH) >> 32;
         let place = ((part * u64::from(ENTRIES)) >> 32) as u32;
         let first = self.at(place)?;
@@ -98,12 +96,12 @@ impl Entry<'_> {
         self.0.store(word as usize, value);
     }
 
-    /// Adds to one of the entry's numbers.
+    /// Adds to a number of the entry.
     pub fn add(&self, word: u32, count: u64) {
         self.0.add_own(word as usize, count);
     }
 
-    /// Records how many readers a wait for a rwlock found.
+    /// Records how many readers held the rwlock.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);
@@ -116,7 +114,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Records the duration of a wait of weight `weight`.
+    /// Records a wait's duration.
     pub fn slept(&self, ns: u64, weight: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(weight));
         self.at_least(entry::LONGEST, ns);
@@ -127,7 +125,7 @@ impl Entry<'_> {
         self.add(entry::DURATIONS + duration, weight);
     }
 
-    /// Adds a wait of `ns` and weight `weight` to the waker's call site.
+    /// Adds a wait to the waker's call site.
     pub fn woken_from(&self, site: u64, ns: u64, weight: u64) {
         let slots = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         if !self.shared(slots, site, ns, weight) {
@@ -135,14 +133,13 @@ impl Entry<'_> {
         }
     }
 
-    /// Adds `ns` of a wait of weight `weight` to the lock's holder, one of
-    /// [`tiptoe_wire::futex::holder`]. If all slots have other holders, the time is in none.
+    /// Adds part of a wait to a [`tiptoe_wire::futex::holder`], if a slot is free.
     pub fn held_by(&self, holder: u64, ns: u64, weight: u64) {
         let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
         self.shared(slots, holder, ns, weight);
     }
 
-    /// Adds to the slot of a key; returns `false` if there is no room.
+    /// Adds to the slot of a key; false without room.
     fn shared(&self, slots: impl Iterator<Item = u32>, key: u64, ns: u64, weight: u64) -> bool {
         let mine = |slot: &u32| match self.get(*slot) {
             0 => self.0.take_own(*slot as usize, key),

@@ -1,37 +1,32 @@
-//! Sampling: which of a thread's waits are timed when the budget does not pay for all.
+//! Sampling: which waits are timed when the budget does not pay for all.
 //!
-//! A *skipped* wait is counted but reads no clock, most of a timed wait's cost. The gap between timed waits is
-//! random, with the mean that tiptoe sets, so that each wait is equally likely to be timed, whatever pattern they
-//! follow. A timed wait's weight is the number of waits skipped before it, plus one. So weighted sums are unbiased,
-//! also when the gap changes.
+//! A *skipped* wait is counted but reads no clock, because reading clocks is most of a timed wait's cost. The gaps
+//! between timed waits are random, with the mean that tiptoe sets, so that each wait is equally likely to be timed,
+//! whatever the pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted
+//! sums are unbiased, also when the gap changes.
 //!
-//! A long wait of large weight would distort the sum. So a wait that tiptoe sees twice has weight 1; if it was
-//! skipped, tiptoe records since when it waits ([`crate::activities::Activities::mark_seen`]).
+//! A long wait with a large weight would distort the sum, so a wait that tiptoe sees twice has weight 1. If such a
+//! wait was skipped, tiptoe records a beginning for it ([`crate::activities::Activities::mark_seen`]).
 //!
-//! | word | written by | holds |
-//! |---|---|---|
-//! | `GAP` | tiptoe | the mean number of skipped waits, or 0 |
-//! | `NEXT`, `NEXT_WEIGHT`, `SEED` | the thread | the number of the next timed wait, its weight, the generator's state |
-//! | a wait's `SINCE` | the thread; tiptoe by an exchange | its beginning: [`Beginning`] |
-//!
-//! A signal handler may take the thread's next timed wait for its own, so that both or neither are timed, which is
-//! harmless. These words order nothing.
+//! tiptoe writes `GAP`; both tiptoe and the thread write a wait's `SINCE`; the thread writes all other words. A signal
+//! handler that waits while its thread decides may be timed instead of the thread's wait, or both are timed; both
+//! cases are harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
 use tiptoe_wire::futex::head::{GAP, NEXT, NEXT_WEIGHT, SEED, WAITS};
 
-/// The largest mean gap; more would save nothing.
+/// The largest mean; more saves nothing.
 pub const MOST: u64 = 63;
 
-/// A wait's beginning, decoded.
+/// A wait's decoded beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The wait was skipped; its word holds its number.
+    /// Skipped; its word holds its number.
     Unknown,
-    /// The time in ticks.
+    /// In ticks.
     At(u64),
-    /// The time in ticks from which tiptoe, which saw the wait twice, knows that the thread waits.
+    /// In ticks, since when tiptoe knows of it.
     LongAgo(u64),
 }
 
@@ -47,35 +42,35 @@ impl Beginning {
     }
 }
 
-/// The sampling state of a thread.
+/// A thread's sampling.
 #[derive(Clone, Copy)]
 pub struct Gaps<'a>(Words<'a>);
 
 impl<'a> Gaps<'a> {
-    /// Returns the state in a thread's words.
+    /// Returns the sampling in a thread's words.
     pub fn new(own: Words<'a>) -> Self {
         Gaps(own)
     }
 
-    /// Sets the mean number of skipped waits. Called by tiptoe.
+    /// Sets the mean gap. Called only by tiptoe.
     pub fn widen(&self, mean: u64) {
         self.0.store(GAP as usize, mean.min(MOST));
     }
 
-    /// Resets the words for the slab's next thread, which begins with timing each wait.
+    /// Resets the words for the slab's next thread, which times each wait.
     pub fn forget(&self) {
         for word in [NEXT, GAP, NEXT_WEIGHT] {
             self.0.store(word as usize, 0);
         }
     }
 
-    /// Returns the beginning of wait `number` if it is skipped.
+    /// Returns wait `number`'s beginning if it is skipped.
     #[inline(always)]
     pub(crate) fn skip(&self, number: u64) -> Option<u64> {
         (number < self.0.load(NEXT as usize)).then_some(number | SKIPPED)
     }
 
-    /// Returns the weight of a wait timed from `now` on, and draws the next gap.
+    /// A timed wait's weight; draws the next gap.
     #[inline(always)]
     pub(crate) fn take_weight(&self, now: u64) -> u64 {
         let [weight, mean] = [NEXT_WEIGHT, GAP].map(|word| self.0.load(word as usize));
@@ -85,7 +80,7 @@ impl<'a> Gaps<'a> {
         weight.clamp(1, 2 * MOST + 1)
     }
 
-    /// Draws a gap uniformly from 0 to twice the mean.
+    /// From 0 to twice the mean, uniformly.
     #[cold]
     #[inline(never)]
     fn draw(&self, now: u64, mean: u64) {
@@ -93,7 +88,7 @@ impl<'a> Gaps<'a> {
             return self.0.store(NEXT_WEIGHT as usize, 0);
         }
         let seed = self.0.load(SEED as usize).wrapping_add(now);
-        // A linear congruential generator, whose upper bits are good.
+        // A linear congruential generator: its upper bits are good.
         let seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -117,7 +112,7 @@ mod tests {
         (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Begins a wait under a constant clock; returns its weight if timed.
+    /// A wait's weight if timed.
     fn wait(words: Words) -> Option<u64> {
         let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);
@@ -149,7 +144,6 @@ mod tests {
             assert!(WAITS - total_weight <= 2 * MOST, "{total_weight}");
             let even = WAITS as f64 / ((mean + 1) * turns) as f64;
             for number in timed {
-                // Six standard deviations.
                 let off = (f64::from(number) - even).abs();
                 assert!(
                     off < 6.0 * even.sqrt(),

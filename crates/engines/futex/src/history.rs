@@ -1,28 +1,28 @@
-//! Hand-overs of locks: which thread has a lock since when, recorded by threads that slept for it.
+//! Hand-overs of locks: from when on which thread holds a lock, recorded by threads that slept for the lock.
 //!
-//! A lock that is released while threads sleep wakes one of them. That thread finds out who has the lock now: itself,
-//! or a thread that was faster. So the hand-overs during any wait are all recorded by the threads that woke up
-//! during it, and only these write here; a sleep costs far more.
+//! A release of a lock for which threads sleep wakes one of them. The woken thread finds out which thread holds the
+//! lock now: itself or a faster one. So all hand-overs during a wait were recorded by threads that woke up during it.
+//! Only woken threads write here, and the sleep before costs far more than the record.
 //!
-//! Each hash of a lock's address has a ring. A thread takes a place by one addition, and stores its words there one by
-//! one, with their checksum. A reader skips a place whose checksum does not match: another thread is writing there, or
-//! has overwritten it. So the words need no ordering.
+//! Each hash of a lock's address has a ring. A thread takes a place by one addition, and stores its words one by one,
+//! with a checksum. Readers skip a place whose checksum differs, because a thread is writing it or has overwritten
+//! it. So the words need no ordering.
 //!
-//! INVARIANT: the checksum covers the lock and the hand-over's number, so an older hand-over in the same place never
-//! matches, and neither do mixed words, but for a chance of one in 2^64.
+//! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
+//! match, except with a chance of one in 2^64.
 //!
-//! A busy lock overwrites the hand-overs of the other locks in its ring. So the locks of a ring are in families, and
-//! each family counts its hand-overs. A wait [marks](History::mark) both counts when it begins. If its family's count
-//! then says that all hand-overs were found, none of them was overwritten. Otherwise some may be if the ring has taken
-//! more places since the mark than it has, also while they were being read.
+//! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A wait
+//! [marks](History::mark) the counts when it begins. If it finds as many hand-overs as its family counted since the
+//! mark, none was overwritten. Otherwise some may have been overwritten, even while they were read, if more places
+//! were taken since the mark than the ring has.
 //!
-//! A thread may be preempted after it has counted its hand-over, and take the place after a wait's mark. That hand-over
-//! is older than the wait, so it is skipped, and does not count as found.
+//! A preempted thread may count its hand-over before a wait's mark, and take its place afterwards. That hand-over is
+//! older than the wait, so it is skipped.
 //!
 //! | edge | from | to |
 //! |---|---|---|
-//! | A | a thread counts its hand-over in the family, then takes a place | a reader that sees the place sees the count |
-//! | B | a thread takes a place, then overwrites it | a reader that misses what was there sees the place taken |
+//! | A | counting in the family, then taking a place | a reader that sees the place sees the count |
+//! | B | taking a place, then overwriting it | a reader that misses the old words sees the place taken |
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::history::{
@@ -33,65 +33,63 @@ use crate::HASH;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release as Published};
 use crate::primitive::fence;
 
-/// Who has a lock from a time on.
+/// The holder of a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandOver {
-    /// The time of the hand-over, in ticks.
+    /// In ticks.
     pub at: u64,
-    /// The holder from then on: a thread's id, `READERS`, `NOBODY`, or 0 if unknown.
+    /// A thread's id, `READERS`, `NOBODY`, or 0 if unknown.
     pub holder: u32,
-    /// Whether the holder recorded this itself.
+    /// Whether the holder recorded this.
     pub is_own: bool,
-    /// The release by the holder before.
+    /// The former holder's release.
     pub release: Release,
 }
 
 /// A release of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The thread that released the lock, or 0 if that is unknown.
+    /// The thread, or 0 if unknown.
     pub thread: u32,
-    /// The call site of the release.
+    /// The call site.
     pub site: u64,
 }
 
-/// The rings, in the words of slab 0.
+/// Views the rings in slab 0.
 #[derive(Clone, Copy)]
 pub struct History<'a>(Words<'a>);
 
-/// Hand-overs of one lock, the last recorded ones first.
+/// Hand-overs of one lock, the last recorded first.
 pub struct HandOvers<'a> {
     words: Words<'a>,
     ring: usize,
     lock: u64,
     next: u64,
     last: u64,
-    /// The ring's count at the mark.
     mark: u32,
-    /// The time at which the wait began.
     after: u64,
-    /// The number of hand-overs of the lock's family that are not found yet.
+    /// The family's hand-overs that are not found yet.
     left: u32,
 }
 
-/// In [`InOrder`], the most records that may lie between two hand-overs recorded in the wrong order.
+/// The most records between two in the wrong order.
 const AHEAD: usize = 4;
 
-/// Hand-overs of one lock, newest first. A thread that is preempted after it read the clock records its hand-over late,
-/// so the newest of the next [`AHEAD`] records is taken each time.
+/// Hand-overs newest first: always the newest of the next [`AHEAD`] records, because a thread preempted after it read
+/// the clock records late.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
 }
 
-/// Returns the ring of a lock, and in it the count of the lock's family.
+/// Words of a lock's ring and of its family's count.
 pub(crate) fn ring(lock: u64) -> (usize, usize) {
     let hash = (lock >> 2).wrapping_mul(HASH);
     let ring = match BITS {
         0 => 0,
         bits => hash >> (64 - bits),
     };
-    // The family comes from the bits of the hash below those of the ring.
+    // The hash's next bits.
     let family = ((hash << BITS >> 32) * u64::from(FAMILIES)) >> 32;
     let ring = RINGS as usize + ring as usize * RING_WORDS as usize;
     (ring, ring + 1 + family as usize)
@@ -108,20 +106,20 @@ fn sum(lock: u64, number: u64, [at, who, site]: [u64; 3]) -> u64 {
 }
 
 impl<'a> History<'a> {
-    /// Returns the rings in the words of slab 0.
+    /// Returns slab 0's rings.
     pub fn new(words: Words<'a>) -> Self {
         History(words)
     }
 
-    /// Records a hand-over of a lock.
+    /// Records a hand-over.
     pub fn push(&self, lock: u64, hand_over: &HandOver) {
         let (ring, family) = ring(lock);
         let (Some(count), Some(family)) = (self.0.at(ring), self.0.at(family)) else {
             return;
         };
-        // Relaxed: published by the next addition.
+        // Relaxed: the next addition publishes it.
         family.fetch_add(1, Relaxed);
-        // Release: pairs with the Acquire in `since` (edge A). The place itself has its checksum.
+        // Release: pairs with the Acquire in `since` (edge A).
         let number = count.fetch_add(1, Published);
         // Release: pairs with the Acquire in `is_cut` (edge B).
         fence(Published);
@@ -136,7 +134,7 @@ impl<'a> History<'a> {
         put(SUM, sum(lock, number, [at, who, release.site]));
     }
 
-    /// Returns the mark of a wait that begins now: the counts of hand-overs, for [`History::since`].
+    /// Returns the counts of hand-overs, for [`History::since`].
     #[inline]
     pub fn mark(&self, lock: u64) -> u64 {
         let (ring, family) = ring(lock);
@@ -144,15 +142,14 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns the hand-overs of a lock that are later than `after`, the last recorded ones first. The mark must be from
-    /// before that time, or 0.
+    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be older, or 0.
     pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);
         // Acquire: pairs with the Release in `push` (edge A).
         let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
         let left = (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32);
         let new = match left {
-            // All new places are those of other families.
+            // All new places are other families'.
             0 => 0,
             _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
         };
@@ -176,8 +173,7 @@ impl HandOvers<'_> {
         self.left == 0
     }
 
-    /// Returns whether some of these hand-overs were overwritten, after the last was returned. A lock of the same
-    /// family may make this true for another.
+    /// Returns whether some were overwritten; valid after the last. Another lock of the family may make this true.
     pub fn is_cut(&self) -> bool {
         // Acquire: pairs with the Release in `push` (edge B).
         fence(Acquire);
@@ -187,13 +183,13 @@ impl HandOvers<'_> {
 }
 
 impl<'a> InOrder<'a> {
-    /// Orders hand-overs by their time.
+    /// Orders hand-overs by time.
     pub fn new(hand_overs: HandOvers<'a>) -> Self {
         let ahead = [None; AHEAD];
         InOrder { hand_overs, ahead }
     }
 
-    /// Does what [`HandOvers::is_cut`] does.
+    /// As [`HandOvers::is_cut`].
     pub fn is_cut(&self) -> bool {
         self.hand_overs.is_cut()
     }
@@ -266,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Returns the first locks of one ring: two of one family, and one of another.
+    /// Locks of one ring: two of one family, one of another.
     fn locks() -> [u64; 3] {
         let first = 0x1000;
         let (of_ring, of_family) = ring(first);
@@ -304,7 +300,7 @@ mod tests {
         all.is_cut()
     }
 
-    /// Regression: a ring that had ever been full counted as overwritten, also for waits that began later.
+    /// Regression: a ring that had ever been full counted as overwritten.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_before_a_wait_were_missed() {
@@ -319,22 +315,20 @@ mod tests {
                 .iter()
                 .all(|(lock, mark)| !is_cut(&history, *lock, *mark))
         );
-        // A busy lock of another family hides nothing of this one.
+        // Another family hides nothing.
         fill();
         assert_eq!(
             marks.map(|(lock, mark)| is_cut(&history, lock, mark)),
             [true, true, false]
         );
-        // Once this family has a hand-over, too, a busy lock may overwrite it.
         history.push(other, &hand_over(1));
         assert!(!is_cut(&history, other, marks[2].1), "it is still there");
         fill();
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// Regression: hand-overs that were overwritten after a wait had read the ring's count did not count as missed.
-    /// Other threads may overwrite them, and so may the wait's own hand-over, which is recorded before those of other
-    /// threads are read.
+    /// Regression: hand-overs that were overwritten after a wait had read the ring's count were not missed. The
+    /// wait's own hand-over, recorded first, may do so.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {
@@ -348,8 +342,7 @@ mod tests {
         assert!(all.is_cut());
     }
 
-    /// Regression: a thread that was preempted after it had counted its hand-over took its place after a later
-    /// hand-over, and so hid the later one.
+    /// Regression: a thread preempted after it had counted its hand-over hid a later one.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn a_hand_over_from_before_the_mark_hid_a_later_one() {
@@ -357,7 +350,7 @@ mod tests {
         let history = history(&room);
         let [lock, _, other] = locks();
         for (others, want) in [(0, &[20][..]), (u64::from(COUNT) - 1, &[])] {
-            // The family's count includes the hand-over that is recorded last.
+            // With the hand-over recorded last.
             let mark = history.mark(lock) + (1 << 32);
             history.push(lock, &hand_over(20));
             (0..others).for_each(|at| history.push(other, &hand_over(at)));

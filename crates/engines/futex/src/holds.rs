@@ -1,16 +1,12 @@
 //! How long a thread holds the one lock that the user named.
 //!
-//! The hooks see the calls of libc's functions that take and release the lock, but not their
-//! returns. A hold begins with the call, or with the end of the last wait inside the call. It ends
-//! with the call that releases the lock. Whether a call that may fail ([`LockOperation::Tries`])
-//! took the lock is known only when the lock is released. A condition wait releases the lock; libc
-//! may report that through an unlock function, too. The thread holds the lock again from the end
-//! of that wait.
+//! Hooks see calls of libc's functions that take and release the lock, not their returns. A hold begins with the
+//! call, or with the end of the last wait inside it, and ends with the call that releases the lock. Only this call
+//! shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait releases the lock,
+//! perhaps through an unlock function, and then holds it again.
 //!
-//! A call may spin before it has the lock, which no hook sees. But if only one thread can hold the
-//! lock, a hold cannot begin before the last release by any other thread, whose time all threads
-//! share. A spin lock's function may even come back to its entry for each try; the last try is the
-//! one that took the lock.
+//! No hook sees a call spin. But an exclusive hold cannot begin before any other thread's last release, whose time
+//! all threads share. A spin lock's function may reenter for each try; the last try took the lock.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -33,11 +29,11 @@ pub enum LockOperation {
     Tries,
     /// Releases it.
     Gives,
-    /// Releases it, waits for a condition, then takes it again.
+    /// Releases it, waits for a condition, takes it again.
     Leaves,
-    /// Takes it by spinning: entered again for each try.
+    /// Takes it by spinning: reentered for each try.
     Spins,
-    /// Releases a lock that only one thread can hold.
+    /// Releases a lock with one holder.
     Frees,
 }
 
@@ -57,16 +53,16 @@ impl LockOperation {
     }
 }
 
-/// A hold that has ended.
+/// An ended hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedHold {
     /// The call site that took the lock.
     pub site: u64,
-    /// The hold's duration in ticks.
+    /// The duration in ticks.
     pub ticks: u64,
 }
 
-/// The hold in a thread's words.
+/// A thread's hold.
 #[derive(Clone, Copy)]
 pub struct Holds<'a>(Words<'a>);
 
@@ -76,9 +72,8 @@ impl<'a> Holds<'a> {
         Holds(words)
     }
 
-    /// Records a call to a function that does `operation` with `lock`, and returns the hold that
-    /// the call ends, if any. `released` is when any thread last released the lock; 0 if unknown,
-    /// or if several threads can hold it.
+    /// Records a call, and returns the hold that it ends. `released`: when any thread last released the lock; 0 if
+    /// unknown or not exclusive.
     pub fn record(
         &self,
         operation: LockOperation,
@@ -91,7 +86,7 @@ impl<'a> Holds<'a> {
         let timed = holds && self.0.load(SINCE) != 0;
         let times = if timed { self.0.load(TIMES) } else { 0 };
         match operation {
-            // A recursive lock: only the outermost calls count.
+            // Recursion: only the outermost calls count.
             LockOperation::Takes if times > 0 => self.0.store(TIMES, times + 1),
             LockOperation::Tries if times > 0 => {}
             LockOperation::Takes | LockOperation::Spins => self.begins(lock, caller, now, 1),
@@ -130,13 +125,12 @@ impl<'a> Holds<'a> {
         })
     }
 
-    /// Returns whether the thread still holds a recursive lock after a call that releases it.
+    /// Returns whether a recursive lock is still held.
     pub fn is_held_on(&self, lock: u64) -> bool {
         self.0.load(LOCK) == lock && self.0.load(TIMES) > 0
     }
 
-    /// Restarts the hold when a wait ends inside the call that takes the lock, because the thread
-    /// holds the lock only from then on.
+    /// Restarts the hold at the end of a wait inside the call that takes the lock.
     #[inline]
     pub fn waited(&self, site: u64, frame: u64, clock: impl FnOnce() -> u64) {
         if self.0.load(LOCK) != 0 && self.0.load(SITE) == site && self.0.load(FRAME) == frame {
@@ -163,8 +157,7 @@ mod tests {
         }
     }
 
-    /// Records calls (operation, lock, call site, time), and returns ended holds as (call site,
-    /// ticks).
+    /// Records (operation, lock, site, time); returns (site, ticks).
     fn holds(operations: &[(LockOperation, u64, u64, u64)]) -> Vec<(u64, u64)> {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
@@ -209,7 +202,7 @@ mod tests {
         assert_eq!(holds(&got), [(1, 50)]);
     }
 
-    /// Regression: each try of a spin lock was taken for a recursion, so its hold never ended.
+    /// Regression: a spin lock's tries counted as recursion.
     #[test]
     fn the_last_try_of_a_spin_lock_begins_its_hold() {
         let spun = [
@@ -223,7 +216,7 @@ mod tests {
         assert_eq!(holds(&spun), [(1, 15), (1, 1)]);
     }
 
-    /// Regression: spinning inside the call was counted as holding.
+    /// Regression: spinning counted as holding.
     #[test]
     fn a_hold_begins_after_the_last_release() {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
@@ -233,7 +226,7 @@ mod tests {
             let held = holds.record(operation, LOCK, &from(2), 100, released);
             assert_eq!(held, Some(EndedHold { site: 1, ticks }));
         }
-        // The inner release of a recursive lock does not free it.
+        // Releases of a recursive lock.
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
         for (operation, is_held) in [(Takes, true), (Takes, true), (Frees, true), (Frees, false)] {
@@ -250,7 +243,7 @@ mod tests {
         waited(0, 5);
         holds.record(Takes, LOCK, &from(1), 10, 0);
         waited(1, 40);
-        waited(9, 45); // for another lock
+        waited(9, 45); // another lock
         let held = holds
             .record(Leaves, LOCK, &from(2), 50, 0)
             .expect("first hold");
@@ -261,7 +254,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // This condition wait did not sleep, so the start of the new hold is unknown.
+        // Without a sleep the new hold's start is unknown.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

@@ -1,5 +1,5 @@
-//! Models of the board under every interleaving of two wakers and a waiter, and of a thread's waits
-//! with a signal handler before each access.
+//! Models of the board under two wakers and a waiter, and of a thread's waits with a signal handler before each
+//! access.
 
 extern crate std;
 
@@ -59,7 +59,7 @@ fn wakes_do_not_mix(find: Waker) {
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
-        // Both wakes have the same cell, so at most one is left.
+        // Both have one cell, so at most one is left.
         let last = [1, 2].map(|id| find(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
@@ -126,7 +126,7 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` with a handler before each of its accesses in turn, and once without.
+/// Runs `thread` with a handler before each access in turn, and once without.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
@@ -140,7 +140,7 @@ pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'sta
     assert!(nth > 8, "the thread made only {nth} accesses");
 }
 
-/// A handler waits while its thread pushes or pops a wait. Each must find its own wait.
+/// A handler waits while its thread pushes or pops a wait. Each must find its own.
 #[test]
 fn model_a_handlers_wait_is_inside_of_its_threads() {
     at_each_access(|nth| {
@@ -157,8 +157,7 @@ fn model_a_handlers_wait_is_inside_of_its_threads() {
     });
 }
 
-/// A handler's wait never returns. Once the thread waits further up its stack, that wait must be
-/// the only one recorded.
+/// A handler's wait never returns. Once the thread waits further up, only that wait must be recorded.
 #[test]
 fn model_a_wait_that_is_left_is_forgotten() {
     at_each_access(|nth| {
@@ -238,9 +237,8 @@ fn any_goes_on(own: Words<'static>, _beginning: u64) {
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe sees a skipped wait twice, while that wait ends and another begins. The second wait must
-/// never be marked, and both calls must be counted. The mark is one exchange of one word, so
-/// running it before each access covers all interleavings.
+/// tiptoe sees a skipped wait twice, while it ends and another begins. The second must never be marked, and both
+/// counted. One exchange marks, so running it before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -324,8 +322,8 @@ fn frame() -> Frame {
     }
 }
 
-/// tiptoe adds a library while a thread walks out of it. The walk must find the user or miss the
-/// library, and cache nothing wrong.
+/// tiptoe adds a library while a thread walks out of it: the walk must find the user or miss the library, and cache
+/// nothing wrong.
 fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
     loom::model(move || {
         let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));
@@ -365,7 +363,7 @@ fn mutant_walk_without_acquire() {
     a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two threads walk from two places. Each must always find its own result.
+/// Two threads walk from two places. Each must find its own result.
 fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
@@ -415,7 +413,7 @@ fn mutant_find_without_acquire() {
     cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// A handler walks inside a walk. Each must always find its own caller.
+/// A handler walks inside a walk. Each must find its own caller.
 fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));

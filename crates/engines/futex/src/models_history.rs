@@ -1,4 +1,4 @@
-//! Models of hand-overs under every interleaving of two threads that record some and one that reads.
+//! Models of two threads that record hand-overs and one that reads.
 
 extern crate std;
 
@@ -55,7 +55,7 @@ fn newest_unchecked(words: Words<'static>, _lock: u64) -> Vec<HandOver> {
         .collect()
 }
 
-/// A reader must find each hand-over as a whole, under its own lock, or not at all.
+/// A reader must find each hand-over whole, under its lock, or not at all.
 fn hand_overs_do_not_mix(reads: Reads, pusher: Option<Edge>) {
     loom::model(move || {
         let words = leak(WIDTH);
@@ -70,7 +70,6 @@ fn hand_overs_do_not_mix(reads: Reads, pusher: Option<Edge>) {
             assert!(found.is_empty() || found == [hand_over(lock)], "{found:?}");
         }
         other.join().unwrap();
-        // The ring has room for both hand-overs.
         for lock in [1, 2] {
             assert_eq!(reads(words, lock), [hand_over(lock)]);
         }
@@ -94,7 +93,7 @@ fn mutant_place_in_two_steps() {
     hand_overs_do_not_mix(newest, Some(Edge::Exchange));
 }
 
-/// A hand-over that has overwritten another must not be read in its place.
+/// A hand-over must not be read in an overwritten one's place.
 #[test]
 fn model_overwritten_hand_overs_are_skipped() {
     loom::model(|| {
@@ -114,8 +113,7 @@ fn model_overwritten_hand_overs_are_skipped() {
     });
 }
 
-/// A reader that misses a hand-over which has been overwritten must find that out, also if it was overwritten during the
-/// reading.
+/// A reader must notice a hand-over overwritten before or during the reading.
 fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let words = leak(WIDTH);
@@ -129,8 +127,7 @@ fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
         lose(reader);
         let mut all = History::new(words).since(7, 0, 0);
         let found: Vec<u64> = all.by_ref().map(|one| one.at - 10).collect();
-        // The first one read is the newest. All hand-overs before it were recorded, so each was read or is known to be
-        // missing.
+        // All before the newest were read or are known to be missing.
         let recorded = found.first().map_or(0, |last| *last as usize);
         assert!(found.len() == recorded || all.is_cut(), "{found:?}");
         other.join().unwrap();

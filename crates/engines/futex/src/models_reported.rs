@@ -51,8 +51,7 @@ fn calls(own: Words<'static>, site: u64) -> u64 {
     mine.map(|block| word(block, entry::CALLS)).sum()
 }
 
-/// A handler waits at a futex before each access. The reported wait counts once; others count only
-/// outside of it.
+/// A handler waits at a futex before each access. The reported wait counts once, others outside of it.
 fn a_reported_wait_counts_once(frame_end: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -72,8 +71,8 @@ fn model_a_reported_wait_counts_once() {
     a_reported_wait_counts_once(1000);
 }
 
-/// The start of the library's own frame must not be the position, because futex calls from that
-/// frame have it, too.
+/// A reported wait's position must be above the futex waits inside it. The start of the library's own frame is not,
+/// because futex calls from that frame have the same position.
 #[test]
 #[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {

@@ -1,23 +1,23 @@
-//! What a futex call does, and how it ended.
+//! What a futex call does, and its end.
 
 use tiptoe_wire::futex::{REPORTED, entry};
 
-/// What a futex call does, by its operation.
+/// What a futex call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The call may wait.
+    /// May wait.
     Wait,
-    /// The call wakes waiters.
+    /// Wakes waiters.
     Wake,
-    /// The call neither waits nor wakes.
+    /// Neither.
     Other,
 }
 
 impl Kind {
-    /// Classifies an operation with the kernel's flags.
+    /// Classifies an operation, which may have flags.
     #[inline(always)]
     pub fn of(operation: u32) -> Kind {
-        // By bit sets, because the CPU mispredicts a jump table right after a system call.
+        // Bit sets, because the CPU mispredicts a jump table right after a system call.
         const fn set(operations: &[u32]) -> u64 {
             let (mut bits, mut index) = (0, 0);
             while index < operations.len() {
@@ -46,7 +46,7 @@ impl Kind {
 pub enum End {
     /// Another thread woke it.
     Woken = entry::WOKEN,
-    /// The word had changed before.
+    /// The word had changed.
     AtOnce = entry::AT_ONCE,
     /// The time-out expired.
     TimedOut = entry::TIMED_OUT,

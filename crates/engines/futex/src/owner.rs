@@ -1,23 +1,22 @@
-//! Which thread holds a lock, as the lock itself records it.
+//! Which thread holds a lock, as the lock records it.
 //!
-//! glibc's mutexes of all types have the holder's thread id after the futex, and rwlocks have the writer's. These
-//! layouts cannot change, because public headers compile them into programs. Other locks (semaphores, locks of Rust or
-//! of libc's own) record none.
+//! glibc's mutexes have the holder's thread id after the futex, rwlocks the writer's. These layouts cannot change,
+//! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's own) record none.
 //!
-//! The word is the program's: it may contain anything, so a reader must check that it can be a thread.
+//! The word may contain anything, so readers must check that it can be a thread.
 
 use tiptoe_wire::futex::frames::owner;
 use tiptoe_wire::futex::history::{HOLDER, NOBODY, READERS};
 
 use crate::rwlock;
 
-/// The offset of a mutex's holder from its futex.
+/// Offset of a mutex's holder from its futex.
 pub const MUTEX_OWNER: u64 = 8;
-/// The bits of the word of FUTEX_LOCK_PI that are its holder (futex(2)).
+/// The holder's bits in a FUTEX_LOCK_PI word (futex(2)).
 pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
-/// The value of a lock's futex for which libc waits; a robust mutex has its holder and [`WAITERS`] instead.
+/// For this value libc waits; a robust mutex has its holder and [`WAITERS`].
 const CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 
@@ -33,24 +32,22 @@ pub enum OwnedLock {
     Mutex = 1,
     /// A mutex whose holder the kernel changes.
     Inheriting = 2,
-    /// A rwlock, waited for at one of its inner words.
+    /// A rwlock, awaited at an inner word.
     Rwlock = 3,
-    /// A rwlock, waited for at its first word.
+    /// A rwlock, awaited at its first word.
     RwlockItself = 4,
 }
 
-/// Bits of [`OwnedLock`] in [`LockState`].
 pub(crate) const LOCK_SHIFT: u32 = HOLDER;
-/// Marks a thread in [`LockState`]; without it the number is that of the readers.
+/// A thread in [`LockState`]; otherwise the number of readers.
 const IS_THREAD: u32 = 1 << (HOLDER - 1);
 
-/// What a wait found: the kind of lock in its upper bits, if it records a holder; below them the holder, or for a
-/// rwlock the number of threads that read.
+/// What a wait found: above, the kind of lock, if it records a holder; below, the holder or number of readers.
 pub type LockState = u32;
 
 impl OwnedLock {
-    /// Returns the kind of lock for which a futex call waits, in a libc function with the owner bits
-    /// `function`; `None` if that lock records no holder.
+    /// Returns for which kind of lock a futex call waits in a libc function with the bits `function`; `None` if it
+    /// records no holder.
     #[inline(always)]
     pub fn of(function: u64, address: u64, operation: u32, value: u32) -> Option<OwnedLock> {
         let operation = operation & 0x7f;
@@ -83,7 +80,6 @@ impl OwnedLock {
         ALL.into_iter().find(|lock| *lock as u64 == bits)
     }
 
-    /// Returns the lock's address, given that of its futex.
     #[inline]
     pub(crate) fn address(self, futex: u64) -> u64 {
         match self {
@@ -92,7 +88,7 @@ impl OwnedLock {
         }
     }
 
-    /// Reads who holds the lock with this futex. `load` reads four bytes of the lock.
+    /// Reads who holds the lock. `load` reads four bytes.
     #[inline(always)]
     pub fn find(self, futex: u64, load: impl Fn(u64) -> u32) -> LockState {
         let thread = |id: u32| match id {
@@ -114,7 +110,7 @@ impl OwnedLock {
     }
 }
 
-/// Returns the number of readers; 0 if a thread was found.
+/// Returns the number of readers; 0 for a thread.
 #[inline(always)]
 pub(crate) fn readers(state: u32) -> u32 {
     match state & IS_THREAD {
@@ -123,7 +119,7 @@ pub(crate) fn readers(state: u32) -> u32 {
     }
 }
 
-/// Returns the holder as [`crate::history`] records it; 0 if unknown.
+/// The holder as in [`crate::history`]; 0 if unknown.
 #[inline]
 pub(crate) fn holder(state: u32) -> u32 {
     match (state & IS_THREAD, state & MOST_THREAD) {
@@ -177,7 +173,6 @@ mod tests {
         assert_eq!((holder(reads), readers(reads)), (READERS, 3));
         assert_eq!(holder(state(OwnedLock::Inheriting, 0x1008)), 77);
         assert_eq!(holder(state(OwnedLock::RwlockItself, 0x2000)), 0);
-        // What a program writes there may be no thread's id.
         let hostile = OwnedLock::Mutex.find(0, |_| u32::MAX) & ((1 << HOLDER) - 1);
         assert_eq!((holder(hostile), readers(hostile)), (0, 0));
     }

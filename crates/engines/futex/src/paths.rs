@@ -1,18 +1,14 @@
 //! A cache of walks: paths through the runtime's libraries that a thread took before.
 //!
-//! A walk is slow because its steps wait for each other: a place's rule gives the next return
-//! address, which gives the next rule. But from one place the path is mostly the same. If all its
-//! rules need only the stack pointer, the return addresses are at the same distances. So a path is
-//! cached by its first return address, as the distances and values of the others. All are read at
-//! once, and the path is accepted if all but the last have their cached values. The last is the
-//! user's, and may be any address far from the runtime's libraries. Between them (perhaps in
-//! another library) it must have its cached value, or is looked up, because it may be a standard
-//! library's code.
+//! A walk is slow because each return address gives the next one's rule. But the path from one place is mostly the
+//! same, and if its rules need only the stack pointer, return addresses are at the same distances. So a path is
+//! cached by its first return address: the distances and values of the others. All are read at once, and must have
+//! these values. Only the user's, the last, may be any address far from the runtime's libraries. Between them it is
+//! looked up, because it may be in a standard library.
 //!
-//! Paths are in the thread's own words and never removed. The number of known libraries is part of
-//! the key, because before a library is added, its code is taken for the user's. A signal handler
-//! may run anywhere. So a slot is taken by its first address before the rest, and complete once its
-//! last word is stored.
+//! Paths are in the thread's words and never removed. The number of known libraries is part of the key, because code
+//! of a library that is not added yet is taken for the user's. A signal handler may run anywhere, so a slot is taken
+//! by its first word, and complete once its last is stored.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -23,14 +19,13 @@ use tiptoe_wire::futex::path::{
 use crate::HASH;
 use crate::walk::Caller;
 
-/// The paths in a thread's words.
+/// A thread's paths.
 #[derive(Clone, Copy)]
 pub struct Paths<'a>(Words<'a>);
 
 #[derive(Clone, Copy)]
 pub(crate) struct PathBeginning {
     pub(crate) first: u64,
-    /// The start of the frame to which the first address returns.
     pub(crate) top: u64,
     pub(crate) count: u64,
 }
@@ -43,9 +38,9 @@ impl PathBeginning {
 
 pub(crate) enum PathLookup {
     To(Caller),
-    /// The path is not cached, but there is room.
+    /// Not cached, but there is room.
     Nothing,
-    /// The path cannot be cached, and must be walked.
+    /// Must be walked.
     Unkept,
 }
 
@@ -70,7 +65,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Looks up a path. `load` reads the stack; the last address may be any that is a user's.
+    /// Looks up a path. `load` reads the stack.
     #[inline(always)]
     pub(crate) fn look(
         &self,
@@ -115,8 +110,7 @@ impl PathSlot<'_> {
         self.words.store(self.at + word as usize, value);
     }
 
-    /// Returns the path's last return address on this stack, and its frame; `None` if an earlier
-    /// address is not the cached one.
+    /// Returns the last return address and its frame; `None` if others differ from the cached ones.
     #[inline(always)]
     fn follow(&self, begins: &PathBeginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
@@ -135,8 +129,7 @@ impl PathSlot<'_> {
         Some((site, frame))
     }
 
-    /// Records a step from the return address `left` to the one just below the frame `bytes` after
-    /// the first. Returns `false` if the distance or the number of steps does not fit.
+    /// Records a step from return address `left` to the frame `bytes` after the first; false without room.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -150,7 +143,6 @@ impl PathSlot<'_> {
         true
     }
 
-    /// Completes the path with the last address in libc and the user's.
     pub(crate) fn ends(&self, via: u64, user: u64) {
         self.put(VIA, via);
         self.put(USER, user);
@@ -175,7 +167,6 @@ mod tests {
         Rule::new(Base::Sp, cfa, None).expect("it fits")
     }
 
-    /// libc and another library.
     fn frames(shared: &[AtomicU64]) -> Frames<'_> {
         let frames = Frames::new(Words::new(shared));
         let by_bp = Rule::new(Base::Bp, 16, Some(16)).expect("it fits");
@@ -198,7 +189,7 @@ mod tests {
         frames
     }
 
-    /// Reads return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below.
+    /// Return addresses at 0x100, 0x120 and so on; below, an old %rbp of 0.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -213,13 +204,12 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Return addresses in each library with each rule; users' in a library, between both, and far
-    /// from both.
+    /// In each library with each rule; users' in a library, between both, and far from both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];
 
-    /// Cached paths must equal walks, whatever was cached before.
+    /// Cached paths must equal walks.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn paths_lead_where_walks_do() {
@@ -275,7 +265,6 @@ mod tests {
         }
     }
 
-    /// Until a library is added, its code is taken for the user's.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn a_library_that_is_added_is_walked_out_of() {

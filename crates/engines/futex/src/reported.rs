@@ -1,9 +1,8 @@
-//! Waits that the program's library reports itself, under its own name for the lock.
+//! Waits that the program's library reports, with its own name for the lock.
 //!
-//! Such a wait begins before whatever the library does to get the lock (spinning, futex calls on
-//! its own words), and ends after that. It counts as one wait, without the futex calls inside. The
-//! waker of the last such call ended it. The wait's position is the end of the caller's frame,
-//! because everything inside it is below.
+//! Such a wait is all that the library does to get the lock (spinning, futex calls). It counts as one wait, without
+//! the futex calls inside; the last call's waker ended it. Its position is the end of the caller's frame, because
+//! everything inside is below.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -13,14 +12,14 @@ use crate::calls::{Call, Thread};
 use crate::entries::Entry;
 use crate::walk::Caller;
 
-/// A wait that a library reports.
+/// A reported wait.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedWait {
     /// The lock's address.
     pub address: u64,
     /// How the lock is taken.
     pub mode: u64,
-    /// The lock's label, whose name is read when the wait ends.
+    /// The lock's label; its name is read at the end.
     pub label: u64,
     /// The end of the caller's frame.
     pub frame_end: u64,
@@ -28,11 +27,11 @@ pub struct ReportedWait {
     pub site: u64,
 }
 
-/// Results of the system call for each outcome: locked, timed out, cancelled, panicked.
+/// System call results for the outcomes locked, timed out, cancelled, panicked.
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
 
 impl Thread<'_> {
-    /// Records a reported wait's beginning.
+    /// Records the beginning.
     #[inline]
     pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
         // Each reported wait is its own episode.
@@ -52,7 +51,7 @@ impl Thread<'_> {
         self.begins(&call, || None, clock, |_| 0);
     }
 
-    /// Records the end of the wait that began at `frame_end`. `name` reads a label's text.
+    /// Records the end. `name` reads a label's text.
     #[inline]
     pub fn reported_ends<'n>(
         &self,
@@ -78,8 +77,7 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Stores a name, cut to the room. The length comes last, so that a reader finds the whole
-    /// name.
+    /// Stores a name, cut to the room, its length last, because a reader must find the whole name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {
@@ -178,7 +176,6 @@ mod tests {
             [[0; 6]; 0],
             "calls inside do not count"
         );
-        // A second wait adds to the same entry; a later futex call counts again.
         thread.reported_begins(&reported(), || 300);
         ends(&thread, 0, 310);
         assert_eq!(entries(&own, 5, &SUMS[..5]), [[0x1000, 2, 2, 2, 110]]);

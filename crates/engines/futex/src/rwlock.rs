@@ -1,24 +1,23 @@
-//! glibc's rwlock since version 2.25. It cannot change, because the public header `struct_rwlock.h`
-//! compiles it into programs.
+//! glibc's rwlock since 2.25, which `struct_rwlock.h` compiles into programs, so that it cannot change.
 //!
 //! | bytes | hold |
 //! |---|---|
-//! | 0 to 3 | flags, and from bit 3 on how many threads read or want to |
-//! | 8 to 11 | the futex at which threads wait for the other phase |
-//! | 12 to 15 | the futex at which writers wait for each other |
+//! | 0 to 3 | flags; from bit 3 on how many threads read or want to |
+//! | 8 to 11 | the futex of threads that wait for the other phase |
+//! | 12 to 15 | the futex of waiting writers |
 //! | 24 to 27 | the thread that writes |
 
 const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
 /// Offset of the writing thread.
 pub const WRITER: u64 = 24;
-/// In the first word: it is the writers' turn.
+/// In the first word.
 const WRITE_PHASE: u32 = 1;
-/// In the first word: readers wait at it for a writer. Never set in other words.
+/// In the first word only: readers wait there for a writer.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
-/// Returns the start of the rwlock whose waiters are at this address.
+/// Returns the rwlock whose waiters are at this address.
 pub fn start_of(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE
@@ -28,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the start of the rwlock for any waiter, given the value that the waiter expects in the
-/// futex. Readers that let a writer go first wait at the first word, and mark it.
+/// Returns the rwlock of any waiter that expects `word`. Readers that let a writer go first wait at the first word,
+/// and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),
@@ -37,11 +36,11 @@ pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     }
 }
 
-/// Returns how many threads hold the rwlock to read.
+/// Returns how many threads read.
 pub fn readers(word: u32) -> u32 {
     match word & WRITE_PHASE {
         0 => word >> COUNT_SHIFT,
-        // In the write phase the counted readers wait.
+        // The counted readers wait.
         _ => 0,
     }
 }

@@ -1,25 +1,20 @@
 //! The user's call site: the first return address outside of the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers. So tiptoe has compiled tables, in slab 0, of how to return from each of the
-//! runtime's functions ([`tiptoe_stack`]): each library's sorted rows and code range. A return address outside all
-//! ranges is the user's.
+//! The runtime keeps no frame pointers, so tiptoe has compiled tables in slab 0 of how to return from its functions
+//! ([`tiptoe_stack`]). A return address outside all libraries' code is the user's.
 //!
-//! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic functions, all of
-//! `std`. Such a program is a [`RuntimePart::Mixed`] library with rows for these functions alone: a walk goes through
-//! them to the first function without a row. If there is none, the standard library's innermost function is the call
-//! site.
+//! Standard libraries of C++ and Rust are partly compiled into the program: it is a [`RuntimePart::Mixed`] library with
+//! rows for these functions alone. A walk goes to the first function without a row, or else to the standard library's
+//! innermost one.
 //!
-//! All waits need the same few rows. So search results are cached by a hash of the return address: two words in the
-//! first free place, taken by an exchange and never given back. Once each path was walked, no thread writes there any
-//! more.
-//!
-//! tiptoe adds libraries while threads walk, and never removes one.
+//! All waits need the same few rows, so results are cached by a hash of the return address: two words in the first free
+//! place, taken by an exchange and never given back. tiptoe adds libraries while threads walk, and never removes one.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | D: a library is complete | the end of its code in [`Frames::add`] | the load of it in a search |
-//! | E: a cached result is complete | its address, when it is cached | the load of it in a walk |
-//! | F: paths are for this number of libraries | the number in [`Frames::add`] | the load of it in [`Frames::caller`] |
+//! | D: a library is complete | its code's end in [`Frames::add`] | a search |
+//! | E: a cached result is complete | its address | a walk |
+//! | F: paths are for this number of libraries | the number in [`Frames::add`] | [`Frames::caller`] |
 
 use core::cell::Cell;
 
@@ -34,43 +29,42 @@ use crate::HASH;
 use crate::paths::{PathBeginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// The most functions between a wait and the user: unoptimised C++ templates have many.
+/// The most functions up to the user's; unoptimised C++ has many.
 const MOST: usize = 24;
 
-/// The caller of a futex wait or wake.
+/// The caller of a futex call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// The user's call site: its return address.
+    /// The user's return address.
     pub site: u64,
-    /// The last return address in libc; 0 if the user called the waiting function directly. The
-    /// bits from `OWNER_SHIFT` on have the kind of lock for which that function waits
+    /// The last return address in libc, or 0; above it (`OWNER_SHIFT`) for which kind of lock that function waits
     /// (`frames::owner`).
     pub via: u64,
-    /// Start of the user's frame: the stack pointer after the return.
+    /// The stack pointer after the return.
     pub frame: u64,
 }
 
-/// A library of the runtime, and where it is mapped.
+/// A library of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The number that the loader adds to the library's link-time addresses.
+    /// What the loader adds to its link-time addresses.
     pub base: u64,
-    /// The first address of its code.
+    /// The start of its code.
     pub start: u64,
-    /// The first address after its code.
+    /// The end of its code.
     pub end: u64,
-    /// The part of the runtime that the library is.
+    /// Which part it is.
     pub part: RuntimePart,
 }
 
-/// The part of the runtime that a library is.
+/// A part of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library. Its functions show for which kind of lock a thread waits.
+    /// The C library, which shows the kind of lock.
     Libc,
-    /// Another library of the runtime.
+    /// Another library.
     Other,
-    /// A program, or user's library, with functions of a standard library compiled in.
+    /// The user's code with standard library functions.
     Mixed,
 }
 
@@ -84,11 +78,10 @@ impl RuntimePart {
     }
 }
 
-/// The tables, in slab 0's words.
+/// The tables in slab 0.
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(Words<'a>);
 
-/// How to leave a runtime's function, from a return address in it.
 #[derive(Clone, Copy)]
 struct LeaveRule(u64);
 
@@ -101,7 +94,6 @@ impl LeaveRule {
         self.0 & CACHED_LIBC != 0
     }
 
-    /// Whether the program contains this function of a standard library.
     fn is_mixed(self) -> bool {
         self.0 & CACHED_MIXED != 0
     }
@@ -114,12 +106,12 @@ impl LeaveRule {
 }
 
 impl<'a> Frames<'a> {
-    /// Returns the tables in slab 0's words.
+    /// Returns slab 0's tables.
     pub fn new(words: Words<'a>) -> Self {
         Frames(words)
     }
 
-    /// Adds a library with these rows. Returns `false` without rows or room. Called by tiptoe.
+    /// Adds a library with rows; false without rows or room. Called only by tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -151,9 +143,8 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records the kind of lock (`frames::owner`) for which these functions of libc wait. Does
-    /// nothing if the table is full. Called by tiptoe, which must do so before it adds libc, because
-    /// cached paths contain the kind.
+    /// Records for which kind of lock (`frames::owner`) libc functions wait, if there is room. tiptoe must call this
+    /// before it adds libc, because cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -164,7 +155,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns a return address in libc with the kind of lock for which its function waits.
+    /// Returns a return address with the kind of lock for which its function waits.
     fn with_owner(&self, via: u64) -> u64 {
         const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
         // A call may be its function's last instruction.
@@ -182,7 +173,7 @@ impl<'a> Frames<'a> {
         via
     }
 
-    /// Returns how to leave a return address's function; `None` if it is the user's.
+    /// Returns how to leave the function at a return address; `None` if the address is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - CACHE_BITS)) as usize;
@@ -205,7 +196,7 @@ impl<'a> Frames<'a> {
 
     #[inline(never)]
     fn way_slow(&self, address: u64, first: usize) -> Option<LeaveRule> {
-        // A call may be its function's last instruction, so the return address may be outside.
+        // A call may be its function's last instruction.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let inside = |number: &u32| {
@@ -236,8 +227,7 @@ impl<'a> Frames<'a> {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };
-            // Relaxed: readers look at this word only after the address, which is stored with
-            // Release.
+            // Relaxed: readers load this after the address, which is stored with Release.
             let taken = value.compare_exchange(0, found | CACHED_TAKEN, Relaxed, Relaxed);
             if taken.is_ok() {
                 return known.store(address, Release); // edge E
@@ -245,16 +235,14 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns whether an address is outside all libraries.
     #[inline]
     fn is_far(&self, address: u64) -> bool {
         let [begin, end] = [BEGIN, END].map(|word| self.0.load(word as usize));
         !(begin..end).contains(&address)
     }
 
-    /// Returns the caller, walking from `frame` in a function that `rule` leaves. `paths` are the
-    /// thread's; `load` reads a word of the stack. Inlined, because the result would otherwise be
-    /// returned in vector registers, which the hook does not save.
+    /// Returns the caller, walking from `frame` in a function that `rule` leaves. `load` reads the stack. Inlined,
+    /// because otherwise the result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -286,7 +274,7 @@ impl<'a> Frames<'a> {
         self.walk_slow(rule, frame, &load)
     }
 
-    /// Calls the walk out of line, so that the code for cached paths stays short.
+    /// Out of line, so that the code for cached paths is short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -295,7 +283,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns two words, which fit registers.
+    /// Two words, which fit registers.
     #[cold]
     #[inline(never)]
     fn walk_cold(
@@ -310,7 +298,6 @@ impl<'a> Frames<'a> {
         (caller.site, caller.frame)
     }
 
-    /// Walks a path, and caches it if possible.
     #[cold]
     #[inline(never)]
     fn learn(&self, paths: &Paths, begins: &PathBeginning, load: &impl Fn(u64) -> u64) {

@@ -1,5 +1,3 @@
-//! Models of threads and signal handlers that switch scopes.
-
 extern crate std;
 
 use std::sync::Arc;
@@ -43,8 +41,7 @@ impl Slab {
     }
 }
 
-/// Each thread enters these labels in turn. A number must belong to one label, with its name, and a
-/// label must have one number once both threads have entered it.
+/// A number must belong to one label, and a label must have one number once both threads have entered it.
 fn numbers_are_of_one_label([first, second]: [&'static [u64]; 2], lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let slab = Slab::new(WIDTH);
@@ -104,8 +101,7 @@ fn mutant_torn_count_and_key() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// A signal handler enters and leaves a scope before the nth access of a thread that does the same.
-/// No time may be charged twice, and all scopes must be left.
+/// A handler switches before the nth access. No time may be charged twice.
 #[test]
 fn model_a_handler_switches_in_between() {
     for nth in 0.. {

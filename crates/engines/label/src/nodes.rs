@@ -1,9 +1,8 @@
-//! Numbers of nodes: a table that all threads read, and that grows by one word for each new node.
+//! Numbers of nodes (scopes within a parent node): a table that all threads read.
 //!
-//! The first thread that enters a node takes the next number, writes the record, then publishes key
-//! and number in one word. So a thread that finds the number finds the record. If two enter a new
-//! node at once, both take a number; the slower one finds the other's in the table, and leaves its
-//! own unused.
+//! The first thread that enters a node takes a number, writes the record, then publishes key and number in one
+//! word, so that a thread that finds the number finds the record. Of two such threads the slower one leaves its
+//! number unused.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -14,7 +13,7 @@ use tiptoe_wire::scopes::{BITS, COUNT, KEYS, OTHERS, RECORDS, RUN, key, record};
 
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// A factor that makes the upper bits depend on all bits.
+/// Makes the upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
 /// The table, in slab 0's words.
@@ -22,13 +21,12 @@ const HASH: u64 = tiptoe_wire::calls::HASH;
 pub struct Nodes<'a>(Words<'a>);
 
 impl<'a> Nodes<'a> {
-    /// Returns the table in slab 0's words.
+    /// Returns the table.
     pub fn new(words: Words<'a>) -> Self {
         Nodes(words)
     }
 
-    /// Returns the node of a label within `parent`; [`OTHERS`] if the table is full or `parent` is
-    /// [`OTHERS`]. `name` is called only for a new node.
+    /// Returns a label's node within `parent`; [`OTHERS`] without room. `name` is called only for a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
@@ -70,8 +68,8 @@ impl<'a> Nodes<'a> {
         let Some(count) = self.0.at(COUNT as usize) else {
             return OTHERS;
         };
-        // Relaxed: the increment alone makes the number unique. The load before it stops the count
-        // near `OTHERS`, so that it cannot overflow.
+        // Relaxed: the increment alone makes the number unique. The load stops the count near `OTHERS`, so that
+        // it cannot overflow.
         if count.load(Relaxed) + 1 >= OTHERS.into() {
             return OTHERS;
         }

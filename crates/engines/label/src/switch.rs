@@ -5,10 +5,10 @@ use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// Set in every token, so that none is 0.
+/// So that no token is 0.
 const TOKEN: u64 = 1 << 16;
 
-/// The words that a thread's switches write.
+/// A thread's words.
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     slab: Words<'a>,
@@ -17,20 +17,18 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the state of the thread of `slab`. `own` are that slab's scope words, `shared` those
-    /// of slab 0.
+    /// `own` are the scope words of the thread's `slab`, `shared` those of slab 0.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
 
-    /// Returns the node that the thread is in.
+    /// Returns the thread's node.
     #[inline]
     pub fn node(&self) -> u32 {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// Enters or resumes a label's scope at `now`, in ticks. `name` is called only for a new node.
-    /// Returns a token for [`Thread::leaves`].
+    /// Enters or resumes a scope at `now`, in ticks. Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
         &self,
@@ -49,8 +47,8 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves this token's scope, and all entered after it. Ignores tokens of another session,
-    /// whose node numbers mean nothing here.
+    /// Leaves a scope, and all entered after it. Ignores another session's tokens, whose numbers mean nothing
+    /// here.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
@@ -58,7 +56,6 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Charges the time up to `now`, and moves to another node.
     #[inline(always)]
     fn moves(&self, from: u32, to: u32, now: u64) {
         let since = self.take_since(now);
@@ -73,8 +70,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Sets `SINCE`, the time up to which all is charged, to `now`. Returns its old value: 0 if no
-    /// time was set. Also returns 0 if a signal handler has charged up to `now` or later.
+    /// Sets the time up to which all is charged. Returns the old one; 0 if none was set, or a signal handler
+    /// has charged up to `now`.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
@@ -178,7 +175,7 @@ mod tests {
         let slabs = Slabs::new(1);
         let thread = slabs.thread();
         thread.enters(OUTER, false, 100, || b"outer");
-        // A handler ran between reading the clock and using it.
+        // As if a handler ran between reading the clock and using it.
         let handler = thread.enters(INNER, false, 150, || b"inner");
         thread.leaves(handler, 160);
         thread.enters(INNER, false, 140, || b"inner");

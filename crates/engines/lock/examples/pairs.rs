@@ -1,5 +1,5 @@
-//! Each way to take and release a lock, bare and wrapped without a hook: xtask compares the
-//! instructions of `NAME_bare` and `NAME_wrapped`.
+//! Each way to take and release a lock, bare, wrapped without a hook, and with the hook `Waits`: xtask compares the
+//! instructions of `NAME_bare` and `NAME_wrapped`, and counts those that `NAME_bare` and `NAME_waits` execute.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_api::{RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard as Write};
 use parking_lot::{RawMutex, RawRwLock};
-use tiptoe_lock::{Contended, Nothing};
+use tiptoe_lock::{Contended, Nothing, Waits};
 
 type Mutex<R> = lock_api::Mutex<R, u64>;
 type RwLock<R> = lock_api::RwLock<R, u64>;
@@ -30,16 +30,25 @@ macro_rules! pairs {
                     way(lock);
                     black_box(WRAPPED);
                 }
+                #[unsafe(export_name = concat!($name, "_waits"))]
+                #[inline(never)]
+                extern "C" fn waits(lock: &$lock<Contended<$raw, Waits>>) {
+                    let way: fn(&$lock<Contended<$raw, Waits>>) = $way;
+                    way(lock);
+                    black_box(WAITS);
+                }
                 black_box(bare as extern "C" fn(&_))(&$lock::new(0));
                 black_box(wrapped as extern "C" fn(&_))(&$lock::new(0));
+                black_box(waits as extern "C" fn(&_))(&$lock::new(0));
             })+)+
         }
     };
 }
 
-/// Must differ, otherwise the compiler merges equal functions.
+/// Must differ, because otherwise the compiler merges equal functions.
 const BARE: u32 = 3;
 const WRAPPED: u32 = 5;
+const WAITS: u32 = 7;
 const SHORT: Duration = Duration::from_millis(1);
 
 pairs! {

@@ -25,16 +25,15 @@ use core::panic::Location;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lock {
-    /// The lock's address.
+    /// Its address.
     pub address: usize,
-    /// The name of the lock's class, empty if it has none.
+    /// The class's name, empty if it has none.
     pub name: &'static str,
-    /// The lock's class.
+    /// The class.
     pub class: TypeId,
-    /// The lock's depth in its class: see [`nested`](crate::MutexExt::lock_nested).
+    /// In the class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// Where the program takes the lock. For a release a line in lock_api, because destructors do
-    /// not know their caller.
+    /// Where it is taken; for a release a line in lock_api, because destructors do not know their caller.
     pub site: &'static Location<'static>,
 }
 
@@ -50,19 +49,18 @@ pub struct Lock {
 pub enum Mode {
     /// Alone: a mutex, or to write.
     Exclusive,
-    /// To read. May wait for a waiting writer.
+    /// To read; may wait for a waiting writer.
     Shared,
-    /// To read, by a thread that may read already. Never waits for a waiting writer, because that
-    /// would deadlock.
+    /// To read, perhaps again. Never waits for a waiting writer, because that would deadlock.
     SharedRecursive,
-    /// To read, with the right to upgrade: one holder at a time.
+    /// To read, with the right to upgrade; one holder at a time.
     Upgradable,
     /// From upgradable to exclusive, once all readers left.
     Upgrade,
 }
 
 impl Mode {
-    /// Returns whether several threads may hold a lock in this mode.
+    /// Returns whether several threads may hold a lock so.
     ///
     /// ```
     /// use tiptoe_lock::Mode;
@@ -101,16 +99,16 @@ impl Mode {
 pub enum Outcome {
     /// The thread has the lock.
     Acquired,
-    /// The wait timed out.
+    /// Timed out.
     TimedOut,
-    /// The caller cancelled the wait.
+    /// Cancelled by the caller.
     Cancelled,
     /// The raw lock or the caller's `cancelled` panicked.
     Panicked,
 }
 
 impl Outcome {
-    /// Returns whether the caller holds the lock now.
+    /// Returns whether the caller holds the lock.
     ///
     /// ```
     /// assert!(!tiptoe_lock::Outcome::Cancelled.is_acquired());
@@ -144,8 +142,8 @@ impl Outcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// By `lock` and similar methods, even if the lock was free.
+    /// Such as `lock`, even of a free lock.
     Wait,
-    /// By `try_lock` and similar methods.
+    /// Such as `try_lock`.
     Try,
 }

@@ -1,9 +1,7 @@
 //! Names for locks, as types, which take no memory.
 
-/// A name for locks that are taken in one order.
-///
-/// A type parameter, so that `Mutex::new` knows it and the lock does not grow.
-/// [`class!`](crate::class!) declares one.
+/// A name for locks that are taken in one order ([`class!`](crate::class!)). It is a type, so that the lock
+/// does not grow.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};
@@ -17,7 +15,7 @@
 /// sessions.lock().push(1);
 /// ```
 pub trait Class: 'static {
-    /// The name in reports. Empty means none.
+    /// The name in reports; empty means none.
     ///
     /// ```
     /// use tiptoe_lock::Class;
@@ -28,8 +26,7 @@ pub trait Class: 'static {
     const NAME: &'static str;
 }
 
-/// The class of locks that name none. Each such lock is its own class, and reports show its
-/// address.
+/// The class of unnamed locks: each is its own class, shown by address.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Unnamed};

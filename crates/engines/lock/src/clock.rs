@@ -1,14 +1,11 @@
-//! The clock that times waits and holds, in its own ticks.
-//!
-//! It is read between getting a lock and working under it. So it is the CPU's time stamp counter if
-//! that runs evenly.
+//! The clock of waits and holds, in ticks: of the CPU's time stamp counter if that runs evenly, because a
+//! slower clock would prolong critical sections.
 
 #[cfg(feature = "std")]
 mod system {
     use std::sync::OnceLock;
     use std::time::Instant;
 
-    /// Returns nanoseconds since the first call.
     pub(crate) fn now() -> u64 {
         static FIRST: OnceLock<Instant> = OnceLock::new();
         let since = FIRST.get_or_init(Instant::now).elapsed();
@@ -16,7 +13,7 @@ mod system {
     }
 }
 
-/// The system's clock if there is no better one; always 0 without std.
+/// Always 0 without std.
 #[cfg(not(all(feature = "std", target_arch = "x86_64", not(miri))))]
 mod ticks {
     #[cfg(feature = "std")]
@@ -44,7 +41,7 @@ mod ticks {
     static TICK: AtomicU64 = AtomicU64::new(0);
     /// `TICK` if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// How long the clocks are compared. Reading both takes up to 50 ns, 0.1% of this time.
+    /// The least time for which both clocks are compared. To read them takes up to 50 ns, which is 0.1% of it.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]
@@ -74,7 +71,7 @@ mod ticks {
     #[cold]
     fn find_slow() -> u64 {
         let tick = if is_even() { compare() } else { SYSTEM };
-        // All threads must use the first result, because clocks' ticks do not compare.
+        // All threads must use the first result, because the clocks' ticks do not compare.
         match TICK.compare_exchange(0, tick, Relaxed, Relaxed) {
             Ok(_) => tick,
             Err(first) => first,
@@ -95,7 +92,7 @@ mod ticks {
             if ns >= COMPARED_NS {
                 let tick = (u128::from(ns) << 32).checked_div(ticks.into());
                 let tick = tick.and_then(|tick| u64::try_from(tick).ok());
-                // Not used if it stopped, or if its tick would be taken for `SYSTEM`.
+                // Not if it stopped, or equals `SYSTEM`.
                 return tick
                     .filter(|tick| ![0, SYSTEM].contains(tick))
                     .unwrap_or(SYSTEM);

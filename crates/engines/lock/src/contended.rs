@@ -1,11 +1,8 @@
 //! The wrapper, through which every acquisition and release goes.
 //!
-//! | | without a hook | with a hook |
-//! |---|---|---|
-//! | free | the raw lock's method | its `try`, which succeeds |
-//! | taken | the raw lock's method | its `try`, which fails; begin; the raw lock's method; end |
-//!
-//! A hook of holds is called before and after the `try`, so that no acquisition is hidden.
+//! Without a hook the wrapper calls the raw lock's method. With a hook of waits it calls `try` first; if that
+//! fails, it calls the hook's begin, the method, and the hook's end. A hook of holds is called before and after
+//! each acquisition, or only after a `try` that succeeds, so that no acquisition is hidden.
 
 use core::any::TypeId;
 use core::fmt;
@@ -19,16 +16,13 @@ use crate::kind::Kind;
 use crate::port;
 use crate::primitive::{about_to_write, pause};
 
-/// With the feature `validate` the order of every lock is checked.
 #[cfg(all(feature = "validate", not(tiptoe_loom)))]
 type Checked<H> = crate::order::Always<H>;
 #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
 type Checked<H> = H;
 
-/// A raw lock of lock_api's that calls its hook when a thread must wait.
-///
-/// It goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and supports what the raw lock `R`
-/// supports.
+/// A raw lock of lock_api's that calls its hook when a thread must wait. It goes into a [`lock_api::Mutex`]
+/// or [`lock_api::RwLock`], and supports what `R` supports.
 ///
 /// ```
 /// use tiptoe_lock::{Contended, Waits};
@@ -64,7 +58,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Returns the lock's hook, for example to read its data.
+    /// Returns the lock's hook.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, Waits};
@@ -102,8 +96,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     ///
     /// # Safety
     ///
-    /// As for [`Kind::attempt`]; and `wait` must return [`Outcome::Acquired`] only with the lock
-    /// held.
+    /// As for [`Kind::attempt`]; `wait` must return [`Outcome::Acquired`] only with the lock held.
     #[inline]
     #[track_caller]
     pub(crate) unsafe fn acquire<K: Kind<R>>(
@@ -124,6 +117,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
                 // SAFETY: the caller keeps `Kind::attempt`'s contract.
                 unsafe {
                     K::attempt(&self.raw) || {
+                        core::hint::cold_path();
                         let address = core::ptr::from_ref(self).addr();
                         let token = port::begin::<C>(address, K::PORT_MODE);
                         self.wait_slow::<K>(depth, site, token, wait)
@@ -138,7 +132,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Takes the lock.
+    /// Takes the lock; waits until it is free.
     ///
     /// # Safety
     ///
@@ -151,7 +145,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
             unsafe { K::wait(raw) };
             Outcome::Acquired
         };
-        // SAFETY: as above; and `wait` returns only with the lock held.
+        // SAFETY: as above; `wait` returns only with the lock held.
         unsafe { self.acquire::<K>(depth, wait) };
     }
 
@@ -187,7 +181,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits for the lock. An attached agent recorded the begin, and returned `token`.
+    /// Waits for the lock. An attached agent recorded the begin, and returned `token` for the end.
     ///
     /// # Safety
     ///
@@ -209,7 +203,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Others may wait for this thread from here on, so this branch must stay short.
+            // Must stay short, because others may wait for this thread from here on.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }
@@ -246,7 +240,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         unlock(&self.raw);
     }
 
-    /// Weakens a held lock's mode by `change`.
     #[inline]
     #[track_caller]
     pub(crate) fn downgrade_to(&self, (from, to): (Mode, Mode), change: impl FnOnce(&R)) {
@@ -257,7 +250,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         change(&self.raw);
     }
 
-    /// Returns whether a bump must go through the wrapper, for a hook.
     #[inline]
     pub(crate) fn must_see_bumps(&self) -> bool {
         <Checked<H> as Hook>::WAITS || <Checked<H> as Hook>::HOLDS

@@ -21,7 +21,7 @@ use crate::kind::{MutexKind, ReadKind, UpgradableKind, UpgradeKind, WriteKind};
 /// ```
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// Takes the lock if free. Otherwise waits in slices until it is taken or the wait is cancelled.
+/// Takes the lock, or waits in slices until it is taken or cancelled.
 fn until(
     attempt: impl FnOnce() -> bool,
     mut cancelled: impl FnMut() -> bool,
@@ -58,9 +58,8 @@ fn until(
 /// assert!(jobs.lock_killable(|| false).is_some());
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex while others of its class may be held, at smaller depths. Each depth is
-    /// checked as its own class, so that the order within a class must be stated. For a lock
-    /// without a class the depth means nothing.
+    /// Locks the mutex while others of its class may be held, at smaller depths. Each depth is checked as a
+    /// class, so that the order must be stated. Without a class the depth means nothing.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -75,8 +74,7 @@ pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T>;
 
-    /// Locks the mutex unless the wait is cancelled. `cancelled` is called before each [`SLICE`] of
-    /// it, and never if the mutex is free.
+    /// Locks the mutex unless `cancelled`, called before each [`SLICE`] of the wait, returns true.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -170,7 +168,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T>;
 
-    /// Reads with the right to write later, nested as with [`MutexExt::lock_nested`].
+    /// Reads, upgradable, nested as with [`MutexExt::lock_nested`].
     ///
     /// ```
     /// use lock_api::RwLockUpgradableReadGuard;
@@ -189,7 +187,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockUpgrade;
 
-    /// Reads unless the wait is cancelled, as with [`MutexExt::lock_killable`].
+    /// Reads unless cancelled, as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -208,7 +206,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Writes unless the wait is cancelled, as with [`MutexExt::lock_killable`].
+    /// Writes unless cancelled, as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -227,8 +225,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Reads with the right to write later unless the wait is cancelled, as with
-    /// [`MutexExt::lock_killable`].
+    /// Reads, upgradable, unless cancelled as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -360,8 +357,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 /// *writing.expect("no other reader") += 1;
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
-    /// Upgrades to write unless the wait is cancelled, as with [`MutexExt::lock_killable`]. A
-    /// caller that cancels still holds the guard to read.
+    /// Upgrades unless cancelled, as with [`MutexExt::lock_killable`]; then returns the guard.
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
@@ -392,8 +388,7 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         R: RawRwLockTimed<Duration = Duration>,
     {
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
-        // SAFETY: the guard has an upgradable hold. The upgrade turns this hold into an exclusive
-        // one, which the new guard takes over.
+        // SAFETY: the guard's upgradable hold becomes an exclusive one, which the new guard takes over.
         unsafe {
             let wait = |raw: &R| {
                 until(

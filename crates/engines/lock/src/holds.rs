@@ -1,13 +1,11 @@
 //! The hook that times how long locks are held, for a sample of acquisitions.
 //!
-//! Each lock has one slot for a timed hold. Rules:
+//! Each lock has one slot for a timed hold, which upgrades and downgrades continue. Rules:
 //!
 //! 1. A thread that stores itself in the slot owns it until it releases the lock.
-//! 2. A shared hold must be ended by its own thread, and includes that thread's recursive reads. An
-//!    exclusive hold is ended by whichever thread releases the lock, because guards may be sent.
-//! 3. An exclusive holder finds the slot free, or stale from a guard that was sent.
-//!
-//! Upgrades and downgrades continue a hold.
+//! 2. A shared hold, which includes recursive reads, must be ended by its own thread; an exclusive one by
+//!    any, because guards may be sent.
+//! 3. An exclusive holder finds the slot free, or stale from a sent guard.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -29,7 +27,7 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, for one random acquisition in `EVERY`: see [`holds`].
+/// Times how long a lock is held, for one random acquisition in `EVERY`, into [`holds`].
 ///
 /// ```
 /// use tiptoe_lock::{Holds, Mutex, holds};
@@ -42,10 +40,9 @@ static HOLDS: Table<HOLD_ROWS> = Table::new();
 /// ```
 #[derive(Debug)]
 pub struct Holds<const EVERY: u32 = 64> {
-    /// Acquisitions to skip before the next timed one.
+    /// Acquisitions to skip.
     left: AtomicU32,
     holder: AtomicUsize,
-    /// The holder's recursive reads.
     again: AtomicU32,
     is_shared: AtomicBool,
     since: AtomicU64,
@@ -64,7 +61,7 @@ pub fn holds() -> &'static Table<HOLD_ROWS> {
 }
 
 impl<const EVERY: u32> Holds<EVERY> {
-    /// Draws how many acquisitions to skip: 0 to twice the mean.
+    /// Draws the acquisitions to skip: 0 to twice the mean.
     fn gap(now: u64) -> u32 {
         let range = u64::from(EVERY.max(1)) * 2 - 1;
         let chance = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -72,8 +69,8 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed if nothing else is said: the lock orders exclusive holders' stores. Readers run
-// concurrently and agree on `holder`; a race on the other words only makes a longer gap.
+// Relaxed unless stated: the lock orders exclusive holders. Readers agree on `holder`; a race on other
+// words only lengthens a gap.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -103,8 +100,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Exclusive {
             self.holder.store(0, Relaxed); // rule 3
         }
-        // Acquire: pairs with the Release in `released`, so that the previous owner's stores to the
-        // slot are done.
+        // Acquire: pairs with the Release in `released`, so that the previous owner's stores are done.
         let free = self
             .holder
             .compare_exchange(0, this_thread(), Acquire, Relaxed);
@@ -132,7 +128,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             return;
         }
         if mode.is_shared() {
-            // Another reader may own the slot, and still write it.
+            // Another reader may own the slot and still write it.
             if holder != this_thread() {
                 return;
             }
@@ -151,7 +147,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         let site = self.site.load(Relaxed);
         // Release: pairs with the Acquire in `acquired`.
         self.holder.store(0, Release);
-        // SAFETY: only pointers from a `&'static Location`, or null, are stored there.
+        // SAFETY: only null or a `&'static Location` is stored there.
         let site = unsafe { site.as_ref() }.unwrap_or(lock.site);
         let mode = match shared {
             true => Mode::Shared,
@@ -169,7 +165,7 @@ mod tests {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    /// Leaks the lock, because a later one at its address would share its rows.
+    /// A later lock at its address would share its rows.
     fn always<T>(lock: T) -> &'static T {
         Box::leak(Box::new(lock))
     }
@@ -202,7 +198,7 @@ mod tests {
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
-    /// The hold must count once, in whichever order the guards drop.
+    /// The two reads of a thread count as one upgradable hold, in whichever order the guards are dropped.
     #[test]
     fn recursive_reads_belong_to_the_upgradable_hold() {
         let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));

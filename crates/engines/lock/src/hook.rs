@@ -1,14 +1,10 @@
-//! The events of a lock, and the hook that receives them.
+//! The events of a lock, and the hook that receives them. Rules:
 //!
-//! Rules:
-//!
-//! 1. Each begin has exactly one end in its thread: when the lock is taken, the wait times out or
-//!    is cancelled, or something panics.
-//! 2. An end with [`Outcome::Acquired`] runs with the lock held, as do [`Hook::acquired`],
-//!    [`Hook::downgraded`] and [`Hook::released`].
-//! 3. A panic in a hook must not leave it, because lock_api's guards rely on locks that do not
-//!    unwind. Its message is printed, and the lock goes on. Without the feature `std` the program
-//!    ends.
+//! 1. Each begin has exactly one end in its thread, also after a panic.
+//! 2. An end with [`Outcome::Acquired`], [`Hook::acquired`], [`Hook::downgraded`] and [`Hook::released`]
+//!    run with the lock held.
+//! 3. A hook's panic must not leave it, because lock_api's guards rely on locks that do not unwind. It is
+//!    printed, and the lock continues; without the feature `std` the program ends.
 //! 4. Events that a hook does not enable are not compiled in.
 
 use core::mem::{ManuallyDrop, forget};
@@ -16,9 +12,9 @@ use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Receives a lock's events. It is stored in the lock, so it may keep data there.
+/// Receives a lock's events, and may keep data in the lock.
 ///
-/// A hook must not take a lock that it watches, otherwise it would recurse or deadlock.
+/// It must not take a lock that it watches, because it would recurse or deadlock.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,8 +56,8 @@ pub trait Hook: Sized {
     /// ```
     const INIT: Self;
 
-    /// Enables [`contention_begin`](Hook::contention_begin) and
-    /// [`contention_end`](Hook::contention_end). The lock is then tried first.
+    /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end),
+    /// with a `try` first.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -82,7 +78,7 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// Returns the time in ticks. Without the feature `std` it is 0 unless the hook has a clock.
+    /// Returns ticks; 0 without the feature `std` and a clock of the hook's.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Waits};
@@ -158,8 +154,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// Called when a wait has ended, with ticks, because a hook that need not convert them delays
-    /// the critical section less.
+    /// As [`contention_end`](Hook::contention_end), in ticks, because converting them here would prolong
+    /// the critical section.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -167,7 +163,7 @@ pub trait Hook: Sized {
         self.contention_end(lock, mode, outcome, waited);
     }
 
-    /// Called before a lock is tried by a method that may wait.
+    /// Called before a method that may wait tries the lock.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -185,7 +181,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Called when a thread has taken the lock, which an upgraded thread holds exclusively.
+    /// Called when the lock was taken; after an upgrade exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -209,7 +205,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode, way);
     }
 
-    /// Called when a held lock changes to a weaker mode.
+    /// Called when a held lock's mode is weakened.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -227,7 +223,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a thread releases a lock, with its mode; all readers' is [`Mode::Shared`].
+    /// Called before a release; all readers' mode is [`Mode::Shared`].
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -246,7 +242,7 @@ pub trait Hook: Sized {
     }
 }
 
-/// No hook: the instructions are the bare lock's.
+/// No hook: the bare lock's instructions.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Nothing};
@@ -261,7 +257,6 @@ impl Hook for Nothing {
     const INIT: Self = Nothing;
 }
 
-/// Calls a function when dropped, also by a panic.
 pub(crate) struct OnDrop<F: FnOnce()>(ManuallyDrop<F>);
 
 impl<F: FnOnce()> OnDrop<F> {
@@ -297,7 +292,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     }
 }
 
-/// Calls a hook. A panic inside panics again while unwinding, which ends the program.
+/// A panic inside panics again while unwinding, which ends the program.
 #[cfg(not(feature = "std"))]
 #[inline]
 pub(crate) fn call(hook: impl FnOnce()) {
@@ -306,8 +301,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks with the events that each enables. For ends and releases the second is called
-/// first.
+/// Calls both hooks: the first one first at begins and acquisitions, the second one first at ends and releases.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

@@ -1,4 +1,4 @@
-//! The ways to take a raw lock, as types, known at compile time.
+//! The ways to take a raw lock, as types.
 
 use lock_api::{RawMutex, RawRwLock, RawRwLockRecursive, RawRwLockUpgrade};
 use tiptoe_port::mode;
@@ -16,7 +16,7 @@ pub(crate) trait Kind<R> {
     /// For an upgrade the caller must hold the lock upgradable.
     unsafe fn attempt(raw: &R) -> bool;
 
-    /// Waits for the lock.
+    /// Takes the lock; waits until it is free.
     ///
     /// # Safety
     ///
@@ -27,9 +27,7 @@ pub(crate) trait Kind<R> {
 pub(crate) struct MutexKind;
 pub(crate) struct WriteKind;
 pub(crate) struct ReadKind;
-/// Takes the lock to read, perhaps recursively.
 pub(crate) struct ReadAgainKind;
-/// Takes the lock to read, with the right to upgrade.
 pub(crate) struct UpgradableKind;
 pub(crate) struct UpgradeKind;
 
@@ -92,7 +90,7 @@ impl<R: RawRwLockUpgrade> Kind<R> for UpgradeKind {
 
     #[inline]
     unsafe fn attempt(raw: &R) -> bool {
-        // SAFETY: the caller holds the lock upgradable, as the trait demands.
+        // SAFETY: the caller holds the lock upgradable.
         unsafe { raw.try_upgrade() }
     }
 

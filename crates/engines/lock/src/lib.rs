@@ -1,8 +1,7 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock is any raw lock of lock_api's with a hook. The lock is tried first. If that
-//! fails, the hook is called: at the begin with lock, mode and call site, and once at the end with
-//! outcome and duration.
+//! A [`Contended`] lock is any raw lock of lock_api's, tried first. If that fails, its hook gets a begin
+//! with lock, mode and call site, and one end with outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -19,41 +18,28 @@
 //! }
 //! ```
 //!
-//! **What it removes.** Acquisitions that do not wait are not timed, so a free lock needs no
-//! coordination beyond its own.
+//! **What it removes.** A free lock needs no coordination beyond its own, because only waits are timed.
 //!
-//! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a
-//! free lock takes one more load and branch, below a nanosecond; a contended one two readings of
-//! the CPU's counter and the hook's work. `tiptoe-dev bench lock` measures it.
+//! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a free
+//! lock takes one more load and branch, below a nanosecond; a contended one two readings of the CPU's
+//! counter and the hook's work (`tiptoe-dev bench lock`).
 //!
-//! **What holds.**
-//!
-//! - Each begin has one end in its thread ([the rules](Hook)).
-//! - A hook that panics affects neither the lock nor other hooks.
+//! **What holds.** Each begin has one end in its thread ([the rules](Hook)). A hook's panic affects neither
+//! the lock nor other hooks.
 //!
 //! **What a caller must not do.** A hook must not take a lock that has the same hook.
 //!
-//! A guard's `unlocked` has a line of lock_api's as call site, because the guard does not know its
+//! A guard's `unlocked` reports a call site in lock_api, because the guard does not know its caller.
 //! caller.
 //!
-//! | hook | what it does |
-//! |---|---|
-//! | [`Nothing`] | nothing: the bare lock |
-//! | [`Waits`] | a histogram of waits for each lock and call site |
-//! | [`Holds`] | how long locks are held, for a sample of acquisitions |
-//! | `Traced`, with the feature `tracing` | an event at the begin and the end of each wait |
-//! | `Order`, with the feature `order` | checks in which order locks are taken |
-//! | `(A, B)` | both |
+//! Hooks: [`Nothing`], [`Waits`], [`Holds`], `Traced` (feature `tracing`), `Order` (feature `order`), and
+//! pairs of hooks. The feature `validate` checks the order of every lock.
 //!
-//! While `tiptoe lock` is attached, it receives every wait that a hook receives, with the name of
-//! the lock's class. While none is attached, each wait costs one more load and branch.
+//! `tiptoe lock` receives every wait that a hook receives. Unless it is attached, this costs each wait a
+//! load and a branch.
 //!
-//! With the feature `validate` the order of every lock is checked, whatever its hook, for tests and
-//! searches for deadlocks.
-//!
-//! Hooks of only the contended path are the idea of the kernel's `contention_begin` and
-//! `contention_end` tracepoints. The order's rules are lockdep's
-//! (<https://docs.kernel.org/locking/lockdep-design.html>).
+//! Hooks of only the contended path come from the kernel's `contention_begin` and `contention_end`
+//! tracepoints, the order's rules from lockdep (<https://docs.kernel.org/locking/lockdep-design.html>).
 #![no_std]
 #![warn(missing_docs)]
 

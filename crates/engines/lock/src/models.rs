@@ -1,5 +1,4 @@
-//! Models of the wrapper and its table under loom. The mutants are wrappers as one might first
-//! write them.
+//! Loom models of the wrapper and its table; the mutants are wrappers as one might first write them.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,15 +22,15 @@ use crate::kind::{Kind, MutexKind};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
-/// A mutex of one word; no constant, because loom's atomics are made at run time.
+/// A mutex of one word, without a constant, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
-/// A thread that waits for the lock panics.
+/// A thread that waits panics.
 const BROKEN: u64 = 2;
 
-// SAFETY: an exchange takes it, so one thread holds it at a time.
+// SAFETY: an exchange takes it, so one thread holds it.
 unsafe impl<T> RawMutex for Raw<T> {
     const INIT: Self = panic!("made by hand");
     type GuardMarker = GuardNoSend;
@@ -148,12 +147,11 @@ fn killable(world: &World) -> Option<Guard<'_>> {
     world.mutex.lock_killable(|| world.stop.load(Relaxed) != 0)
 }
 
-/// What a thread does while it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Plain,
     Panics,
-    /// Breaks the raw lock when it releases it, so that a waiting thread panics.
+    /// Breaks the raw lock at its release, so that a waiting thread panics.
     Breaks,
     /// Cancels all waits while it holds the lock.
     Cancels,
@@ -185,7 +183,7 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
                 Holder::Cancels => world.stop.store(1, Relaxed),
                 Holder::Breaks => {
                     core::mem::forget(guard);
-                    // SAFETY: this thread holds the lock, and its guard was forgotten, so no other thread's lock is released.
+                    // SAFETY: this thread holds the lock, and forgot its guard.
                     unsafe { world.mutex.raw() }.raw().0.store(BROKEN, Relaxed);
                 }
             }
@@ -208,7 +206,6 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
                 "each begin has its end"
             );
         }
-        // A thread that did not wait has no outcome.
         let acquired = theirs.last().and_then(|(_, what)| *what);
         let as_recorded = match acquired {
             None => true,
@@ -364,7 +361,7 @@ fn a_lock(address: usize) -> Lock {
     }
 }
 
-/// Two threads add times, for a lock each or one lock, while one reads.
+/// Two threads add times for one lock or two, while one reads.
 fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table: &'static Table<2> = Box::leak(Box::new(Table::new()));

@@ -1,16 +1,15 @@
 //! The lock-order validator: finds possible deadlocks from the order in which threads take locks.
 //!
-//! Each thread keeps a list of its locks. A thread that would wait for a lock, even a free one, adds edges to a
-//! graph, from each held lock's class to the wanted one's. An edge that closes a ring is reported once, with call
-//! sites and stack of each edge. Rules:
+//! A thread that would wait for a lock, even a free one, adds edges to a graph, from each held lock's class
+//! to the wanted one's. An edge that closes a ring is reported, with each edge's call sites and stack.
+//! Rules:
 //!
-//! 1. Only a method that may wait makes edges. `try_lock` makes no edge to its lock. But that lock is then held,
-//!    and makes edges to later ones.
-//! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]): readers do not
-//!    block a recursive reader.
-//! 3. A thread that wants a lock that it holds is reported at once, unless it reads recursively. So is a thread that
-//!    wants a second lock of one class and depth.
-//! 4. An upgrade waits only for readers. A downgrade never waits, and changes the mode that is held.
+//! 1. Only methods that may wait make edges. A lock taken by `try_lock` then makes edges to later ones.
+//! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]): readers
+//!    do not block a recursive reader.
+//! 3. Wanting a held lock is reported at once, unless to read recursively; so is wanting a second lock of
+//!    one class and depth.
+//! 4. An upgrade waits only for readers. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is its own class, forgotten when dropped.
 //!
 //! Held locks are thread-local, the graph is under one mutex, and each thread caches pairs that it added.
@@ -35,13 +34,11 @@ use crate::class::Unnamed;
 use crate::hook::Hook;
 use rules::{HeldAs, WantedAs};
 
-/// Depths within a class, each its own node.
 const DEPTHS: u32 = 256;
-/// Marks the node of a lock without a class, which ignores depths.
+/// Marks the node of a lock without a class, which has no depth.
 const OWN: u32 = 1 << 31;
 
-/// Checks the order in which locks with this hook are taken; under the feature `validate`, all
-/// locks.
+/// Checks the order of locks with this hook; under the feature `validate`, of all locks.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Order, reports};
@@ -58,13 +55,13 @@ const OWN: u32 = 1 << 31;
 /// ```
 #[derive(Debug)]
 pub struct Order {
-    /// The class's number; 0 until first needed.
+    /// 0 until first needed.
     class: AtomicU32,
 }
 
 impl Order {
     fn node(&self, lock: &Lock) -> u32 {
-        // Relaxed: the number publishes no other data. A thread that loads 0 gets the number under the graph's mutex.
+        // Relaxed: publishes no data; a thread that loads 0 gets the number under the graph's mutex.
         let mut class = self.class.load(Relaxed);
         if class == 0 {
             class = match lock.class == TypeId::of::<Unnamed>() {

@@ -7,7 +7,6 @@ use tiptoe_port::{Kind, Label, MODE_SHIFT, Port, outcome};
 use crate::acquisition::Outcome;
 use crate::class::Class;
 
-/// The port that an agent finds by its section.
 #[used]
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Locks);
@@ -28,8 +27,8 @@ pub fn is_traced() -> bool {
     PORT.is_open()
 }
 
-/// Records that a thread is about to wait. Returns a token for [`end`]. Must be inlined, because
-/// the agent takes this call's address for the place where the program takes the lock.
+/// Returns a token for [`end`]. Must be inlined, because the agent takes this call's address for the place
+/// where the program takes the lock.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
     PORT.begin(ClassLabel::<C>::LABEL, address as u64 | mode << MODE_SHIFT)

@@ -1,4 +1,4 @@
-//! The one door to atomics and cells, so that loom runs the shipped code.
+//! The only access to atomics and cells, so that loom runs the shipped code.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,6 @@ pub(crate) use loom::cell::UnsafeCell;
 #[cfg(tiptoe_loom)]
 pub(crate) use tiptoe_sync::mutant::{AtomicU64, Ordering};
 
-/// core's cell with loom's interface.
 #[cfg(not(tiptoe_loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -29,8 +28,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses before the raw lock's own spinning, which begins with a try. Right after a failed try,
-/// another would only take the cache line from the holder, which needs it to release the lock.
+/// Pauses before the raw lock spins. Its first try, right after a failed one, would only take the cache
+/// line from the holder, which needs it for the release.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {
@@ -38,8 +37,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Prefetches a cache line for writing. Otherwise a try that reads and a wait that writes would
-/// transfer it between CPUs twice. CPUs without the instruction ignore it.
+/// Prefetches a cache line for writing, because otherwise a try that reads and a wait that writes would
+/// transfer it twice. CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

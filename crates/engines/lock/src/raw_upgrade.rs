@@ -1,4 +1,4 @@
-//! The lock_api traits for upgradable reader-writer locks.
+//! The lock_api traits of upgradable reader-writer locks.
 
 use lock_api::{
     RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeFair, RawRwLockUpgradeTimed,
@@ -128,7 +128,7 @@ where
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: the caller holds the lock upgradable, and the raw lock returns whether the lock was upgraded.
+        // SAFETY: the caller holds the lock upgradable; the raw lock returns whether it was upgraded.
         unsafe { self.take_timed::<UpgradeKind>(|raw| raw.try_upgrade_for(timeout)) }
     }
 

@@ -1,8 +1,8 @@
 //! Times by lock and call site, in static memory, without allocation or lock.
 //!
-//! An entry belongs for ever to the thread that claimed it, which alone adds to it. So an addition
-//! is a load and a store, and no thread waits for another's cache line. Without the feature `std`
-//! two threads may share a number, so an addition must be an exchange.
+//! The thread that claimed an entry alone adds to it, by a load and a store, so that no thread waits for
+//! another's cache line. Without the feature `std` two threads may share a number, so an addition must be
+//! an exchange.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -14,8 +14,7 @@
 //! |---|---|---|
 //! | K: the key is complete | the store of `READY` | each load of the state |
 //!
-//! A thread that finds an entry claimed takes the next. Entries with one key are harmless, because
-//! readers merge them.
+//! A thread skips entries that are claimed. Readers merge entries with one key.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -64,13 +63,12 @@ impl Key {
         }
     }
 
-    /// Returns whether both keys belong to one row.
     fn is_like(&self, other: &Key) -> bool {
         let [own, other] = [self, other].map(|key| (key.lock, key.name, key.site, key.mode));
         own == other
     }
 
-    /// Returns whether both keys are equal, their strings by address.
+    /// Compares strings by address.
     #[inline]
     fn is_same(&self, other: &Key) -> bool {
         (self.lock, self.thread, self.mode) == (other.lock, other.thread, other.mode)
@@ -79,15 +77,15 @@ impl Key {
     }
 }
 
-/// The fields up to `held_back`, all that is touched while the lock is held and others wait, are in
-/// one cache line.
+/// All that is touched while others wait, up to `held_back`, is in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in a
-    /// file.
+    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no
+    /// room in a file.
     key: UnsafeCell<MaybeUninit<Key>>,
-    /// The time of a wait in ticks, plus one, that the thread's next wait will add; 0 if there is none.
+    /// The ticks, plus one, of a wait that is not in the counts yet; 0 if there is none. The thread's next wait adds
+    /// it.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
@@ -127,36 +125,36 @@ pub struct Table<const N: usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableRow {
-    /// The lock's address. A later lock at this address continues its rows.
+    /// A later lock at this address continues its rows.
     pub lock: usize,
-    /// The name of the lock's class, empty if it has none.
+    /// The class's name, empty if it has none.
     pub name: &'static str,
-    /// The mode in which it was taken.
+    /// The mode.
     pub mode: Mode,
     /// The call site.
     pub site: &'static Location<'static>,
-    /// The histogram of all times.
+    /// All times.
     pub times: Histogram,
-    /// The sum of all times.
+    /// Their sum.
     pub total_ns: u64,
-    /// The longest time.
+    /// The longest.
     pub max_ns: u64,
-    /// The number of waits that timed out.
+    /// Waits that timed out.
     pub timed_out: u64,
-    /// The number of waits that were cancelled.
+    /// Waits that were cancelled.
     pub cancelled: u64,
-    /// The number of waits that panicked.
+    /// Waits that panicked.
     pub panicked: u64,
 }
 
-/// Adds to a counter that only this thread writes.
+/// Only this thread writes the counter.
 #[cfg(feature = "std")]
 #[inline]
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Adds to a counter that other threads write, too.
+/// Other threads write the counter, too.
 #[cfg(not(feature = "std"))]
 fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Relaxed);
@@ -172,7 +170,7 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: the entry is ready: its key is initialised (INVARIANT of `key`), and stays.
+        // SAFETY: ready, so the key is initialised (INVARIANT of `key`), and stays.
         Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
@@ -189,16 +187,15 @@ impl Entry {
         true
     }
 
-    /// Adds a time. Only the owner may call this.
+    /// Only the owner may call this.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
     }
 
-    /// Stores the time of a wait that got the lock, until the thread's next wait adds it, because
-    /// adding it now would prolong a short critical section. Returns `false` if an earlier time is
-    /// still stored.
+    /// Stores the ticks of a wait that got the lock for the thread's next wait to add, because adding them
+    /// now would prolong a short critical section. Returns `false` if earlier ones are stored.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -209,7 +206,7 @@ impl Entry {
         is_free
     }
 
-    /// Adds the stored time. A reader that races with this may miss it once.
+    /// A racing reader may miss the stored time once.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn add_pending(&self) {
@@ -224,7 +221,7 @@ impl Entry {
         Some(crate::clock::ns(ticks))
     }
 
-    /// Adds a time. Relaxed: counters order nothing, so a reader sees each now or later.
+    /// Relaxed: counters order nothing; a reader sees each now or later.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -282,7 +279,7 @@ macro_rules! new {
         }
 
         impl<const N: usize> Table<N> {
-            /// Returns a table without rows, for at most `N`. Each takes 2.8 KB once it is used.
+            /// Returns a table for at most `N` rows, which take 2.8 KB each once used.
             ///
             /// ```
             /// use tiptoe_lock::Table;
@@ -319,7 +316,7 @@ new!();
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time. Called by hooks.
+    /// Adds a time, for hooks.
     ///
     /// ```
     /// use std::time::Duration;
@@ -352,13 +349,13 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Returns the calling thread's entry, claiming one if needed and possible.
+    /// Returns the calling thread's entry, claimed if needed and possible.
     #[inline]
     pub(crate) fn find(&self, lock: &Lock, mode: Mode) -> Option<&Entry> {
         self.entry(Key::of(lock, mode))
     }
 
-    /// Returns the number of times (waits or holds) that were lost because the table was full.
+    /// Returns how many times the full table lost.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);
@@ -369,8 +366,8 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // A product's bit depends only on lower bits, so each part is multiplied in separately.
-        // Otherwise threads with small stacks, which differ in few bits, would collide.
+        // Each part is multiplied separately, because a product's bit depends only on lower bits: otherwise
+        // threads with small stacks, which differ in few bits, would collide.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
@@ -389,8 +386,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Returns a row for each lock, mode and call site, perhaps without a time that is just being
-    /// added.
+    /// Returns a row for each lock, mode and call site, perhaps without a time that is being added.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
@@ -400,7 +396,6 @@ impl<const N: usize> Table<N> {
         let owner = |at: usize| self.entries.get(at).and_then(Entry::owner);
         (0..N).filter_map(move |at| {
             let key = owner(at)?;
-            // The first entry of a row collects the others.
             let is_like = |other: usize| owner(other).is_some_and(|other| other.is_like(&key));
             if (0..at).any(is_like) {
                 return None;
@@ -480,7 +475,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// Numbers like those of threads with small stacks and guard pages.
+    /// As of threads with small stacks.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

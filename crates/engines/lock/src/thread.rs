@@ -1,6 +1,6 @@
 //! A number for the calling thread.
 
-/// Returns a number that no other living thread has: a thread-local's address.
+/// Returns a thread-local's address, which no other living thread has.
 #[cfg(all(feature = "std", not(tiptoe_loom)))]
 #[inline]
 pub(crate) fn this_thread() -> usize {
@@ -18,13 +18,12 @@ pub(crate) fn this_thread() -> usize {
     (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
-/// Constant, because loom's threads need no number here.
+/// loom's threads need no number here.
 #[cfg(all(feature = "std", tiptoe_loom, not(test)))]
 pub(crate) fn this_thread() -> usize {
     0
 }
 
-/// Returns the number that the model gives its thread.
 #[cfg(all(feature = "std", tiptoe_loom, test))]
 pub(crate) fn this_thread() -> usize {
     loom::thread_local! {

@@ -7,11 +7,9 @@ use tracing::{debug, trace};
 use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 
-/// Emits an event of target `tiptoe_lock` at the begin (level trace) and the end (level debug) of
-/// each wait. Fields are the lock's `name` and `address`, the `mode` and the call `site`; at the
-/// end also `outcome` and `waited_ns`.
-///
-/// A subscriber must not take the lock, which is held at the end.
+/// Emits an event of target `tiptoe_lock` at the begin (trace) and end (debug) of each wait, with `name`,
+/// `address`, `mode`, `site`, and at the end `outcome` and `waited_ns`. A subscriber must not take the
+/// lock, which is held at the end.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};
@@ -65,7 +63,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Keeps events as text. Fields whose values differ from run to run are kept by name only.
+    /// Keeps events as text; of fields that vary between runs only the name.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

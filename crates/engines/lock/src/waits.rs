@@ -12,8 +12,7 @@ use crate::hook::Hook;
 use crate::table::Entry;
 use crate::table::Table;
 
-/// The most rows, one for each lock, mode, call site and waiting thread. Memory is used as rows are
-/// added.
+/// The most rows, one for each lock, mode, call site and waiting thread. Memory is used as rows are added.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);
@@ -43,8 +42,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// The entry of this thread's wait, with lock and call site. It is looked up before the wait,
-    /// because a search with the lock held would delay others.
+    /// This thread's entry, looked up before the wait, because a search with the lock held would delay
+    /// others.
     static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }
 
@@ -55,7 +54,6 @@ type CurrentWait = (
     Option<&'static Location<'static>>,
 );
 
-/// Returns the entry, if it is this lock's and call site's.
 #[cfg(feature = "std")]
 #[inline]
 fn current_entry(lock: &Lock) -> Option<&'static Entry> {

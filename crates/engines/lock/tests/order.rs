@@ -1,10 +1,9 @@
 //! The validator, against good and bad orders.
 //!
-//! An order is written as the steps of threads that run one after another, separated by ` / `. A
-//! letter takes a lock to write. After it, `r` means to read, `R` to read recursively, `u`
-//! upgradable, `?` by trying. `^` upgrades the lock, `v` downgrades it to reading, `w` to
-//! upgradable. A leading `-` releases it. `t` and `s` are of one class, and taken at the depth that
-//! follows.
+//! An order is the steps of threads that run one after another, separated by ` / `. A letter takes a lock
+//! to write; after it `r` means to read, `R` recursively, `u` upgradable, `?` by trying, `^` upgrades, `v`
+//! downgrades to reading, `w` to upgradable. A leading `-` releases. `t` and `s` are of one class, at the
+//! depth that follows.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]
 
 mod support;
@@ -35,7 +34,7 @@ fn reported(work: impl FnOnce()) -> Vec<Report> {
 }
 
 fn step<H: Hook, C: Class>(lock: &Lock<H, C>, what: &str) {
-    // SAFETY: a fake lock is held whenever the test says so, and the orders do.
+    // SAFETY: a fake lock is held whenever the test says so, as the orders do.
     unsafe {
         let upgradable = || lock.make_upgradable_guard_unchecked();
         let write = || lock.make_write_guard_unchecked();
@@ -67,7 +66,7 @@ fn depth(text: &str) -> u8 {
     text.parse().expect("a depth")
 }
 
-/// Runs an order, a thread for each of its threads, and returns the faults.
+/// Runs an order, each thread in a thread, and returns the faults.
 fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault> {
     let free: [Lock<H, Unnamed>; 5] = std::array::from_fn(|_| Lock::new(()));
     let classed: [Lock<H, C>; 2] = std::array::from_fn(|_| Lock::new(()));
@@ -96,7 +95,7 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
 
 /// Runs an order bare, with a try first, and contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
-    /// A class for each run, because the graph never forgets one.
+    /// For each run, because the graph never forgets one.
     struct Way<const AT: usize, const WAY: usize>;
     impl<const AT: usize, const WAY: usize> Class for Way<AT, WAY> {
         const NAME: &'static str = "tree";
@@ -142,7 +141,7 @@ fn good_orders_are_not_reported() {
         "a bR / br aR":;
         "au bR / b aR":;
         "ar b aR / a b":;
-        // One thread at a time holds a lock upgradable, and an upgrade waits for readers.
+        // Only one thread holds a lock upgradable, and an upgrade waits for readers.
         "au a^":;
         "au b a^ / au b a^":;
         "au b a^ / a b":;
@@ -301,8 +300,7 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// For a lock without a class the depth means nothing. A ring that shares a step with a reported
-/// one is reported, too.
+/// Without a class the depth means nothing. A ring that shares a step with a reported one is reported too.
 #[test]
 fn each_ring_is_reported() {
     let _alone = ALONE
@@ -327,7 +325,7 @@ fn each_ring_is_reported() {
     assert_eq!(second[0].steps.len(), 3);
 }
 
-/// Under the feature `validate` all locks are checked, and locks that name the hook only once.
+/// Under `validate` all locks are checked, and those that name the hook only once.
 #[cfg(feature = "validate")]
 #[test]
 fn every_lock_is_checked() {

@@ -1,10 +1,10 @@
-//! A group that could count, and its rank among others. `order` says which rank is first.
+//! A group's rank.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReassignCause {
     /// A switch, or a group was added, removed or changed.
     Change,
-    /// A turn: waiting groups should get slots.
+    /// Waiting groups get slots.
     Turn,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
     /// A flexible group's share.
     pub(crate) share: u32,
-    /// Whether the group is after others of an equal share.
+    /// Whether it is after others of an equal share.
     pub(crate) gives_way: bool,
-    /// The target's level: the system, labels from the outermost inwards, the task.
+    /// The system, labels from the outermost inwards, the task.
     pub(crate) level: u32,
     pub(crate) number: u32,
 }

@@ -1,4 +1,4 @@
-//! A CPU or a thread: what runs there now, and the PMUs that count it.
+//! A CPU or a thread, and the PMUs that count it.
 
 use alloc::vec::Vec;
 
@@ -7,33 +7,28 @@ use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
-/// The events of a CPU or thread, and what runs there now.
-///
-/// Times are in ns of any clock that never goes back.
+/// A CPU's or thread's events. Times are in ns of any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Context<P> {
     units: Vec<Unit<P>>,
     label: Label,
-    /// The current task, whose sets are in the units while it runs.
     task: Task,
     policy: Policy,
 }
 
-/// Which events a switch of labels deletes and adds.
+/// The events that a switch of labels deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Events of the labels left and entered, and of groups that lose or gain a slot because of
-    /// these.
+    /// Of the labels left and entered, and of groups that lose or gain slots by these.
     #[default]
     Changed,
-    /// All events of each PMU with events of labels; only for comparison.
+    /// All, on PMUs with events of labels; only for comparison.
     Everything,
 }
 
-/// A task's events, held while it does not run.
+/// A task's events, while it does not run.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// A set for each PMU, up to the last PMU with events of this task.
     sets: Vec<GroupSet>,
 }
 
@@ -43,8 +38,7 @@ impl Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which must not be running. A group larger than the slots where
-    /// it will run never counts.
+    /// Adds a group for this task, which must not be running. With more events than slots it never counts.
     pub fn add(
         &mut self,
         pmu: usize,
@@ -54,7 +48,6 @@ impl Task {
         if self.sets.len() <= pmu {
             self.sets.resize_with(pmu + 1, GroupSet::default);
         }
-        // The task does not run, so its time does not pass.
         let number = self.sets[pmu].add(priority, events, 0)?;
         Ok(GroupId {
             pmu,
@@ -87,12 +80,12 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Returns the context with another policy.
+    /// Changes the policy.
     pub fn with_policy(self, policy: Policy) -> Context<P> {
         Context { policy, ..self }
     }
 
-    /// Returns the label that runs.
+    /// Returns the running label.
     pub fn label(&self) -> Label {
         self.label
     }
@@ -107,7 +100,7 @@ impl<P: Pmu> Context<P> {
         Some(&mut self.units.get_mut(pmu)?.pmu)
     }
 
-    /// Switches to another label. Does not allocate, and skips PMUs without events of labels.
+    /// Switches to another label. Does not allocate.
     pub fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if label == self.label {
             return;
@@ -123,8 +116,6 @@ impl<P: Pmu> Context<P> {
     }
 
     /// Switches to another task and its label, and returns the task that leaves.
-    ///
-    /// If neither task has events, this is a switch of labels, if they differ.
     pub fn switch(&mut self, tree: &Tree, next: Task, label: Label, now_ns: u64) -> Task {
         if self.task.sets.is_empty() && next.sets.is_empty() {
             self.enter(tree, label, now_ns);
@@ -156,15 +147,14 @@ impl<P: Pmu> Context<P> {
         left
     }
 
-    /// Gives waiting groups a turn. Call it every few milliseconds.
+    /// Gives waiting groups a turn; call it every few milliseconds.
     pub fn rotate(&mut self, now_ns: u64) {
         for unit in &mut self.units {
             unit.rotate(now_ns);
         }
     }
 
-    /// Adds a group. It counts at once if its target runs and there are slots. A pinned group
-    /// without slots is in error.
+    /// Adds a group. It counts at once if its target runs and there are slots; otherwise a pinned group is in error.
     pub fn add(
         &mut self,
         tree: &Tree,
@@ -224,7 +214,7 @@ impl<P: Pmu> Context<P> {
         Some(times)
     }
 
-    /// Switches a group off, if it exists.
+    /// Switches a group off.
     pub fn disable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
@@ -233,7 +223,7 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Enables a group that is off or in error, if it exists.
+    /// Enables a group that is off or in error.
     pub fn enable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, _) = unit.set_mut(id.target)?;
@@ -242,8 +232,7 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Forgets the groups of a label that will be deleted. If that label runs, switches to its
-    /// parent first.
+    /// Forgets a label's groups before it is deleted. If the label runs, switches to its parent first.
     pub fn forget(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if let Some(parent) = tree.parent(label).filter(|_| self.label == label) {
             self.enter(tree, parent, now_ns);
@@ -260,7 +249,7 @@ impl<P: Pmu> Context<P> {
         Some(group.times(set.own_ns(now_ns), now_ns))
     }
 
-    /// Returns the state of a group.
+    /// Returns a group's state.
     pub fn state(&self, id: GroupId) -> Option<State> {
         let set = self.units.get(id.pmu)?.set(id.target)?;
         Some(set.group(id.number)?.state())

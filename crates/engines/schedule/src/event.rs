@@ -1,8 +1,8 @@
-//! Requests: groups of events for a target, and their states.
+//! Groups of events, and their states.
 
 use core::fmt;
 
-/// An event, by its PMU's number for it.
+/// An event by its PMU's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Event(pub u32);
 
@@ -18,40 +18,40 @@ impl Label {
 /// What an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// All that runs in this context: in that of a CPU the whole system, in that of a thread only the thread.
+    /// All in this context: the whole system, or the thread.
     System,
-    /// What runs under this label, or under a label below it.
+    /// What runs under this label, or below it.
     Label(Label),
-    /// The task that runs now. It takes its events along.
+    /// The current task, which takes its events along.
     Task,
 }
 
 /// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// The group always counts while its target runs, or is in error; it is never displaced.
+    /// Always counts while its target runs, or is in error.
     Pinned,
-    /// The group shares the slots that pinned groups leave. [`Times`] say how long it counted.
+    /// Shares the slots that pinned groups leave.
     Flexible,
 }
 
-/// A group of events that count together or not at all.
+/// Events that count together or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The index of the context's PMU.
+    /// The PMU's index.
     pub pmu: usize,
     /// What the group counts.
     pub target: Target,
-    /// Whether the group may lose its slots.
+    /// Whether it may lose its slots.
     pub priority: Priority,
     /// The events; each needs a slot.
     pub events: &'a [Event],
 }
 
-/// Identifies an added group.
+/// An added group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
-    /// The index of the PMU.
+    /// The PMU's index.
     pub pmu: usize,
     /// The target.
     pub target: Target,
@@ -62,17 +62,17 @@ pub struct GroupId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The group has no events.
+    /// No events.
     Empty,
-    /// The context has no such PMU.
+    /// No such PMU.
     NoPmu,
-    /// The tree has no such label.
+    /// No such label.
     NoLabel,
-    /// The group needs more slots than the PMU has.
+    /// More events than slots.
     TooLarge {
-        /// The slots that it needs.
+        /// The events.
         events: usize,
-        /// The slots that the PMU has.
+        /// The slots.
         slots: u32,
     },
 }
@@ -93,36 +93,35 @@ impl fmt::Display for AddError {
 
 impl core::error::Error for AddError {}
 
-/// The state of a group.
+/// A group's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Switched off.
     Off,
-    /// Enabled but not counting: its target does not run, or other groups have the slots.
+    /// Its target does not run, or others have the slots.
     Waiting,
     /// Counting.
     Running,
-    /// The group is pinned, and other pinned groups had all slots. It stays in error until it is
-    /// enabled again.
+    /// Pinned, while others had all slots. It stays so until enabled again.
     Error,
 }
 
-/// How long a group was enabled and counted, while its target ran in this context.
+/// A group's times while its target ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
-    /// The time in which the target ran and the group was neither off nor in error.
+    /// Neither off nor in error.
     pub enabled_ns: u64,
-    /// The time in which the group counted.
+    /// Counting.
     pub running_ns: u64,
 }
 
 impl Times {
-    /// Returns how long the group was enabled but did not count.
+    /// Returns how long it was enabled but did not count.
     pub fn missed_ns(self) -> u64 {
         self.enabled_ns.saturating_sub(self.running_ns)
     }
 
-    /// Scales a count to the whole enabled time; `None` if the group never counted.
+    /// Scales a count to the enabled time; `None` if it never counted.
     pub fn scaled(self, count: u64) -> Option<u64> {
         if self.missed_ns() == 0 {
             return Some(count);

@@ -1,15 +1,13 @@
-//! One group: its events, its state, its times.
+//! A group: events, state, times.
 
 use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The longest enabled time over which a flexible group's share is computed. When it is exceeded,
-/// half of that time is forgotten.
+/// The enabled time of a flexible group's share; beyond it, half is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// How long, in its target's running time, a new group is taken to have had an even share.
-/// Otherwise it would begin with a share of 0, before all others.
+/// A new group is taken to have had an even share for this time. Otherwise it would begin with 0, before all others.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -20,11 +18,11 @@ pub(crate) struct Group {
     pub(crate) priority: Priority,
     events: Box<[Event]>,
     phase: Phase,
-    /// The enabled time before `enabled_at`, and the running time up to the last removal from the PMU.
+    /// Enabled before `enabled_at`, and running up to the last removal from the PMU.
     until: Times,
-    /// The target's running time when the group was last enabled.
+    /// By the target's running time.
     enabled_at: u64,
-    /// The part of the times that is too old to count for the group's share.
+    /// Too old for the group's share.
     forgotten: Times,
 }
 
@@ -37,7 +35,7 @@ enum Phase {
 }
 
 impl Group {
-    /// Returns a waiting group whose target has run for `own_ns`.
+    /// Returns a waiting group; its target has run for `own_ns`.
     pub(crate) fn new(number: u32, priority: Priority, events: &[Event], own_ns: u64) -> Group {
         Group {
             number,
@@ -66,7 +64,6 @@ impl Group {
         self.phase == Phase::Waiting
     }
 
-    /// Returns whether the group competes for slots.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_running() || self.is_waiting()
     }
@@ -80,7 +77,7 @@ impl Group {
         }
     }
 
-    /// Adds all events to the PMU, or none if it refuses one.
+    /// Adds all events, or none if the PMU refuses one.
     pub(crate) fn put_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         let refused = self
             .events
@@ -106,7 +103,7 @@ impl Group {
         }
     }
 
-    /// Switches the group off or puts it in error. The group must not run.
+    /// Switches the group off or puts it in error; it must not run.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);
@@ -120,7 +117,7 @@ impl Group {
         }
     }
 
-    /// Lets the group compete for slots. Returns whether it was off or in error.
+    /// Lets the group compete. Returns whether it was off or in error.
     pub(crate) fn wake(&mut self, own_ns: u64) -> bool {
         let rested = !self.is_wanted();
         if rested {
@@ -141,8 +138,7 @@ impl Group {
         times
     }
 
-    /// Returns in which share of its recent enabled time the group counted, in units of 1 / [`WHOLE`].
-    /// `even` is the share of each group if all had the same; a new group begins with it.
+    /// Returns the counted share of the recent enabled time, in 1 / [`WHOLE`]; at first `even`.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

@@ -1,21 +1,17 @@
-//! The labels with groups (*homes*). Each is linked to the nearest home above it in the tree.
+//! The labels with groups (*homes*), each linked to the nearest home above it.
 
 use alloc::vec::Vec;
 
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// The groups of each label on one PMU. A label without groups has the index of its nearest home, so
-/// that no switch walks through labels without groups.
+/// A label without groups has the index of its nearest home, so that no switch walks through such labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
-    /// Each label's own home, or the nearest one above.
     nearest: Vec<Option<u32>>,
-    /// The number of homes on the longest path to the root. `longest * largest` is the most label
-    /// groups that a switch sorts.
+    /// Homes on the longest path to the root. A switch sorts at most `longest * largest` groups of labels.
     longest: usize,
-    /// The most groups that any label had.
     largest: usize,
 }
 
@@ -27,7 +23,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// The index of a home; `None` above the outermost one.
+/// `None` above the outermost one.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
@@ -76,7 +72,7 @@ impl Homes {
         core::iter::successors(from, |at| self.up(*at)).take_while(end_at)
     }
 
-    /// Returns the innermost home that contains both, or is one of them.
+    /// Returns the innermost home of both.
     pub(crate) fn common(&self, mut one: HomeIndex, mut other: HomeIndex) -> HomeIndex {
         while one != other {
             let (a, b) = (one?, other?);
@@ -99,7 +95,7 @@ impl Homes {
         self.largest = self.largest.max(groups);
     }
 
-    /// Returns the label's own home, and adds it if needed.
+    /// Returns the label's home, made if needed.
     pub(crate) fn make(&mut self, tree: &Tree, label: Label) -> u32 {
         if let Some(at) = self.of(label) {
             return at;
@@ -120,7 +116,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Relinks all homes. A parent has a smaller number, so it is linked before its children.
+    /// Links all homes; a parent has a smaller number, so it is linked before its children.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);
@@ -168,7 +164,6 @@ mod tests {
         assert_eq!(homes.common(Some(at_c), Some(at_d)), Some(at_a));
         assert_eq!(homes.common(Some(at_c), None), None);
         assert_eq!(homes.common(Some(at_a), Some(at_d)), Some(at_a));
-        // A label created later is found through its parents.
         let later = tree.create(d).unwrap();
         assert_eq!(homes.nearest(&tree, later), Some(at_d));
         homes.close(&tree, d);

@@ -1,18 +1,14 @@
 //! The order in which groups get slots when not all fit.
 //!
-//! Pinned groups are first: those that count already, then the system's, then labels' from the
-//! outermost inwards, then the task's. All flexible groups are in **one** order, the smallest share
-//! first: the time in which a group counted, divided by the time in which it could have.
+//! Pinned groups are first: those that count, then the system's, then labels' from the outermost inwards, then the
+//! task's. All flexible groups are in **one** order, the smallest share first: the time in which a group counted,
+//! divided by the time in which it could have. An order by the last turn would always put cgroups that run seldom
+//! first, so that many of them would starve the system's events. With only the slots that the system leaves, cgroups
+//! would starve.
 //!
-//! So time passes for a group only while its target runs: a cgroup that runs for 0.1 ms in each 100
-//! ms missed nothing in the other 99.9. An order by the time since the last turn would put such
-//! cgroups first always, and many of them would starve the system's events; giving them only the
-//! slots that the system's events leave would starve the cgroups.
-//!
-//! Slots are given out in this order. Only groups that lose or gain slots are touched. At a *change* (a
-//! switch, or a group added or removed) a running group keeps its slots until its share exceeds a
-//! waiting group's by [`LEAD`], because switches may come every few microseconds. At a *turn* it has
-//! no lead.
+//! Only groups that lose or gain slots are touched. At a *change* (a switch, or a group added or removed) a running
+//! group keeps its slots until its share exceeds a waiting group's by [`LEAD`], because switches may come every few
+//! microseconds. At a *turn* it has no lead.
 
 use alloc::vec::Vec;
 
@@ -22,12 +18,12 @@ use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{Pmu, State};
 
-/// How far a running group's share may exceed a waiting one's between turns.
+/// How far a running group's share may exceed a waiting one's.
 const LEAD: u32 = WHOLE / 64;
 
 impl<P: Pmu> Unit<P> {
-    /// Returns all groups that could count, in order. The vector must be given back as
-    /// `self.order`, otherwise the next call allocates.
+    /// Returns the candidates in order. The vector must be given back as `self.order`, otherwise the next call
+    /// allocates.
     pub(crate) fn ordered(&mut self, now_ns: u64, why: ReassignCause) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
         order.clear();
@@ -49,7 +45,7 @@ impl<P: Pmu> Unit<P> {
         order
     }
 
-    /// Returns the share that each flexible group would have if all were equal.
+    /// Returns each flexible group's share if all were equal.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);
@@ -88,9 +84,8 @@ impl<P: Pmu> Unit<P> {
         set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
     }
 
-    /// Makes room for the first group, which the PMU refused beside the others: removes flexible
-    /// groups, from the last on, until the PMU accepts the first. The caller tries the removed groups
-    /// again in order.
+    /// Removes flexible groups, from the last on, until the PMU accepts the first, which it refused beside them. The
+    /// caller tries them again in order.
     #[cold]
     fn evict_for_first(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {

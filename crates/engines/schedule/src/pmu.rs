@@ -1,8 +1,8 @@
-//! A resource with a limited number of slots.
+//! A resource with slots.
 
 use crate::Event;
 
-/// A resource with slots: hardware counters, debug registers, a budget.
+/// Hardware counters, debug registers, a budget.
 pub trait Pmu {
     /// Returns how many events can count at a time, or `u32::MAX`.
     fn slots(&self) -> u32;
@@ -10,10 +10,10 @@ pub trait Pmu {
     /// Starts counting an event.
     fn add(&mut self, event: Event) -> Result<(), NoUsableSlot>;
 
-    /// Stops counting an event that was added.
+    /// Stops counting an added event.
     fn delete(&mut self, event: Event);
 }
 
-/// No free slot can be used by this event beside the others.
+/// The event can use no free slot beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoUsableSlot;

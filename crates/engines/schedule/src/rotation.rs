@@ -4,21 +4,21 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The slots over which events rotate.
+/// The slots of a rotation.
 pub trait Slots {
-    /// The error if a slot cannot be changed.
+    /// Why a slot cannot be changed.
     type Error;
 
-    /// Makes a slot run another event. On failure the slot must still run its old event.
+    /// Makes a slot run another event. On failure it must still run the old one.
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
-/// There are more pinned events than slots.
+/// More pinned events than slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyPinned {
-    /// The number of pinned events.
+    /// The pinned events.
     pub pinned: usize,
-    /// The number of slots.
+    /// The slots.
     pub slots: usize,
 }
 
@@ -30,32 +30,29 @@ impl fmt::Display for TooManyPinned {
 
 impl core::error::Error for TooManyPinned {}
 
-/// Events, numbered from 0, that share slots by turns. Times are in ns of any clock that never goes
-/// back.
+/// Numbered events that share slots by turns. Times are in ns of any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<RotatedEvent>,
-    /// Each slot's event, pinned ones first.
+    /// Pinned ones first.
     slots: Vec<usize>,
     pinned: usize,
     /// Flexible slots, the longest running first.
     running: VecDeque<usize>,
-    /// Flexible events without a slot, the longest waiting first.
+    /// Events without a slot, the longest waiting first.
     waiting: VecDeque<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RotatedEvent {
-    /// When the event last got its slot; `None` while it has none.
     since_ns: Option<u64>,
-    /// How long it ran in its earlier turns.
+    /// In earlier turns.
     ran_ns: u64,
 }
 
 impl Rotation {
-    /// Returns a rotation of events, some `pinned`. Of the flexible events, the one at index
-    /// `first` (modulo their number) gets a slot first, so that the caller can vary which ones see
-    /// a program's start. Nothing runs before [`Rotation::start`].
+    /// Returns a rotation that runs nothing yet. The flexible event at `first` (modulo their number) gets a slot first,
+    /// so that the caller can vary which one sees a program's start.
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
             let numbered = pinned.iter().enumerate();
@@ -81,25 +78,25 @@ impl Rotation {
         })
     }
 
-    /// Starts all events that have a slot.
+    /// Starts the events with slots.
     pub fn start(&mut self, now_ns: u64) {
         for event in &self.slots {
             self.events[*event].since_ns = Some(now_ns);
         }
     }
 
-    /// Returns the event of each slot.
+    /// Returns each slot's event.
     pub fn slots(&self) -> &[usize] {
         &self.slots
     }
 
-    /// Returns whether events take turns: some have no slot, and not all slots are pinned.
+    /// Returns whether events take turns.
     pub fn takes_turns(&self) -> bool {
         !self.waiting.is_empty() && self.pinned < self.slots.len()
     }
 
-    /// Gives the slots of the longest running events to the longest waiting. If a slot cannot be
-    /// changed, this slot and later ones keep their events.
+    /// Gives the longest running events' slots to the longest waiting. If one cannot be changed, it and later ones keep
+    /// their events.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {

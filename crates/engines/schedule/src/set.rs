@@ -1,28 +1,21 @@
-//! The groups of one target on one PMU, and its running time.
+//! One target's groups on one PMU, and its running time.
 
 use alloc::vec::Vec;
 
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// Groups that arrive and leave with their target.
-///
-/// Each sum follows changes of groups, so that a switch need not look at targets that stay:
-///
-/// | sum | of |
-/// |---|---|
-/// | `wanted` | the slots of all groups that are neither off nor in error |
-/// | `pinned` | of these, those that are pinned |
-/// | `running` | of these, those that count |
+/// Groups that arrive and leave with their target. `wanted` has the slots of groups neither off nor in error; `pinned`
+/// and `running` are of these. The sums follow changes of groups, so that a switch need not look at targets that stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSet {
     groups: Vec<Group>,
     pub(crate) wanted: u32,
     pub(crate) pinned: u32,
     pub(crate) running: u32,
-    /// How long the target had run when it last stopped.
+    /// Until the target last stopped.
     ran_ns: u64,
-    /// When the target began to run; `None` while it does not run.
+    /// Since when the target runs.
     here_since: Option<u64>,
     next: u32,
 }
@@ -45,12 +38,11 @@ impl GroupSet {
         self.ran_ns + here.map_or(0, |since| now_ns.saturating_sub(since))
     }
 
-    /// Records that the target runs. Its groups do not count yet.
+    /// Records that the target runs; its groups do not count yet.
     pub(crate) fn arrive(&mut self, now_ns: u64) {
         self.here_since.get_or_insert(now_ns);
     }
 
-    /// Records that the target and its groups stop.
     pub(crate) fn leave(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
         self.take_all_out(now_ns, pmu);
         self.ran_ns = self.own_ns(now_ns);
@@ -66,7 +58,7 @@ impl GroupSet {
         }
     }
 
-    /// Adds all waiting groups to the PMU, pinned first. Returns whether it took all.
+    /// Adds all waiting groups, pinned first. Returns whether the PMU took all.
     pub(crate) fn put_all_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         if self.running == self.wanted {
             return true;
@@ -106,7 +98,7 @@ impl GroupSet {
         Some(group.times(self.own_ns(now_ns), now_ns))
     }
 
-    /// Removes a group from the competition, off or in error, if it exists.
+    /// Switches a group off, or puts it in error.
     pub(crate) fn rest(
         &mut self,
         number: u32,
@@ -120,7 +112,6 @@ impl GroupSet {
         Some(())
     }
 
-    /// Removes a group from the competition that does not run.
     pub(crate) fn rest_at(&mut self, at: usize, state: State, now_ns: u64) {
         let own_ns = self.own_ns(now_ns);
         let group = &mut self.groups[at];
@@ -131,7 +122,6 @@ impl GroupSet {
         group.rest(own_ns, state);
     }
 
-    /// Brings a group back into the competition, if it exists.
     pub(crate) fn wake(&mut self, number: u32, now_ns: u64) -> Option<()> {
         let at = self.position(number)?;
         let own_ns = self.own_ns(now_ns);

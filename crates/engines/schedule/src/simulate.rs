@@ -1,16 +1,14 @@
-//! Simulates events before any is opened, driven by a trace of switches.
-//!
-//! The same plan, trace and seed always give the same numbers. CPUs share nothing, so each is run
+//! Simulates events before any is opened, by a trace of switches, reproducibly. CPUs share nothing, so each is run
 //! separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
 //!
-//! - Which group has slots at what time is exact: the scheduler itself decides.
-//! - A switch costs an operation for each event added or deleted ([`Outcome::operations`]).
-//! - Operations take time one after another, so an event deleted and added in one switch misses
-//!   what happens in between ([`GroupOutcome::blind_ns`]).
-//! - Each time that a label runs, events happen at a random rate between half and one and a half of
-//!   the mean. So a count scaled up from a part of the time has an error ([`GroupOutcome::error`]).
+//! - Which group has slots is exact: the scheduler itself decides.
+//! - Events added or deleted in a switch are its cost ([`Outcome::operations`]).
+//! - Operations follow each other, so an event deleted and added in one switch misses what happens in between
+//!   ([`GroupOutcome::blind_ns`]).
+//! - Each time that a label runs, events have a random rate between half and one and a half of the mean, so a scaled
+//!   count has an error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;
@@ -31,26 +29,26 @@ use simulated_pmu::SimulatedPmu;
 pub struct Machine<'a> {
     /// The cgroups.
     pub tree: &'a Tree,
-    /// The groups of events.
+    /// The groups.
     pub groups: &'a [GroupRequest],
-    /// The counters of a CPU.
+    /// A CPU's counters.
     pub slots: u32,
-    /// The time between two turns.
+    /// The time between turns.
     pub turn_ns: u64,
-    /// How long an event takes to be added or deleted.
+    /// The time to add or delete an event.
     pub operation_ns: u64,
 }
 
-/// A requested group of events.
+/// A requested group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupRequest {
     /// The target.
     pub target: Target,
-    /// Whether the group may lose its slots.
+    /// Whether it may lose its slots.
     pub priority: Priority,
-    /// The number of events.
+    /// Its events.
     pub events: u32,
-    /// Whether events need counters; software events do not.
+    /// Whether they need slots; software events do not.
     pub needs_slots: bool,
 }
 
@@ -67,7 +65,7 @@ pub struct Cpu<'a> {
 }
 
 impl Machine<'_> {
-    /// Returns a CPU with all groups, at time 0, to be cloned for others.
+    /// Returns a CPU with all groups, at time 0.
     pub fn cpu(&self, policy: Policy) -> Result<Cpu<'_>, AddError> {
         let pmus = [self.slots, u32::MAX].map(|slots| SimulatedPmu::new(slots, self.operation_ns));
         let mut context = Context::new(pmus, 0).with_policy(policy);
@@ -109,7 +107,6 @@ impl Cpu<'_> {
         self.run_each(switches, end_ns, seed, |_| {});
     }
 
-    /// Runs switches, and calls `leave` before each switch and at the end.
     fn run_each(
         &mut self,
         switches: impl IntoIterator<Item = Switch>,

@@ -4,12 +4,11 @@ use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups or scopes by parent. Numbers are never reused, so a parent's number is below its
-/// children's.
+/// Cgroups or scopes. Numbers are never reused, so a parent's is below its children's.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
-    /// Each label's number of children; `None` if deleted.
+    /// By label; `None` if deleted.
     children: Vec<Option<u32>>,
 }
 
@@ -55,22 +54,22 @@ impl Tree {
         matches!(self.children.get(label.0 as usize), Some(Some(_)))
     }
 
-    /// Returns a label's parent, also of a deleted label.
+    /// Returns a label's parent, even if deleted.
     pub fn parent(&self, label: Label) -> Option<Label> {
         self.parents.get(label.0 as usize).copied().flatten()
     }
 
-    /// Returns the label and all above it, up to the root.
+    /// Returns the label and all above it.
     pub fn path(&self, label: Label) -> impl Iterator<Item = Label> + '_ {
         core::iter::successors(Some(label), |label| self.parent(*label))
     }
 
-    /// Returns how many labels were ever added.
+    /// Returns the number of labels ever added.
     pub fn len(&self) -> usize {
         self.parents.len()
     }
 
-    /// Returns `false`, because the root always exists.
+    /// The root always exists.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! One PMU of a context, and the groups that count on it.
+//! A PMU of a context, and its groups.
 
 use alloc::vec::Vec;
 
@@ -7,10 +7,9 @@ use crate::homes::{HomeIndex, Homes};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
-/// One PMU with all its groups. INVARIANT between two calls:
+/// INVARIANT between two calls:
 ///
-/// 1. Only these groups count, in at most all slots: the system's, those of homes from `here`
-///    upwards, and the task's.
+/// 1. Only the groups of the system, of homes from `here` upwards, and of the task count, in at most all slots.
 /// 2. While all of these fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
@@ -19,10 +18,9 @@ pub(crate) struct Unit<P> {
     pub(crate) system: GroupSet,
     pub(crate) task: GroupSet,
     pub(crate) homes: Homes,
-    /// The running label's home, or the nearest home above it.
+    /// The running label's home, or the nearest one above.
     pub(crate) here: HomeIndex,
-    /// The candidates for slots during a call, empty between calls. The vector keeps its capacity,
-    /// so that a switch does not allocate.
+    /// Empty between calls. It keeps its capacity, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -40,7 +38,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Switches to another label.
     pub(crate) fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -49,7 +46,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Switches to another label by deleting and adding all groups; only for comparison.
+    /// Deletes and adds all groups; only for comparison.
     pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -59,7 +56,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Leaves the labels up to the nearest common one, and enters those down to `to`. Starts no group.
+    /// Leaves the labels up to the common one, and enters those down to `to`. Starts no group.
     pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -75,7 +72,7 @@ impl<P: Pmu> Unit<P> {
         self.here = to;
     }
 
-    /// Restores the invariant after any change.
+    /// Restores the invariant.
     pub(crate) fn reassign(&mut self, now_ns: u64, why: ReassignCause) {
         let slots = self.pmu.slots();
         if self.sum(|set| set.wanted) <= slots {
@@ -91,7 +88,7 @@ impl<P: Pmu> Unit<P> {
         self.place_by_order(now_ns, why);
     }
 
-    /// Restores the invariant after a change of this target's groups, if the target runs.
+    /// Restores the invariant after a change of this target's groups.
     pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
         if self.set(target).is_some_and(GroupSet::is_here) {
             self.reassign(now_ns, ReassignCause::Change);
@@ -124,7 +121,7 @@ impl<P: Pmu> Unit<P> {
         Some((set, &mut self.pmu))
     }
 
-    /// Returns the target's set, and adds it if needed.
+    /// Returns the target's set, made if needed.
     pub(crate) fn make_set(
         &mut self,
         tree: &Tree,
@@ -165,8 +162,7 @@ impl<P: Pmu> Unit<P> {
         self.order.reserve(most.saturating_sub(self.order.len()));
     }
 
-    /// Visits the sets that can count now: the system's, the running labels' from the innermost on,
-    /// the task's.
+    /// Visits the sets of the system, of the running labels from the innermost on, and of the task.
     fn each_set(&mut self, mut visit: impl FnMut(&mut GroupSet, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;
@@ -192,7 +188,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts each pinned group that finds no slots in error. Pinned groups that count keep their slots.
+    /// Puts pinned groups without slots in error; those that count keep theirs.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

@@ -1,4 +1,4 @@
-//! Scarce slots must be shared fairly between events of the system and of cgroups.
+//! The system's and cgroups' events must share scarce slots fairly.
 #![cfg(not(miri))]
 
 mod support;
@@ -17,7 +17,6 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Each group has one event.
     fn new(slots: u32, system: u32, cgroups: u32, each: u32) -> Cpu {
         let mut cpu = Cpu {
             context: Context::new([Counters::new(slots)], 0),
@@ -47,7 +46,7 @@ impl Cpu {
         cpu
     }
 
-    /// Runs the cgroups in turn, with a rotation every 4 ms.
+    /// With a rotation every 4 ms.
     fn run(&mut self, slices_ns: &[u64], for_ns: u64) {
         let end = self.now_ns + for_ns;
         let mut turn = self.now_ns + 4 * MS;
@@ -106,7 +105,6 @@ fn the_system_s_events_and_cgroups_have_equal_shares() {
     }
 }
 
-/// An order by last turns would starve the system's groups.
 #[test]
 fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     let mut cpu = Cpu::new(2, 2, 300, 2);
@@ -130,7 +128,7 @@ fn cgroups_that_run_once_do_not_starve_the_system() {
     assert!(least + 6 >= even && most <= even + 6, "{least} to {most}%");
 }
 
-/// The kernel patch of 2019 gave cgroups only the slots that the system's events left.
+/// The kernel patch of 2019 gave cgroups only what the system left.
 #[test]
 fn cgroups_are_not_starved_by_events_that_stay() {
     let mut cpu = Cpu::new(4, 4, 2, 1);

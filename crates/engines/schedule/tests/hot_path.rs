@@ -1,4 +1,4 @@
-//! A switch must not allocate, and must not touch PMUs without events of cgroups.
+//! A switch must not allocate, or touch PMUs without events of cgroups.
 
 mod support;
 
@@ -14,7 +14,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts this thread's calls.
+/// Counts this thread's calls.
 struct CountingAllocator;
 
 // SAFETY: every call goes unchanged to the system's allocator.
@@ -104,7 +104,6 @@ fn switches_do_not_allocate() {
             for task in &mut tasks {
                 let event = [Event(99)];
                 task.add(0, Priority::Flexible, &event).unwrap();
-                // A task's first switch allocates capacity.
                 let next = std::mem::take(task);
                 *task = context.switch(&tree, next, Label::ROOT, 0);
             }

@@ -1,4 +1,4 @@
-//! Random changes: the scheduler must agree with the slow model and keep the invariants.
+//! The scheduler must agree with the slow model and keep the invariants.
 
 mod support;
 
@@ -14,7 +14,7 @@ use tiptoe_schedule::{
 const LABELS: usize = 7;
 const TASKS: usize = 3;
 
-/// The root, two cgroups, an empty one, and cgroups inside them.
+/// Two cgroups, an empty one, and cgroups inside them.
 const PARENTS: [usize; LABELS - 1] = [0, 0, 1, 1, 3, 2];
 
 #[derive(Clone, Debug)]
@@ -111,7 +111,6 @@ impl Pair {
                     return;
                 }
             }
-            // The current task cannot be the next.
             Change::Switch(task, label) if task == self.model.task => {
                 return self.change(&Change::Enter(label));
             }
@@ -233,7 +232,6 @@ impl Pair {
                 self.context.state(*id) == Some(State::Error),
                 group.in_error
             );
-            // Work passes with the clock, so a count equals the running time.
             for event in events {
                 assert_eq!(self.context.pmu(0).unwrap().count(*event), group.running_ns);
             }
@@ -274,7 +272,7 @@ proptest! {
             for at in before.iter().filter(|at| stays(at)) {
                 let group = &pair.model.groups[*at];
                 prop_assert!(!group.is_pinned || after.contains(at), "a pinned group lost its place");
-                // While everything fits before and after, groups that stay are not touched.
+                // While everything fits, groups that stay are not touched.
                 if fitted && pair.model.wanted() <= slots {
                     let events = &pair.ids[*at].1;
                     prop_assert!(events.iter().all(|event| !pair.touched().contains(event)));
@@ -341,8 +339,7 @@ proptest! {
     fn a_parent_s_count_is_the_sum_of_its_own_and_its_descendants(
         switches in proptest::collection::vec((0..LABELS, 1u64..1_000_000), 1..200),
     ) {
-        // An event for each label, and enough slots for all.
-        let mut pair = Pair::new(5);
+            let mut pair = Pair::new(5);
         for label in 0..LABELS {
             pair.add(ModelTarget::Label(label), false, 1);
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use tiptoe_schedule::{Rotation, Slots, TooManyPinned};
 
-/// Records what each slot runs; refuses every n-th change.
+/// Refuses every n-th change.
 struct Recorder {
     running: Vec<usize>,
     puts: u64,

@@ -1,4 +1,4 @@
-//! A table of cases: the groups that count after each switch, and those touched.
+//! Cases: the groups that count after each switch, and those touched.
 
 mod support;
 
@@ -382,8 +382,7 @@ fn times_are_of_the_target_s_own_time() {
     assert_eq!([ms("S"), ms("T"), ms("A")], [(6, 6), (6, 3), (3, 3)]);
 }
 
-/// Regression: the empty set of a task whose events were removed stayed in the unit, so the next
-/// task's events were lost.
+/// Regression: the empty set stayed in the unit, so the next task's events were lost.
 #[test]
 fn a_task_whose_events_are_all_removed_leaves_no_empty_set() {
     check(

@@ -1,13 +1,12 @@
 //! Which thread counts in which slab.
 //!
-//! A thread's first hit claims a *descriptor* for the rest of its life. The descriptor's first word
-//! leads trampolines to the thread's slab of the current session; 0 sends them to the cold path.
+//! A thread's first hit claims a *descriptor* for its life, whose first word leads trampolines to the thread's slab;
+//! 0 leads them to the cold path.
 //!
-//! The kernel wipes the table of descriptors on fork, so a child finds 0 everywhere and never
-//! writes its parent's slabs.
+//! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
-//! INVARIANT: a slab has at most one writer at any time, because a descriptor is taken over only
-//! from a thread that the kernel reports dead. So counts are never reset.
+//! INVARIANT: a slab has at most one writer, because a descriptor is taken over only from a thread that the kernel
+//! reports dead. So counts are never reset.
 //!
 //! Opening a slab races with the end of a session:
 //!
@@ -15,26 +14,22 @@
 //! |---|---|
 //! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
 //!
-//! Whichever fence comes second, its side sees the other's store: either the
-//! thread sees the end and clears its own word, or the agent clears it. (A
-//! store before a load on both sides: the one case that needs SeqCst fences.)
+//! The side with the second fence sees the other's store: either the thread clears its word, or the agent does.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A thread's descriptor, which trampolines reach through a TLS word: a cache line, so that threads
-/// share none.
+/// A thread's descriptor, reached through a TLS word: a cache line, so that threads share none.
 #[repr(C, align(64))]
 pub struct Descriptor {
-    /// Address of the thread's slab, or 0. Trampolines read it at offset 0.
+    /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// The owning thread, or 0, in the low half; above it the number of takeovers. The kernel
-    /// reuses a dead thread's number, so an exchange on the number alone could not tell whether a
-    /// new thread with it had claimed the descriptor in between.
+    /// Low half: the owning thread, or 0. High half: the number of takeovers, because the kernel reuses ids: an
+    /// exchange of the id alone would succeed although a new thread with it had claimed the descriptor.
     owner: AtomicU64,
 }
 
 impl Descriptor {
-    /// Returns a descriptor without an owner.
+    /// Returns a free descriptor.
     pub fn new() -> Self {
         Descriptor {
             slab: AtomicU64::new(0),
@@ -44,8 +39,7 @@ impl Descriptor {
 
     /// Returns the owning thread, or 0.
     pub fn owner(&self) -> u32 {
-        // Relaxed: a thread compares it with its own number, which only that thread stores or
-        // replaces while it lives.
+        // Relaxed: a thread compares its own id, which no other replaces while it lives.
         self.owner.load(Ordering::Relaxed) as u32
     }
 }
@@ -56,15 +50,14 @@ impl Default for Descriptor {
     }
 }
 
-/// Owners that a claim checks before it takes a fresh descriptor.
+/// Owners checked before a fresh descriptor.
 const LOOKS: usize = 4;
 
-/// A process's descriptors, and the session that they serve.
+/// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// Descriptors ever used; wiped on fork with the table it counts.
+    /// Wiped on fork with the descriptors.
     used: &'a AtomicU32,
-    /// Where the next claim starts to search for dead owners.
     cursor: AtomicU32,
     /// Odd while a session is active.
     session: AtomicU64,
@@ -87,16 +80,15 @@ impl<'a> Claims<'a> {
         self.descriptors.get(index)
     }
 
-    /// Returns how many descriptors were ever taken.
+    /// Returns how many were ever taken.
     pub fn used(&self) -> usize {
-        // Relaxed: only a bound for searches; each descriptor is checked.
+        // Relaxed: a bound for searches, which check each descriptor.
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`: an owned one for whose index and owner `taken` returns
-    /// `false` (unless `keep`), or a fresh one. `None` if all are taken. Only the first `most` have
-    /// a slab, so the others are taken last. Lock-free. A signal handler may claim in between: both
-    /// descriptors then belong to its thread.
+    /// Takes a descriptor for thread `tid`: an owned one that is not `taken` (unless `keep`), or a fresh one; `None`
+    /// if all are taken. Only the first `most` have a slab, so these are preferred. Lock-free. If a signal handler
+    /// claims in between, its thread has both.
     pub fn claim(
         &self,
         tid: u32,
@@ -125,14 +117,13 @@ impl<'a> Claims<'a> {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        // Acquire: pairs with the exchange below and the store in `take_fresh`, so that `taken`
-        // checks the thread after it wrote its number.
+        // Acquire: pairs with the exchange below and the store in `take_fresh`; `taken` must run after the owner
+        // wrote its id.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
         let free = owner == tid || (owner != 0 && !taken(index, owner));
         let next = (held >> 32).wrapping_add(1) << 32 | u64::from(tid);
-        // AcqRel: the dead owner's writes happened before the kernel reported its death; among
-        // living claimants the exchange decides.
+        // AcqRel: the owner wrote before the kernel reported its death; among living claimants the exchange decides.
         free && descriptor
             .owner
             .compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed)
@@ -150,9 +141,8 @@ impl<'a> Claims<'a> {
         Some(index)
     }
 
-    /// Reserves a dead thread's descriptor for the living thread `holder` until
-    /// [`Claims::release`], so that no heir takes it. Returns the dead owner; `None` if there is
-    /// none, `alive` reports it living, or an heir was faster.
+    /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`], so that no heir takes it. Returns
+    /// the dead owner; `None` if an heir was faster, or the owner lives.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -169,18 +159,17 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Gives a held descriptor back to its dead owner, for an heir.
+    /// Gives a held descriptor back for an heir.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
             let next = taken.wrapping_add(1) << 32 | u64::from(owner);
-            // Release: pairs with the Acquire in `take_over`, so that an heir sees the holder's
-            // writes.
+            // Release: pairs with the Acquire in `take_over`: an heir must see the holder's writes.
             descriptor.owner.store(next, Ordering::Release);
         }
     }
 
-    /// Begins a session. Only the agent's thread may call this.
+    /// Begins a session. Called only by the agent's thread.
     pub fn begin(&self) {
         self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`
     }
@@ -190,20 +179,20 @@ impl<'a> Claims<'a> {
         self.session().is_some()
     }
 
-    /// Returns the active session. Must be read before its slabs are looked up, so that
-    /// [`Claims::open`] refuses a slab of a session that has ended.
+    /// Returns the active session. Must be called before looking up slabs, so that [`Claims::open`] refuses those of
+    /// an ended one.
     pub fn session(&self) -> Option<u64> {
         let session = self.session.load(Ordering::Acquire); // pairs with `begin`
         (session & 1 == 1).then_some(session)
     }
 
-    /// Leads the calling thread's trampolines to its slab, unless the session has ended.
+    /// Leads trampolines to a slab, unless the session has ended.
     pub fn open(&self, index: usize, slab: u64, session: u64) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
         descriptor.slab.store(slab, Ordering::Relaxed); // ordered by the fence
-        // SeqCst: the store above before the load below; see the module's table.
+        // SeqCst: the store above before the load below; see the table.
         fence(Ordering::SeqCst);
         if self.session.load(Ordering::Relaxed) != session {
             descriptor.slab.store(0, Ordering::Relaxed); // our own word
@@ -212,14 +201,14 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Ends the session. Afterwards trampolines find no slab, except those that have read theirs.
-    /// Only the agent's thread may call this.
+    /// Ends the session: trampolines find no slab, except those that have already read their slab's address. Called
+    /// only by the agent's thread.
     pub fn end(&self) {
         let session = self.session.load(Ordering::Relaxed); // our own write
         if session & 1 == 1 {
             self.session.store(session + 1, Ordering::Relaxed); // ordered by the fence
         }
-        // SeqCst: the store above before the clearing below; see the module's table.
+        // SeqCst: the store above before the clearing below; see the table.
         fence(Ordering::SeqCst);
         for descriptor in self
             .descriptors

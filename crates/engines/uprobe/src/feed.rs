@@ -60,8 +60,10 @@ pub enum Answer {
     Speculative(u32),
     /// The probe, by a lookup under the lock.
     Locked(u32),
-    /// There is no probe, or it is not certain now.
+    /// There is no probe.
     Missed,
+    /// It is not certain now: the space is in doubt, or its lock stays taken.
+    Unsure,
 }
 
 /// The result of reading the whole list.
@@ -244,6 +246,26 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
+    /// Calls `each` with all other addresses of the part of a file that is mapped at `range`. The caller must block
+    /// signals, as for [`Feed::perform`]. Does nothing if the lock cannot be taken, or if the file is new.
+    pub fn each_copy(&self, range: &Range<u64>, each: impl FnMut(Range<u64>)) {
+        if let Some(writer) = self.space.write(LOOKS)
+            && let Some(file_offset) = writer.file_offset_of(range.start)
+        {
+            let one = Mapping {
+                start: range.start,
+                end: range.end,
+                file_offset,
+            };
+            let others = writer
+                .mappings()
+                .filter_map(|other| other.shared_with(&one));
+            others
+                .filter(|copy| copy.start != range.start)
+                .for_each(each);
+        }
+    }
+
     /// Adds a probe for each address, at the address's place in its file, and removes the probes
     /// there that `replaces` names. An address without a file gets none, and there are none without
     /// room. Returns `false` if another thread is still inside after `looks` checks.
@@ -273,12 +295,13 @@ impl<'a> Feed<'a> {
     /// Looks up a probe; see [`Space::find`]. Safe in a signal handler.
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
         if !self.doubt.is_none() {
-            return Answer::Missed;
+            return Answer::Unsure;
         }
         match self.space.find(address, reach, accept) {
             Lookup::Speculative(probe) => Answer::Speculative(probe),
             Lookup::Locked(Some(probe)) => Answer::Locked(probe),
-            _ => Answer::Missed,
+            Lookup::Locked(None) => Answer::Missed,
+            Lookup::Unsure => Answer::Unsure,
         }
     }
 

@@ -1,67 +1,61 @@
-//! The calls that a thread is inside, as its trampolines recorded them.
+//! The calls that a thread is inside, recorded by trampolines.
 //!
-//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
-//! Trampolines push and pop by themselves. They call this code at the end of a page, and when the uppermost frame is
-//! not the one that returns.
+//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
+//! Trampolines push and pop by themselves, but call this code at the end of a page, and if another frame returns than
+//! the uppermost.
 //!
-//! | word of a frame | holds |
+//! | word | holds |
 //! |---|---|
-//! | 0 | the stack slot of the return address; 0: no frame, or one being written |
-//! | 1 | the thunk that it returns to; for a call that its trampoline follows without a thunk, the slot of its probe's first word |
-//! | 2 | when it was entered, in ticks; for a gate's call the counters in which it is recorded |
-//! | 3 | how long followed callees took, in nanoseconds; in the highest byte the part of its probe's calls |
+//! | 0 | `slot`; 0: no frame, or one being written |
+//! | 1, 2 | `thunk`, `entered` |
+//! | 3 | `callees`; in the highest byte `part` |
 //!
-//! Frames serve only timing and counting; no return depends on them, so a wrong frame does not harm the program. If
-//! a call was counted as left and returns after all, the count is taken back.
-//!
-//! A region's first frame is unused: its word 0 must stay 0; the others belong to the region's owner.
+//! Frames serve only timing and counting, so a wrong one harms nothing in the program. If a call counted as left
+//! returns after all, the count is taken back. A region's first word must stay 0.
 //!
 //! # Which calls are left
-//! The stack grows down. When a call with its return address at `slot` returns or begins, every frame below `slot` on
-//! the same stack is left: longjmp or an unwinder jumped over it. Frames on other stacks (coroutines, signal stacks)
-//! stay. Frames within [`SAME_STACK`] are on the same stack.
+//! The stack grows down. When a call with its return address at `slot` returns or begins, longjmp or an unwinder has
+//! left every frame below `slot` on that stack (within [`SAME_STACK`]). Frames on other stacks (coroutines, signals)
+//! stay.
 //!
 //! # Rules
-//! 1. A thread and its signal handlers write its region. A handler must leave the frames below its own unchanged,
-//!    unless it jumps out.
-//! 2. Another thread may take a frame by an exchange of word 0, because a coroutine may return on another thread than
-//!    it was called on.
-//! 3. A dead thread's frames are buried by the holder of its descriptor: its heir, or the agent's thread, which keeps
-//!    heirs away until it has finished.
+//! 1. A thread and its signal handlers write its region. A handler must keep the frames below its own, unless it jumps
+//!    out.
+//! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
+//! 3. A dead thread's frames are buried by its descriptor's holder: its heir, or the agent's thread, which first keeps
+//!    heirs away.
 
 use crate::primitive::{AtomicU64, Ordering};
 
 /// Words of a frame.
 pub const WORDS: usize = 4;
-/// Largest distance of two frames of one stack.
+/// Largest distance on one stack.
 pub const SAME_STACK: u64 = 8 << 20;
 
 /// A call in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The stack address of the call's return address.
+    /// The stack slot of the return address.
     pub slot: u64,
-    /// The thunk that the call returns to. For a call that its trampoline follows without a thunk:
-    /// the slot of the probe's first word, a number below all addresses.
+    /// The thunk to return to, or without one the slot of the probe's first word, below all addresses.
     pub thunk: u64,
-    /// The time when the call was entered, in ticks; for a gate's call the address of the counters in which the call is
-    /// recorded.
+    /// The time of entry in ticks; for a gate's call the address of the counters in which it is recorded.
     pub entered: u64,
-    /// How long followed callees took, in nanoseconds.
+    /// Nanoseconds in followed callees.
     pub callees: u64,
-    /// The part of the probe's words that counts the call, if calls are grouped by value; else 0.
+    /// The part of the probe's words, if grouped by value; else 0.
     pub part: u8,
 }
 
-/// Position of the part in word 3. The callees' time would overflow into the part after 2 years.
+/// Position in word 3. Callees' time overflows into the part after 2 years.
 const PART: u32 = 56;
 
-/// A region. Positions are indices of frames from its start.
+/// A region; positions count frames.
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(&'a [AtomicU64]);
 
 impl<'a> Frames<'a> {
-    /// Returns the region in zeroed words, a multiple of [`WORDS`].
+    /// Views zeroed words, a multiple of [`WORDS`].
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Frames(words)
     }
@@ -83,7 +77,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns the frame at a position, if there is one.
+    /// Returns the frame at a position.
     pub fn frame(&self, position: usize) -> Option<Frame> {
         let slot = self.word(position, 0);
         (slot != 0).then(|| Frame {
@@ -95,8 +89,7 @@ impl<'a> Frames<'a> {
         })
     }
 
-    /// Writes a frame at its reserved position, the slot last, so that a half-written frame is
-    /// never found.
+    /// Writes a frame, the slot last, because half a frame must never be found.
     pub fn write(&self, position: usize, frame: &Frame) {
         self.set(position, 1, frame.thunk);
         self.set(position, 2, frame.entered);
@@ -104,33 +97,32 @@ impl<'a> Frames<'a> {
         self.set(position, 0, frame.slot);
     }
 
-    /// Takes the frame at a position if it is the wanted one, unless another thread was faster.
+    /// Takes a wanted frame, unless another thread was faster.
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. An equal slot means the same frame, so ABA cannot
-        // happen: a thread that takes another's frame runs on that stack, or holds the region (see
-        // `claim`).
+        // Relaxed: only the exchange decides. No ABA, because a thread that takes another's frame runs on that stack,
+        // or holds the region.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
     }
 
-    /// Adds to the callees' time of the frame below `position`.
+    /// Adds callees' time to the frame below.
     pub fn charge_caller(&self, position: usize, ns: u64) {
         if let Some(below) = position.checked_sub(1).filter(|below| *below > 0) {
             self.set(below, 3, self.word(below, 3).saturating_add(ns));
         }
     }
 
-    /// Clears the part of frames below `end`.
+    /// Clears frames' parts below `end`.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
         }
     }
 
-    /// Returns the uppermost position below `end` of the wanted frame.
+    /// Returns the position of the uppermost wanted frame.
     pub fn find(&self, end: usize, wanted: impl Fn(&Frame) -> bool) -> Option<usize> {
         let end = end.min(self.capacity());
         (1..end)
@@ -138,7 +130,7 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// Records the return of the call at `position`: passes the left frames above it to `left`, and
+    /// Records the return of the call at `position`: calls `left` with each frame above that the thread has left;
     /// returns the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
@@ -157,8 +149,8 @@ impl<'a> Frames<'a> {
         new_end
     }
 
-    /// Records that the stack pointer moves up to `to`: passes the frames that are left to `left`,
-    /// and returns the new end.
+    /// Records that the stack pointer moves up to `to`: calls `left` with each frame that the thread thereby leaves;
+    /// returns the new end.
     pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
         let mut end = end.min(self.capacity());
         let mut top = true;
@@ -180,9 +172,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// Records a call that begins at `slot`: passes the uppermost frames that are left to `left`,
-    /// and returns the new end. A frame at the same slot is a tail call's caller if `is_caller`,
-    /// else left.
+    /// Records a call that begins at `slot`: calls `left` with each of the uppermost frames that the thread has left;
+    /// returns the new end. A frame at `slot` is a tail call's caller if `is_caller` is true; otherwise the thread has
+    /// left it.
     pub fn sweep(
         &self,
         end: usize,
@@ -203,9 +195,8 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// [Sweeps](Frames::sweep) for a call that begins at `slot`, then reserves a position, if there
-    /// is room. The end is raised before the frame is written, otherwise a handler would reuse the
-    /// position.
+    /// [Sweeps](Frames::sweep), then reserves a position if possible. Raises the end before the frame is written;
+    /// otherwise a handler would reuse the position.
     pub fn reserve(
         &self,
         end: usize,
@@ -220,8 +211,7 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Records the wanted call's return: takes its frame, and passes each left frame above it to
-    /// `left`. Returns the position and the frame.
+    /// Takes the returning call's frame and position, and calls `left` with each frame above that the thread has left.
     pub fn pop(
         &self,
         end: usize,
@@ -236,8 +226,7 @@ impl<'a> Frames<'a> {
         Some((at, frame))
     }
 
-    /// Takes the wanted call from another thread's region. `height` must be above every frame ever
-    /// written there.
+    /// Takes a call from another thread's region. `height` must be above every frame ever written there.
     pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let at = self.find(height, &wanted)?;
         self.take(at, wanted)
@@ -251,7 +240,6 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Returns whether a frame at `slot` is left when another returns or begins at `at`.
 fn is_left(slot: u64, at: u64) -> bool {
     slot < at && at - slot < SAME_STACK
 }

@@ -1,20 +1,17 @@
 //! Everything that runs on a hit, and the protocol that puts probes into live code.
 //!
-//! No thread is stopped to be patched, and a hit writes only memory of its own thread.
+//! No thread is stopped to be patched, and a hit writes only its own thread's memory.
 //!
-//! - [`patcher`] turns bytes into a jump while threads run them: a trap byte on every instruction
-//!   head, a core-wide refetch, the tail, a refetch, the first byte. About 2 us a site in batches.
+//! - [`patcher`] makes a jump while threads run the bytes: a trap byte on each instruction head, a core-wide refetch,
+//!   the tail, a refetch, the first byte. About 2 us a site in batches.
 //! - [`table`]: where a thread that hit such a trap byte continues.
-//! - [`thunks`] lead followed calls back to their callers.
-//! - [`frames`]: the calls that a thread is inside, for those that are timed.
-//! - [`claim`] gives each thread a slab of counters, once. A hit is then an increment (0.2 to 1 ns
-//!   with the jump there and back).
-//! - [`lookup`]: an address's probe while mappings change. Writes nothing shared.
-//! - [`feed`] keeps the address space of `lookup` up to date.
-//! - [`window`]: whether a site is still ours, by its bytes.
+//! - [`thunks`] lead followed calls back.
+//! - [`frames`]: a thread's followed calls.
+//! - [`claim`] gives threads slabs of counters. A hit is then an increment (0.2 to 1 ns with the jumps).
+//! - [`lookup`]: an address's probe while mappings change; [`feed`] keeps it up to date.
+//! - [`window`]: whether a site's bytes are ours.
 //!
-//! Two threads must not patch one site: one agent thread owns the patcher and the table's writing
-//! side.
+//! Two threads must not patch one site, so one agent thread owns the patcher and the table's writing side.
 #![no_std]
 #![warn(missing_docs)]
 

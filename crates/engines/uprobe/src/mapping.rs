@@ -1,27 +1,24 @@
 //! Address ranges to (file, offset), as a radix tree.
 //!
-//! [`LEVELS`] levels of tables are as in a processor's page table, but entries are places in files.
-//! An entry covers a *span* of addresses: a page on level 0, above it all that a table of the level
-//! below covers.
+//! As a processor's page table of [`LEVELS`] levels, with places in files. An entry covers a *span* of addresses: a
+//! page on level 0, otherwise all of the table below.
 //!
 //! | entry | its span |
 //! |---|---|
 //! | 0 | has no file |
-//! | a place, and [`FILE`] | has one file, with this place at its first address |
-//! | a table's number, and [`TABLE`] | is described by that table |
+//! | a place, and [`FILE`] | has this place at its first address |
+//! | a table's number, and [`TABLE`] | is described there |
 //!
 //! INVARIANT, broken only while the sequence of [`crate::lookup`] is odd:
 //!
-//! 1. Each table but the root has exactly one entry that names it, and is not all 0.
+//! 1. Exactly one entry names each table but the root; none of these is all 0.
 //! 2. Level 0 names no table.
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
-//! A search is one load per level without comparisons. A change writes at most two tables per
-//! level, at the edges of its range.
+//! A search is a load per level; a change writes at most two tables per level.
 //!
-//! A speculative reader may walk through a freed table that now describes other addresses. That is
-//! no use after free: table numbers are bounded before use, levels are fixed, and tables are
-//! type-stable.
+//! A speculative reader may be in a freed table that now describes other addresses. That is no use after free,
+//! because table numbers are bounded, levels fixed, and tables type-stable.
 
 use core::ops::Range;
 
@@ -36,11 +33,10 @@ mod tests;
 
 pub use file_offset::{FileOffset, Mapping};
 
-/// Log2 of a page; mappings are whole pages.
+/// Mappings are whole pages.
 const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
-/// Log2 of a table's entries. With [`LEVELS`] they cover a program's 47 address bits. Models and
-/// unit tests use fewer, so that tables are taken and freed often.
+/// Log2 of a table's entries, for 47 address bits. Few in models and tests, so that tables are reused often.
 const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
     (true, _) => 1,
     (_, true) => 2,
@@ -48,7 +44,7 @@ const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
 };
 const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
 pub(crate) const WIDTH: usize = 1 << BITS;
-/// Files' code is mapped only below this.
+/// Code of files is mapped only below.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
 /// Tag bits, clear in a page's place.
@@ -73,11 +69,11 @@ impl Entry {
 
     #[inline]
     fn load(word: &AtomicU64) -> Entry {
-        Entry(word.load(Relaxed)) // ordered as the whole page table, see below
+        Entry(word.load(Relaxed)) // Relaxed: see `Mappings`
     }
 
     fn store(self, word: &AtomicU64) {
-        word.store(self.0, Relaxed); // ordered as the whole page table, see below
+        word.store(self.0, Relaxed); // Relaxed: see `Mappings`
     }
 
     #[inline]
@@ -85,7 +81,6 @@ impl Entry {
         (self.0 & TABLE != 0).then_some(self.0 >> 1)
     }
 
-    /// Returns an entry's place, if it names no table.
     #[inline]
     fn file_offset(self) -> Option<FileOffset> {
         (self.0 != 0).then_some(FileOffset(self.0 & !FILE))
@@ -102,7 +97,6 @@ const fn span(level: u32) -> u64 {
     1 << (PAGE_BITS + level * BITS)
 }
 
-/// Returns a range's pages below [`END`].
 pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
     let end = range.end.min(END).next_multiple_of(PAGE);
     range.start.min(END) / PAGE * PAGE..end
@@ -119,10 +113,9 @@ pub(crate) const fn words_for(tables: usize) -> usize {
     tables * WIDTH
 }
 
-// Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts
-// (edges E and F).
+// Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts (edges E, F).
 impl<'a> Mappings<'a> {
-    /// Returns an empty page table in [`words_for`] zeroed words. The first table is the root.
+    /// The first table is the root.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {
@@ -132,7 +125,7 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns the level and the entry that covers an address. Speculative: see [`crate::lookup`].
+    /// Returns the entry of an address, and its level. Speculative: see [`crate::lookup`].
     #[inline]
     fn walk(&self, address: u64) -> (u32, Entry) {
         let mut table = (address < END).then_some(self.root);
@@ -150,14 +143,13 @@ impl<'a> Mappings<'a> {
         (0, Entry::NOTHING)
     }
 
-    /// Returns the place at an address. Speculative as [`Self::walk`].
+    /// Returns the place at an address, speculatively.
     #[inline]
     pub(crate) fn find_speculative(&self, address: u64) -> Option<FileOffset> {
         let (level, entry) = self.walk(address);
         Some(entry.file_offset()?.plus(address % span(level)))
     }
 
-    /// Returns what a range has, span by span, up to [`END`].
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         let (mut at, end) = (range.start, range.end.min(END));
         core::iter::from_fn(move || {
@@ -179,7 +171,7 @@ impl<'a> Mappings<'a> {
             .any(|piece| piece.file_offset.is_some())
     }
 
-    /// Returns whether the space has this mapping, or one that contains it.
+    /// Returns whether a mapping contains this one.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
         let is_it =
@@ -187,8 +179,7 @@ impl<'a> Mappings<'a> {
         range.end <= END && self.pieces(range).all(is_it)
     }
 
-    /// Returns the mappings in a range, in order, cut to it, and merged if they continue each
-    /// other. The caller must hold the lock.
+    /// Returns the mappings in a range, in order, cut to it and merged. The caller must hold the lock.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Mapping> + '_ {
         let mapped = |Piece { range, file_offset }| {
             Some(Mapping {

@@ -1,6 +1,5 @@
-//! Models of the shipped code under loom, and mutants, each without one guarantee, that must fail.
-//!
-//! Storage is leaked, because a model's threads need references that outlive them.
+//! Models of the shipped code, and mutants without one guarantee that must fail. Storage is leaked, because a model's
+//! threads need `'static`.
 
 extern crate std;
 use std::boxed::Box;

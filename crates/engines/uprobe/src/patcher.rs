@@ -201,8 +201,8 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Arms a site again if its first byte is the file's, because a foreign trap there was removed. A
-/// patch that begins with the file's byte (a call's, a jump's) has lost nothing.
+/// Arms a site again if a foreign tracer removed its trap there, and so put back the file's first
+/// byte. A patch whose first byte equals the file's (a call's, a jump's) is still armed.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()

@@ -1,16 +1,15 @@
 //! Which probes belong to a place in a file: a hash table with open addressing over atomics.
 //!
-//! Probes are keyed by the file, so an unmapped file loses none. A file that is mapped twice has one
-//! probe in each mapping, at the same place: each probe has a link to the next one there.
+//! Keys are places in files, so unmapping loses no probe. A file that is mapped twice has a probe in each mapping, so
+//! probes of one place are linked.
 //!
-//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of
-//! used slots after it. All slots of a bucket are compared before a branch, so that the position
-//! cannot be mispredicted. Places are never removed. Links change under the lock while the sequence
-//! of [`crate::lookup`] is odd. A reader that races with that may miss a probe, so it must discard
-//! the answer.
+//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots after it.
+//! A bucket's slots are compared without branches, because these would be mispredicted. Places are never removed.
+//! Links change under the lock while the sequence of [`crate::lookup`] is odd; a reader in that race may miss a
+//! probe, so it must discard the answer.
 //!
-//! A table of N slots is in the slots from N to 2 N of the storage. It is copied to one of twice the
-//! size before it is more than half full. So few probes touch little memory.
+//! A table of N slots is in slots N to 2 N, so that few probes touch little memory. A table twice as large replaces
+//! it before it is more than half full.
 
 use core::hint::select_unpredictable;
 
@@ -18,38 +17,34 @@ use crate::mapping::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4;
-/// The slots of the first table.
 const FIRST_SLOTS: usize = 2 * SLOTS;
-/// The most probes at one place that a lookup compares. Lookups miss the others.
+/// Probes compared at one place.
 const MOST_LINKS: usize = 64;
-/// The link of a probe that has none after it. 0 is the link of a probe that was never inserted.
+/// The last probe's link; 0 for a probe that was never inserted.
 const LAST: u64 = 1;
 
-/// The first half has the place of each slot. The second half has the number of the first probe at that place plus one,
-/// or 0 if the slot is free.
+/// Places, then for each the first probe's number plus one, or 0 if free.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
-    /// The link of each probe: the next probe at the same place, plus two.
+    /// Each probe's next one at its place, plus two.
     links: &'a [AtomicU64],
-    /// The number of slots, a power of two.
+    /// A power of two.
     slots: AtomicU64,
     len: AtomicU64,
 }
 
-/// Returns the number of words for this many probes.
 pub(crate) const fn words_for(probes: usize) -> usize {
     words_of_table(probes) + probes
 }
 
-/// Returns the number of words of the tables.
 const fn words_of_table(probes: usize) -> usize {
     2 * 2 * most_slots(probes)
 }
 
-/// Returns the number of slots of the largest table, which is at most half full.
+/// Of the largest table, which is at most half full.
 const fn most_slots(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
     if slots < FIRST_SLOTS {
@@ -61,7 +56,6 @@ const fn most_slots(probes: usize) -> usize {
 
 // Relaxed throughout, as in the page table.
 impl<'a> Registry<'a> {
-    /// Returns an empty registry over zeroed words, if there are [`words_for`] this many probes.
     pub(crate) fn new(words: &'a [AtomicU64], probes: usize) -> Option<Self> {
         let (table, links) = words.split_at_checked(words_of_table(probes))?;
         let (buckets, _) = table.as_chunks();
@@ -77,8 +71,7 @@ impl<'a> Registry<'a> {
         self.slots.load(Relaxed) as usize
     }
 
-    /// Returns the bucket of a place in the table of `slots`. Only the upper bits of a hash depend on
-    /// all of the place.
+    /// Only a hash's upper bits depend on the whole place.
     #[inline]
     fn bucket(slots: usize, file_offset: FileOffset) -> usize {
         let hash = file_offset.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -86,7 +79,7 @@ impl<'a> Registry<'a> {
         hash.wrapping_shr(u64::BITS - buckets.trailing_zeros()) as usize + buckets
     }
 
-    /// Returns the first probe at a place that `accept` takes. Speculative: see [`crate::lookup`].
+    /// Returns the first probe that `accept` takes. Speculative: see [`crate::lookup`].
     #[inline]
     pub(crate) fn get_speculative(
         &self,
@@ -114,7 +107,6 @@ impl<'a> Registry<'a> {
             .find(|probe| accept(*probe))
     }
 
-    /// Returns the probes after `probe` at its place.
     fn after(&self, probe: u32) -> impl Iterator<Item = u32> {
         core::iter::successors(Some(probe), |probe| self.next(*probe)).skip(1)
     }
@@ -128,7 +120,7 @@ impl<'a> Registry<'a> {
         self.links.get(probe as usize)
     }
 
-    /// Returns whether a probe was inserted.
+    /// Whether a probe was inserted.
     pub(crate) fn has(&self, probe: u32) -> bool {
         self.link(probe).is_some_and(|link| link.load(Relaxed) != 0)
     }
@@ -153,7 +145,7 @@ impl<'a> Registry<'a> {
             .for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// Returns a place's slot and probe in the table of `slots`, or the free slot where it would go.
+    /// Returns a place's slot and probe, or the free slot for it.
     #[cold]
     fn search(&self, slots: usize, file_offset: FileOffset) -> Option<(usize, Option<u32>)> {
         let first = Self::bucket(slots, file_offset) * SLOTS;
@@ -167,7 +159,6 @@ impl<'a> Registry<'a> {
         None
     }
 
-    /// Copies the table to one of twice the size, if there is room.
     fn grow(&self) -> Option<()> {
         let slots = self.slots();
         if slots > self.buckets.len() * SLOTS / 4 {
@@ -183,8 +174,7 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe at a place, before the others there, and removes those that `replaces` names.
-    /// Returns `false` without room.
+    /// Puts a probe first at a place, and removes those that `replaces` names. False without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,
@@ -203,8 +193,7 @@ impl<'a> Registry<'a> {
         };
         let len = len + usize::from(first.is_none());
         self.len.store(len as u64, Relaxed);
-        // Each of the others is linked after the last one that stays. The bound ends a circle, which
-        // only a program that overwrites this memory could make.
+        // Links the others that stay. Bounded, because a program could write a circle here.
         let mut next = first;
         let mut last = link;
         for _ in 0..self.links.len() {

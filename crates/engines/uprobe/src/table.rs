@@ -1,56 +1,56 @@
 //! Which site a trapped thread is in, and where it continues.
 //!
-//! One writer (the agent's thread), and readers in signal handlers on any thread. Records are appended and never
-//! changed, so an index stays readable. There are two buffers of indices sorted by address. The writer fills the
-//! unused one and then raises the version, whose lowest bit selects the buffer in use.
+//! One writer, the agent's thread; any readers, also signal handlers. Records are appended and never changed, so an
+//! index stays readable. Two buffers have indices by address. The writer fills the unused one, then raises the version,
+//! whose lowest bit selects the buffer.
 //!
-//! All is in one array of slots, so that a small table takes few neighbouring pages: a fork copies each page, and
-//! allocates a page table for each 2 MiB that has pages (2 us).
+//! All is in one array, so that a small table takes few pages: a fork copies each page, and allocates a page table
+//! for each used 2 MiB (2 us).
 //!
 //! | words of slot `n` | content |
 //! |---|---|
-//! | 0 to 11 | the record with index `n` |
+//! | 0 to 11 | record `n` |
 //! | 12, 13 | place `n` of each buffer |
-//! | 14 | a word of the caller's for the record |
+//! | 14 | the caller's word for the record |
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
 //!
-//! A reader overtaken by two insertions may read a buffer that is being refilled. So it must re-read the version
-//! after the search, and retry if it changed.
+//! If two insertions overtake a reader, its buffer may be refilled. So it must check the version after the search,
+//! and retry if that changed.
+
+use core::ops::Range;
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// How often a reader retries, each time because an insertion finished. Models insert twice.
+/// A reader's tries, each after a finished insertion. Models insert twice.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
-/// The first word of a slot after its record.
 const ORDERS: usize = SITE_WORDS;
-/// The caller's word of a slot.
 const OWN: usize = ORDERS + 2;
 const _: () = assert!(OWN < SLOT_WORDS);
 
 /// The site of a trapped address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrapSite {
-    /// The site's index in the table.
+    /// The index in the table.
     pub index: usize,
     /// The site.
     pub site: Site,
     /// Where the thread continues.
     pub resume: u64,
-    /// The head that it trapped at; 0 is the first byte.
+    /// The head where the thread trapped.
     pub offset: u8,
 }
 
 /// Why records were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableError {
-    /// No room for more records.
+    /// No room.
     Full,
-    /// The records are not in ascending order of address.
+    /// Addresses are not ascending.
     Unordered,
 }
 
@@ -74,9 +74,9 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns how many records were ever appended.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
-        // Relaxed: the writer reads its own count; for a reader it is only a bound.
+        // Relaxed: the writer's own count; only a bound for readers.
         self.used.load(Ordering::Relaxed) as usize
     }
 
@@ -85,7 +85,7 @@ impl<'a> Table<'a> {
         self.len() == 0
     }
 
-    /// Returns the record at `index`.
+    /// Returns a record.
     pub fn site(&self, index: usize) -> Option<Site> {
         let words = self.slots.get(index)?;
         // Relaxed: a record is complete before an order names it (edge D).
@@ -96,13 +96,13 @@ impl<'a> Table<'a> {
         }))
     }
 
-    /// Returns the caller's word of the record at `index`, 0 at first.
+    /// Returns a record's word for the caller.
     pub fn word(&self, index: usize) -> Option<&'a AtomicU64> {
         self.slots.get(index)?.get(OWN)
     }
 
-    /// Appends records in ascending order of address, and makes them findable, in place of earlier
-    /// ones for their addresses. Returns the first's index. Only the writer may call this.
+    /// Appends records in ascending order of address, instead of earlier ones there. Returns the first index.
+    /// (writer)
     pub fn insert(
         &self,
         count: usize,
@@ -118,8 +118,7 @@ impl<'a> Table<'a> {
         Ok(first)
     }
 
-    /// Makes the `wanted` records findable again, in place of later ones. Only the writer may call
-    /// this.
+    /// Makes `wanted` records findable again, instead of later ones. (writer)
     pub fn recall(&self, wanted: impl Fn(&Site) -> bool) {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
@@ -127,7 +126,7 @@ impl<'a> Table<'a> {
         fence(Ordering::Release); // pairs with the fence in `find`, as in `merge`
         for slot in self.slots.iter().take(len as usize) {
             if let (Some(to), Some(from)) = (slot.get(new), slot.get(old)) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // published by edge D
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // edge D
             }
         }
         for index in 0..self.len() {
@@ -138,7 +137,7 @@ impl<'a> Table<'a> {
             if let Some(place) = place
                 && self.address_of(place.load(Ordering::Relaxed) as usize) == site.address
             {
-                place.store(index as u64, Ordering::Relaxed); // published by edge D
+                place.store(index as u64, Ordering::Relaxed); // edge D
             }
         }
         self.lengths[1 - (version & 1) as usize].store(len, Ordering::Relaxed); // edge D
@@ -161,18 +160,18 @@ impl<'a> Table<'a> {
             last = site.address;
             let words = self.slots.get(first + index).ok_or(TableError::Full)?;
             for (word, value) in words.iter().zip(site.encode()) {
-                word.store(value, Ordering::Relaxed); // Relaxed: published by edge D
+                word.store(value, Ordering::Relaxed); // edge D
             }
         }
         Ok(())
     }
 
-    /// Merges the current order with the new records into the other buffer.
+    /// Merges the order and the new records into the other buffer.
     fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), TableError> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        // Otherwise a reader of this buffer could take new entries for old ones. Pairs with the
-        // fence in `find`.
+        // Release: pairs with the fence in `find`. Otherwise a reader of this buffer could take new entries for old
+        // ones.
         fence(Ordering::Release);
         let (mut from_old, mut from_new, mut out) = (0, 0, 0);
         while from_old < old_len || from_new < count {
@@ -192,7 +191,7 @@ impl<'a> Table<'a> {
             from_new += usize::from(take_new);
             self.order_word(new, out)
                 .ok_or(TableError::Full)?
-                .store(index, Ordering::Relaxed); // published by edge D
+                .store(index, Ordering::Relaxed); // edge D
             out += 1;
         }
         self.lengths[1 - (version & 1) as usize].store(out as u64, Ordering::Relaxed); // edge D
@@ -222,14 +221,12 @@ impl<'a> Table<'a> {
         self.address_of(index as usize)
     }
 
-    /// Returns the site that has a head at `address`; `None` also if insertions kept overtaking.
-    /// Safe in a signal handler.
+    /// Returns the site with a head at `address`, unless insertions kept overtaking.
     pub fn find(&self, address: u64) -> Option<TrapSite> {
         self.trap_site(self.last_up_to(address)?, address)
     }
 
-    /// Returns the site with an index, if it has a head at `address`. Safe in a signal handler, for
-    /// any index.
+    /// Returns the site with an index, which may be any number, if it has a head at `address`.
     pub fn trap_site(&self, index: usize, address: u64) -> Option<TrapSite> {
         let site = self.site(index)?;
         let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
@@ -242,20 +239,35 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Returns whether a site patches the byte at `address`. Safe in a signal handler.
+    /// Returns whether a site patches this byte.
     pub fn covers(&self, address: u64) -> bool {
         let site = self.last_up_to(address).and_then(|index| self.site(index));
         site.is_some_and(|site| address - site.address < site.len.into())
     }
 
-    /// Returns the last site that begins at or before `address`.
+    /// Returns whether a site patches bytes in a range of addresses.
+    pub fn meets(&self, code: &Range<u64>) -> bool {
+        let last = code
+            .end
+            .checked_sub(1)
+            .and_then(|last| self.last_up_to(last));
+        let site = last.and_then(|index| self.site(index));
+        site.is_some_and(|site| site.address + u64::from(site.len) > code.start)
+    }
+
+    /// Returns all records, those that others replaced, too.
+    pub fn all(&self) -> impl Iterator<Item = Site> {
+        // Acquire: pairs with the Release in `insert`, which the records and their number precede (edge D).
+        self.version.load(Ordering::Acquire);
+        (0..self.len()).filter_map(|index| self.site(index))
+    }
+
     fn last_up_to(&self, address: u64) -> Option<usize> {
         for _ in 0..TRIES {
             // Acquire: pairs with the Release in `insert` and `recall` (edge D).
             let version = self.version.load(Ordering::Acquire);
             let index = self.search(version, address);
-            // Orders the search before the second load of the version. Pairs with the fence in
-            // `merge`.
+            // Acquire: orders the search before the second load of the version. Pairs with the fence in `merge`.
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
                 return index;
@@ -264,8 +276,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Returns the findable records' indices in a range of addresses. Only the writer may call
-    /// this.
+    /// Returns the findable records in a range of addresses. (writer)
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);
@@ -289,8 +300,7 @@ impl<'a> Table<'a> {
         low
     }
 
-    /// Returns an order's last record at or below `address`. Speculative until the version is seen
-    /// unchanged.
+    /// Speculative until the version is seen unchanged.
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
@@ -314,8 +324,7 @@ mod tests {
             .collect()
     }
 
-    /// Windows before and after a call: the second begins within the eight bytes that the first
-    /// site's record has.
+    /// The second window begins within the first one's eight bytes.
     #[test]
     fn the_windows_of_neighbours_are_distinguished() {
         let slots = slots(2);
@@ -327,10 +336,13 @@ mod tests {
             ..Site::default()
         });
         table.insert(2, |at| sites.get(at).copied()).expect("room");
+        let ranges = [0..100, 0..101, 101..105, 109..110, 110..200, 0..0];
+        let met = ranges.map(|code| table.meets(&code));
+        assert_eq!(met, [false, true, false, true, false, false]);
+        assert_eq!(table.all().count(), 2);
         let covered = (98..112).filter(|at| table.covers(*at));
         assert_eq!(covered.collect::<Vec<_>>(), [100, 105, 106, 107, 108, 109]);
     }
-    /// A session that needs an earlier record gets it, and the table does not grow.
     #[test]
     fn an_earlier_record_is_found_again() {
         let slots = slots(4);

@@ -1,16 +1,15 @@
-//! Return thunks: a few instructions per probe and return address, which call the probed function and then continue
-//! at that address.
+//! Return thunks: instructions per probe and return address that call the probed function, then continue at that
+//! address. So a followed call's return depends on no other data.
 //!
-//! So a followed call's return never depends on data recorded elsewhere. Trampolines look thunks up in an
-//! open-addressed table of entries `key, address`, and call this code on a miss. Thunks are never freed, because a
-//! frame may return into one at any later time.
+//! Trampolines look them up in an open-addressed table of entries `key, address`, and call this code on a miss.
+//! Thunks are never freed, because a frame may return into one at any time.
 //!
 //! # Unwind information
-//! An unwinder finds a thunk's address on the stack. The thunk's unwind information gives the stack pointer as it is,
-//! and the return address in the record's first word. The record must be found from the frame's address, because
-//! after a tail call only the innermost thunk is on the stack. libgcc takes the first frame with a matching canonical
-//! frame address for the handler's. So the frame after the last thunk must have another address than the thunks; the
-//! difference is in the upper half of the record's last word.
+//! An unwinder finds a thunk's address on the stack. The thunk's unwind information keeps the stack pointer, and has
+//! the return address in the record's first word. The record must be found from the frame's address, because after a
+//! tail call only the innermost thunk is on the stack. libgcc takes the first frame with a matching canonical frame
+//! address for the handler's. So the frame after the last thunk must have another; the difference is in the upper
+//! half of the record's last word.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -20,36 +19,35 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Words of a thunk's record.
 pub const RECORD_WORDS: usize = 4;
-/// Bytes from one thunk's code to the next.
+/// Bytes of a thunk's code.
 pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
-/// Entries after the table's last hash, so that a run of them never wraps around.
+/// More entries, so that no run wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 const SLOT: u64 = GATE - 1;
-/// The bit above the slot that marks a gate's thunk.
+/// A gate's thunk.
 const GATE: u64 = 1 << 31;
-/// A difference of eight bytes, in the word's upper half.
+/// Eight bytes, in the record's last word.
 const CFA_GAP: u64 = 8 << 32;
-/// The return address's bits in a key.
+/// The return address in a key.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 /// A thunk's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thunk {
-    /// The address to which a call finally returns.
+    /// The final return address.
     pub to: u64,
-    /// The code that the thunk calls: the copy of the displaced instructions, which continues in the function.
+    /// The copy of the displaced instructions, which continues in the function.
     pub calls: u64,
-    /// The code at which the thunk continues after the call: the exit of the probe's trampoline.
+    /// The code after the call: the trampoline's exit.
     pub exit: u64,
-    /// The first of the probe's words.
+    /// The probe's first word.
     pub slot: u64,
-    /// Whether the frames of the thunk's calls hold the counters in which the call is recorded.
+    /// Whether frames hold the counters in which the call is recorded.
     pub is_gate: bool,
 }
 
-/// All thunks of a process, in the caller's storage.
+/// A process's thunks.
 pub struct Thunks<'a> {
-    /// 2^bits entries, and [`SPILL`] more.
     entries: &'a [AtomicU64],
     records: &'a [AtomicU64],
     used: AtomicU32,
@@ -73,7 +71,7 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Returns how many entries of two words a table needs.
+    /// Returns the number of entries, of two words.
     pub const fn entries(bits: u8) -> usize {
         (1 << bits) + SPILL
     }
@@ -84,19 +82,18 @@ impl<'a> Thunks<'a> {
         self.made.store(count, Ordering::Release); // pairs with the load in `add`
     }
 
-    /// Returns the number of thunks in use.
+    /// Returns how many are in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) as usize // only grows
     }
 
-    /// Returns the code's address and the number of thunks that have code. The code is complete
-    /// once the number is not 0.
+    /// Returns the code's address and the number of thunks with code; complete unless 0.
     pub fn made(&self) -> (u64, u32) {
         let made = self.made.load(Ordering::Acquire); // pairs with `make`
         (self.code.load(Ordering::Relaxed), made)
     }
 
-    /// Returns the thunk whose code contains an address.
+    /// Returns the thunk with this code address.
     pub fn at(&self, address: u64) -> Option<Thunk> {
         let (code, made) = self.made();
         let index = address.checked_sub(code)? / STRIDE;
@@ -104,7 +101,7 @@ impl<'a> Thunks<'a> {
     }
 
     fn record(&self, index: usize) -> Thunk {
-        // Relaxed: a thread that has the thunk's address passed edge F, or wrote it.
+        // Relaxed: a thread that has the address passed edge F, or wrote it.
         let word = |at: usize| {
             let word = self.records.get(index * RECORD_WORDS + at);
             word.map_or(0, |word| word.load(Ordering::Relaxed))
@@ -118,9 +115,8 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Returns the thunk for `probe` that returns to `thunk.to`, adding one if needed; `None`
-    /// without room, or if `thunk.to` is no user address. `is_ours` must be set if `thunk.to` is in
-    /// another thunk.
+    /// Returns the thunk for `probe` and `thunk.to`, perhaps a new one; `None` if there is no room, or if `thunk.to` is
+    /// no user address. `is_ours`: `thunk.to` is in another thunk.
     pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {
@@ -159,7 +155,7 @@ impl<'a> Thunks<'a> {
             return None;
         }
         let gate = if thunk.is_gate { GATE } else { 0 };
-        // The distance of the caller's canonical frame address from the thunk's, for unwinders.
+        // The caller's canonical frame address less the thunk's.
         let cfa_gap = if is_ours { 0 } else { CFA_GAP };
         let words = [
             thunk.to,
@@ -169,15 +165,14 @@ impl<'a> Thunks<'a> {
         ];
         for (at, value) in words.into_iter().enumerate() {
             let word = self.records.get(index as usize * RECORD_WORDS + at)?;
-            word.store(value, Ordering::Relaxed); // published by edge F
+            word.store(value, Ordering::Relaxed); // edge F
         }
         let address = code + u64::from(index) * STRIDE;
         self.publish(key, address);
         Some(address)
     }
 
-    /// Publishes a thunk. If two threads publish one key, both are valid, and trampolines find the
-    /// first.
+    /// If two threads publish one key, both thunks are valid, and trampolines find the first.
     fn publish(&self, key: u64, address: u64) {
         for at in self.first(key).. {
             let Some([found, held]) = self.entry(at) else {

@@ -1,18 +1,17 @@
 //! Whether a site still has our bytes.
 //!
-//! Needed for a trap at a site that the address space does not confirm ([`crate::feed`]): the
-//! program may have mapped other memory there, with its own trap bytes, or a copy of its code.
+//! For traps at sites that the address space does not confirm ([`crate::feed`]): other memory may be mapped there,
+//! with its own trap bytes or a copy of the code.
 
 use tiptoe_wire::Site;
 
-/// The trap byte on a head while a site is patched.
 const TRAP: u8 = 0xcc;
 
-/// Returns whether a site's bytes may be ours: the window in any state between original and
-/// patched, and after it the original. `byte` reads a byte; unreadable ones are ignored.
+/// Returns whether a site's bytes may be ours: any state from original to patched in the window, the original after it.
+/// `byte` reads a byte; unreadable ones are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
-    // Zeroes at the record's end are unknown bytes after a short function.
+    // Zeroes at the end are unknown bytes after a short function.
     let known = site.original.iter().rposition(|byte| *byte != 0);
     let held = known.map_or(0, |last| last + 1).max(site.len.into());
     pairs.take(held).all(|(at, (original, patched))| {

@@ -1,4 +1,4 @@
-//! The space of this process, fed by its threads' calls, against the kernel's list.
+//! This process's space, fed by its threads' calls, against the kernel's list.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;
@@ -44,7 +44,6 @@ fn id(file: &File) -> FileId {
     FileId { device, inode }
 }
 
-/// A file of zeroes that only this test uses.
 fn fresh() -> File {
     // SAFETY: the name is a C string; a new descriptor has no other owner.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"code".as_ptr(), 0)) };
@@ -80,7 +79,7 @@ fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     )
 }
 
-/// Maps, splits, moves and unmaps a file's code; every tenth time some stays.
+/// Every tenth time some mappings stay.
 fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     let fd = file.as_raw_fd() as u64;
     for round in 0..rounds {
@@ -130,7 +129,7 @@ fn threads_map_and_unmap_concurrently() {
         assert!(feed.add_probes(1 << 10, probes, |_, _| true));
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // Threads begin together, otherwise one's stack could be mapped into another's holes.
+        // Otherwise one thread's stack could be mapped into another's holes.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();
@@ -160,14 +159,14 @@ fn threads_map_and_unmap_concurrently() {
         );
         assert_eq!((last.mappings, last.bytes), by_the_list());
         assert!(!feed.is_unsure());
-        assert_ne!(feed.find(stays + PAGE, 1, |_| true), Answer::Missed);
+        let found = feed.find(stays + PAGE, 1, |_| true);
+        assert!(matches!(found, Answer::Speculative(_) | Answer::Locked(_)));
         assert_eq!(feed.find(stays, 1, |_| true), Answer::Missed);
         assert_eq!(feed.file_offset_of(rooms[0] + 3 * PAGE), None);
     });
 }
 
-/// Checks the answers for code that stays mapped. They may be uncertain, but must never name
-/// another place.
+/// Answers for code that stays mapped may be uncertain, but must never name another place.
 fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
     feed.find(stays + PAGE, 1, |probe| {
         assert_eq!(probe, 1);
@@ -178,7 +177,7 @@ fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
     }
 }
 
-/// Returns count and size of the kernel's mappings, adjacent ones merged.
+/// Count and size of the kernel's mappings, adjacent ones merged.
 fn by_the_list() -> (usize, u64) {
     let list = std::fs::read_to_string("/proc/self/maps").expect("there");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");

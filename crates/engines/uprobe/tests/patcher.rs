@@ -1,6 +1,5 @@
-//! The patcher over every window shape: no thread may run a mix of old and new bytes, whichever
-//! head it is at and however stale its core's view. Mutants leave out or swap a step. Not under
-//! miri: it takes minutes, and nothing is unsafe.
+//! The patcher over every window shape: no thread may run a mix of old and new bytes, whichever head it is at and
+//! however stale its core's view. Mutants leave out or swap a step. Not under miri: it takes minutes.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -12,7 +11,7 @@ use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, rearm};
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::{SLOT_WORDS, Site};
 
-/// A patch of five bytes here crosses an aligned word, so all have phases.
+/// Five bytes here cross an aligned word, so all patches have phases.
 const AT: u64 = 0x1004;
 
 fn arm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
@@ -23,7 +22,6 @@ fn disarm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
     patcher::disarm(memory, sites, OtherThreads::Running)
 }
 
-/// Original code in memory, and cores that have seen nothing else.
 fn fresh(shapes: &[Shape]) -> (Memory, Cores) {
     let memory = Memory::of(shapes);
     let cores = Cores::of(&memory);
@@ -103,7 +101,7 @@ fn every_trap_has_a_resume_address() {
     }
 }
 
-/// Records the patcher's steps on a site by phase, each with its refetch.
+/// The patcher's steps by phase, each with its refetch.
 fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     let (memory, _) = match disarms {
         true => armed(shape),
@@ -119,7 +117,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// Returns the jumps that run a mix if `change` is made to their phases.
+/// The jumps that run a mix if `change` is made to their phases.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -169,8 +167,7 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window that ends with a pair has one more phase, to arm and to disarm. No phase may lack its
-/// refetch, or be swapped.
+/// A window with a pair has one more phase. None may lack its refetch, or be swapped.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -223,8 +220,8 @@ fn bytes_that_are_not_the_files_are_left_alone() {
     }
 }
 
-/// The kernel's uprobe on an armed jump replaces the first byte, and runs the file's first
-/// instruction itself, so threads arrive at the second head.
+/// The kernel's uprobe replaces an armed jump's first byte and runs the file's first instruction itself, so threads
+/// arrive at the second head.
 fn with_foreign_trap(shape: Shape) -> (Memory, Cores) {
     let (memory, mut cores) = armed(shape);
     let at = shape.site.address;
@@ -263,8 +260,7 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// Returns the first mix if the kernel removes its trap at any moment at which the first byte is a
-/// trap. It writes the file's byte and refetches nothing.
+/// The first mix if the kernel removes its trap, without a refetch, while the first byte is a trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -280,8 +276,7 @@ fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -
     None
 }
 
-/// Returns the windows that stay safe when a foreign trap is removed from the first byte: the first
-/// instruction has one byte, or there is a guard.
+/// Windows that stay safe when a foreign trap is removed from the first byte.
 fn guarded() -> impl Iterator<Item = Shape> {
     jumps().filter(|shape| shape.first_len() == 1 || shape.guard != Guard::None)
 }
@@ -301,8 +296,8 @@ fn a_foreign_trap_may_be_removed_at_any_moment() {
     }
 }
 
-/// Mutant: the guard is restored with the bytes that are no heads, so a core may run the first
-/// instruction with the jump's displacement as operand.
+/// Mutant: the guard is restored with other bytes that are no heads, so a core may run the first instruction with the
+/// jump's displacement.
 #[test]
 fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
@@ -323,8 +318,7 @@ fn mutant_guard_restored_early_runs_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// Mutant: a guard that is a call changes more than one byte of its displacement, so a core may see
-/// a mix.
+/// Mutant: a guarding call changes more than one byte of its displacement, so a core may see a mix.
 #[test]
 fn mutant_call_with_any_target_runs_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
@@ -336,7 +330,7 @@ fn mutant_call_with_any_target_runs_a_mix() {
     }
 }
 
-/// A uprobe on an inner instruction breaks the jump, but the site can still be disarmed.
+/// A uprobe on an inner instruction breaks the jump, but disarming works.
 #[test]
 fn a_foreign_trap_inside_is_left_where_it_is() {
     for shape in jumps() {
@@ -357,9 +351,8 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel has restored the file's first byte, but our tail is still after it. Until [`rearm`]
-/// or [`disarm`], no thread may run a mix if the first instruction has one byte or the site a
-/// guard.
+/// The kernel has restored the first byte before our tail. Until [`rearm`] or [`disarm`], no thread may run a mix in
+/// a [`guarded`] window.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;
@@ -371,7 +364,7 @@ fn a_removed_foreign_trap_is_followed_by_rearming() {
     }
 }
 
-/// Rearming would take two writes, and lose a foreign trap written in between.
+/// Rearming takes two writes, and would lose a foreign trap in between.
 #[test]
 fn a_patch_with_the_files_first_byte_is_not_rearmed() {
     for mut shape in jumps() {

@@ -1,4 +1,4 @@
-//! Sites that need no trap byte: inside one aligned word, or while all threads are stopped.
+//! Sites without trap bytes: in one aligned word, or while all threads are stopped.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -46,8 +46,8 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// Mutants: two writes instead of one, in either order, also with a refetch in between; or one
-/// write that is not the whole word. Each runs a mix or traps.
+/// Two writes, in either order, also with a refetch in between, or one that is not the whole word: each runs a mix or
+/// traps.
 #[test]
 fn mutants_of_words_run_a_mix() {
     // After a one-byte instruction the other bytes do not matter.

@@ -1,4 +1,4 @@
-//! Mapping sequences against a trivial model, and lookups while another thread changes the space.
+//! Mappings against a trivial model, and lookups while another thread changes the space.
 #![cfg(not(tiptoe_loom))]
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use cells::{Cells, Change};
 
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// The most changes in a sequence; miri is several hundred times slower.
+/// The most changes; miri is several hundred times slower.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,
@@ -145,7 +145,6 @@ proptest! {
         for (index, (file, offset, replaces)) in changes.iter().enumerate() {
             let probe = index as u32;
             let at = file_offset(*file, *offset);
-            // Some changes replace the probes with odd numbers at their place.
             let is_replaced = |other: u32| *replaces && other % 2 == 1;
             prop_assert_eq!(writer.add_probe(at, probe, is_replaced), Ok(()));
             let all = model.entry((*file, *offset)).or_default();
@@ -205,7 +204,7 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(space.find(PAGE + 5, 1, |_| false), Lookup::Locked(None));
 }
 
-/// Regression: copying a mapping from its middle (mremap with an old length of 0) left empty mappings.
+/// Regression: copies from a mapping's middle (mremap with old length 0) left empty mappings.
 #[test]
 fn a_copy_out_of_the_middle_is_one_mapping() {
     let words = storage(SHAPE);
@@ -280,7 +279,7 @@ fn removed_mappings_take_no_room() {
     let space = Space::new(&words, shape).expect("long enough");
     let add = |at: u64| apply(&space, &Change::Map(4 * at..4 * at + 1, at, 0));
     let remove = |at: u64| apply(&space, &Change::Unmap(4 * at..4 * at + 1));
-    // A step coprime to the count visits all in a scattered order.
+    // Coprime to the count, so that it visits all.
     let scattered = move |turn: u64| turn * 7_919 % count;
     for _ in 0..3 {
         assert!((0..count).all(|turn| add(scattered(turn)).is_ok()));

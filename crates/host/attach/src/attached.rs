@@ -1,7 +1,4 @@
 //! One process to be traced. It was already running, or tiptoe started it and holds it.
-//!
-//! [`Attached`] has what every instrument needs to know of a process. The process's mappings are not here, because only
-//! some instruments read them.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -22,25 +19,24 @@ use crate::phase::{has_exited, set_command};
 use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
 
-/// How long the end of a process without memory may take.
+/// The longest time that a process without memory may take to end.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// A process to be traced. Dropping it kills a command that is still held, because such a command
-/// must not run.
+/// A process to be traced. Dropping it kills a command that is still held, because such a command must not run.
 pub struct Attached {
     /// The process.
     pub process: Process,
-    /// The process's name when it was attached; for a command, the program's file name.
+    /// The process's name at the attach; for a command, the program's file name.
     pub comm: String,
-    /// The command line when the process was attached; for a command, the given words.
+    /// The command line at the attach; for a command, the given words.
     pub command: Vec<String>,
-    /// The link to the agent in the process.
+    /// The agent in the process.
     pub link: Option<Link>,
-    /// The link to an agent that does not serve but may hold a command.
+    /// An agent that does not serve but may hold a command.
     retired: Option<Link>,
-    /// The command, if tiptoe has started it.
+    /// Set if tiptoe started the process.
     hold: Option<Hold>,
-    /// A pidfd, if the kernel has them, because the id could be reused by another process.
+    /// A pidfd, if the kernel has them, because the id could be reused.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
@@ -68,8 +64,8 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds the process before exec. `passed` is what
-    /// brings the agent into it.
+    /// Forks a process for `command`, whose file is `program`, and holds it before exec. `passed` brings the
+    /// agent into it.
     pub fn start(
         program: &Path,
         command: &[OsString],
@@ -79,32 +75,32 @@ impl Attached {
         let started = started.map_err(|why| cannot_run(&words(command), why))?;
         let name = program.file_name().unwrap_or(&command[0]);
         let mut attached = Attached::to(started.pid)?;
-        // The process has tiptoe's names until it calls exec.
+        // Until exec, the process has tiptoe's names.
         attached.comm = name.to_string_lossy().into_owned();
         attached.command = words(command);
         attached.hold = Some(Hold::BeforeExec(started));
         Ok(attached)
     }
 
-    /// Starts a command as [`Attached::start`] does, but without an agent. The command's first word names the file.
+    /// Starts a command without an agent. The command's first word names the file.
     pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and holds it right after, when it is mapped but none of its code has run. The same
-    /// thread must release the command, because only a tracer can.
+    /// Lets a command call exec, and holds it right after, before any of its code has run. The same thread must
+    /// release the command, because only its tracer can.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
 
-    /// Lets a command call exec. The agent in it then holds it; without an agent it runs.
+    /// Lets a command call exec. The agent in it then holds it; without an agent, it runs.
     pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| started.proceed().map(Hold::InAgent))?;
         self.comm = self.process.comm().unwrap_or_default();
         Ok(())
     }
 
-    /// Continues without the agent. A command that the agent holds begins only at [`Attached::release`].
+    /// Continues without the agent. A command held by the agent begins only at [`Attached::release`].
     pub fn retire_agent(&mut self) {
         self.retired = self.link.take();
     }
@@ -148,7 +144,7 @@ impl Attached {
         !matches!(self.hold, None | Some(Hold::Nothing(_)))
     }
 
-    /// Returns the child process of a command that has called exec.
+    /// Returns the child of a command that has called exec.
     pub fn child(&mut self) -> Option<&mut Child> {
         self.hold.as_mut().and_then(Hold::child)
     }
@@ -164,8 +160,17 @@ impl Attached {
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
-    /// Returns the CPU time that the process used since [`Attached::mark`]. After the process's end it is the last
-    /// value that was read.
+    /// Returns from which CPU time on the process's is counted.
+    pub fn counted_from(&self) -> Duration {
+        self.cpu_at_start.get()
+    }
+
+    /// Counts the process's CPU time from this one on, an earlier result of [`Attached::counted_from`].
+    pub fn count_from(&self, cpu_time: Duration) {
+        self.cpu_at_start.set(cpu_time);
+    }
+
+    /// Returns the CPU time since [`Attached::mark`]; after the process's end, the last value read.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -173,8 +178,7 @@ impl Attached {
         self.cpu_time()
     }
 
-    /// Returns the process's CPU time since its start, which no mark changes. After the process's
-    /// end this is the last value read.
+    /// Returns the CPU time since the process's start; after its end, the last value read.
     pub fn fetch_total_cpu_time(&self) -> Duration {
         self.fetch_cpu_time();
         self.cpu_last.get()
@@ -195,8 +199,8 @@ impl Attached {
         }
     }
 
-    /// Returns whether a request failed because the process ended. The kernel frees the memory of a process before it
-    /// reports its end, so this waits for the end of a process without memory.
+    /// Returns whether a request failed because the process ended. The kernel frees a process's memory before
+    /// it reports the end, so this waits for the end of a process without memory.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -208,30 +212,29 @@ impl Attached {
         self.has_ended()
     }
 
-    /// Returns the signal that killed the process; `None` if it exited or the kernel no longer
-    /// knows.
+    /// Returns the signal that killed the process; `None` if it exited, or if that is unknown.
     pub fn killed_by(&self) -> Option<i32> {
-        // Before the process is reaped its stat file has the status, afterwards only the pidfd.
+        // Until the process is reaped, its stat file has the status; afterwards only the pidfd.
         let status = reaped(self.handle.as_ref()?).or_else(|| zombie(self.process))?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }
 }
 
 impl Drop for Attached {
-    /// Kills a held command. Must run before the links are dropped, because the agent would then let the command run.
+    /// Kills a held command, which the agent would let run if the links were dropped first.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()
         {
             let _ = child.kill();
-            // No deadline is needed, because no process can block SIGKILL.
+            // No deadline, because no process can block SIGKILL.
             let _ = child.wait();
             set_command(0);
         }
     }
 }
 
-/// Returns the command line of a process, which the program may have changed.
+/// Returns a process's command line, which the program may have changed.
 pub fn command_line(process: Process) -> Vec<String> {
     words(&process.command_line().unwrap_or_default())
 }
@@ -248,7 +251,7 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
     AttachError::CannotRun { word, why }
 }
 
-/// Opens a pidfd, which refers to this process even if its id is reused.
+/// Opens a pidfd.
 fn handle(process: Process) -> Option<OwnedFd> {
     // SAFETY: the call takes and returns integers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
@@ -257,10 +260,10 @@ fn handle(process: Process) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the exit status of a reaped process, if this kernel keeps it.
+/// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2). The first eight bytes of `info` are a mask: what is requested, then what the
-    /// kernel filled in. The last four of its 64 bytes are the exit code.
+    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask: what is requested, then what is filled in. The
+    /// last 4 are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];
@@ -270,12 +273,12 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
-/// Returns the exit status of a process that is not reaped yet.
+/// Returns the exit status of a zombie.
 fn zombie(process: Process) -> Option<i32> {
     const EXIT_CODE: usize = 52;
     const STATE: usize = 3;
     let stat = std::fs::read(format!("/proc/{}/stat", process.pid())).ok()?;
-    // The program's name may contain any bytes.
+    // The name may contain any bytes.
     let stat = String::from_utf8_lossy(&stat);
     let (_, after_comm) = stat.rsplit_once(") ")?;
     let fields = &mut after_comm.split_whitespace();

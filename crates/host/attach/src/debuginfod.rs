@@ -1,7 +1,7 @@
-//! Fetches debug files from debuginfod servers, through their client `debuginfod-find` and its cache.
+//! Fetches debug files through `debuginfod-find` and its cache.
 //!
-//! A server is asked only if the user has set `DEBUGINFOD_URLS`, because the request discloses which program is traced.
-//! The answer may be hostile, like any file, and is used only if its build-id is the requested one.
+//! A server is asked only if the user has set `DEBUGINFOD_URLS`, because the request discloses which program is
+//! traced. The answer may be hostile: it is used only if its build-id is the requested one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use std::sync::OnceLock;
 
 use tiptoe_price::own;
 
-/// The environment variable with the servers' addresses.
+/// The servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
-/// The environment variable with the client's time-out in seconds, and the value that we set if the user has not. The
-/// client's own default of 90 s is too long for a user who waits.
+/// The client's time-out in seconds, if the user has set none. Its default of 90 s is too long for a waiting
+/// user.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the client's cache folder, if it exists. It is looked up only once, because it is needed for each mapped
-/// file of each process.
+/// Returns the client's cache folder, if it exists. It is looked up once, because each mapped file of each
+/// process needs it.
 pub fn cache() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -28,7 +28,7 @@ pub fn cache() -> Option<&'static Path> {
     FOLDER.get_or_init(find).as_deref()
 }
 
-/// Fetches debug information by its build-id in hexadecimal. Returns the path of the file.
+/// Fetches debug information by its build-id in hexadecimal. Returns the file's path.
 pub fn fetch(build_id: &str) -> Option<PathBuf> {
     env::var_os(URLS).filter(|urls| !urls.is_empty())?;
     let mut client = Command::new("debuginfod-find");
@@ -42,7 +42,7 @@ pub fn fetch(build_id: &str) -> Option<PathBuf> {
     output.status.success().then(|| path.trim_end().into())
 }
 
-/// Returns the cache folder according to these values of the variables.
+/// Returns the cache folder for these values of the variables.
 fn cache_of(
     own: Option<PathBuf>,
     caches: Option<PathBuf>,

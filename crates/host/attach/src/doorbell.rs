@@ -20,7 +20,7 @@ struct BellWait {
     reserved: u32,
 }
 
-/// Sleeps until one of the words differs from its value, at most for `limit`.
+/// Sleeps until a word differs from its value, at most for `limit`.
 pub fn wait(bells: &[Bell], limit: Duration) {
     let some = !bells.is_empty() && bells.len() <= MOST;
     match (bells.is_empty(), some && wait_for_any(bells, limit)) {
@@ -30,7 +30,7 @@ pub fn wait(bells: &[Bell], limit: Duration) {
     }
 }
 
-/// Returns whether one of the words differs from its value.
+/// Returns whether a word differs from its value.
 pub fn is_rung(bells: &[Bell]) -> bool {
     // Relaxed: the code that handles the change reads it again with its own ordering.
     let rung = |(word, quiet): &Bell| word.load(Ordering::Relaxed) != *quiet;
@@ -56,7 +56,7 @@ fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     };
     let (table, count) = (waits.as_ptr(), waits.len());
     let clock = libc::CLOCK_MONOTONIC;
-    // SAFETY: the table, its words and the time live through the call.
+    // SAFETY: the table, its words and the time outlive the call.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex_waitv,

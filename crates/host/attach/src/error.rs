@@ -1,5 +1,4 @@
-//! All messages of this crate. Other modules make only variants of [`AttachError`], [`inject_error::InjectError`] and
-//! [`IoReason`].
+//! All messages of this crate; other modules only make variants.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::ffi::OsString;
@@ -28,18 +27,15 @@ pub enum AttachError {
     /// A command cannot be started, or ended before exec.
     #[error("cannot run `{word}`: {why}")]
     CannotRun { word: String, why: io::Error },
-    /// A command that was held at exec cannot continue.
     #[error("cannot continue process {pid}: {why}")]
     CannotContinue { pid: u32, why: io::Error },
     #[error("{pid} is a thread of process {leader}")]
     IsThread { pid: u32, leader: u32 },
-    /// The process cannot be read.
     #[error(transparent)]
     Unreadable(#[from] tiptoe_sys::host::Error),
-    /// Memory to share with the target cannot be made.
     #[error("cannot make shared memory for the counts: {0}")]
     SharedMemory(io::Error),
-    /// The agent's file lacks a symbol, or cannot be parsed for this reason.
+    /// The agent's file lacks a symbol, or cannot be parsed.
     #[error("the agent of this tiptoe is incomplete: {what}")]
     IncompleteAgent { what: String },
     /// The program changed the agent's table of sites.
@@ -50,7 +46,7 @@ pub enum AttachError {
 }
 
 impl AttachError {
-    /// Returns what the user can do about the error.
+    /// Returns what the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
             AttachError::Silent { .. } => {
@@ -64,7 +60,7 @@ impl AttachError {
     }
 }
 
-/// Why an operation failed whose other errors are the system's.
+/// Failures that are not a system call's.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum IoReason {
     #[error("it ended before it called exec: {0}")]
@@ -85,7 +81,7 @@ impl From<IoReason> for io::Error {
     }
 }
 
-/// Why a program runs with more rights than the user who starts it.
+/// Why a program has more rights than the user who starts it.
 pub(crate) mod gain {
     pub(crate) const USER: &str = "it is setuid and runs with another user's rights";
     pub(crate) const GROUP: &str = "it is setgid and runs with another group's rights";

@@ -1,11 +1,11 @@
 //! Keeps a started command from beginning.
 //!
-//! | hold | by | where the process is | what has run |
-//! |---|---|---|---|
-//! | [`Hold::BeforeExec`] | a pipe that it reads | in its fork of tiptoe | nothing |
-//! | [`Hold::AtExec`] | ptrace | right after exec, mapped | nothing |
-//! | [`Hold::InAgent`] | the agent | in the agent's constructor | the loader |
-//! | [`Hold::Nothing`] | | in the program | any of it |
+//! | hold | by | what has run |
+//! |---|---|---|
+//! | [`Hold::BeforeExec`] | a pipe that the fork of tiptoe reads | nothing |
+//! | [`Hold::AtExec`] | ptrace | nothing; it is mapped |
+//! | [`Hold::InAgent`] | the agent's constructor | the loader |
+//! | [`Hold::Nothing`] | | any of it |
 
 use std::io;
 use std::process::Child;
@@ -18,7 +18,6 @@ use crate::error::{AttachError, IoReason};
 use crate::preload::StartedCommand;
 use crate::stops::{self, Stop};
 
-/// A started command, and what holds it.
 pub(crate) enum Hold {
     BeforeExec(StartedCommand),
     AtExec(Child),
@@ -35,7 +34,7 @@ impl Hold {
         }
     }
 
-    /// Marks a command that has called exec as running.
+    /// Marks a command as running if it has called exec.
     pub(crate) fn nothing(self) -> Hold {
         match self {
             Hold::AtExec(child) | Hold::InAgent(child) => Hold::Nothing(child),
@@ -62,27 +61,25 @@ fn of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-/// Traces a command that has not called exec, so that it will stop at exec.
+/// Traces a command, so that it will stop at exec.
 fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a command that this thread traces call exec, and holds it there.
-///
-/// The starter must be joined only after exec, otherwise there is a deadlock: any signal stops the
-/// traced command before exec, even an ignored one such as SIGWINCH. Only this thread can end that
-/// stop, but the join waits for the starter, which waits for exec.
+/// The starter must be joined only after exec, otherwise there is a deadlock: any signal, even an ignored one
+/// such as SIGWINCH, stops the traced command before exec. Only this thread can end that stop, but the join
+/// waits for the starter, which waits for exec.
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
-        // The command was killed. The wait below reads how it ended.
+        // The command was killed; the wait below reads how.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         went => went?,
     }
     let at_exec = until_exec(pid);
     if at_exec.is_err() {
-        // SAFETY: takes two numbers. `until_exec` fails only while the child is not reaped, so the
-        // id is still the child's.
+        // SAFETY: takes two numbers. `until_exec` fails only while the child is not reaped, so the id is still
+        // the child's.
         unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
     }
     let mut child = started.join()?;
@@ -93,7 +90,7 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     Err(IoReason::EndedBeforeExec(ended).into())
 }
 
-/// Waits until a seized process has called exec. Returns `false` if it ended first. There is no deadline, because the
+/// Waits until a seized process has called exec; `false` if it ended first. There is no deadline, because the
 /// file may be on a slow disk. A signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
@@ -106,7 +103,7 @@ fn until_exec(pid: u32) -> Result<bool, Errno> {
             Err(errno) => return Err(errno),
         };
         match stops::go_on(pid, signal) {
-            // The command was killed while it was stopped. The next wait reports its end.
+            // The command was killed while it was stopped; the next wait reports its end.
             Err(Errno::ESRCH) => {}
             gone_on => gone_on?,
         }
@@ -124,7 +121,7 @@ mod tests {
 
     use crate::preload;
 
-    /// Runs `trace` on a thread of its own, which becomes the tracer. Fails the test on a hang.
+    /// Runs `trace` on a new thread, which becomes the tracer. Fails the test on a hang.
     fn with_deadline<T: Send + 'static>(
         trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
     ) -> T {
@@ -141,8 +138,7 @@ mod tests {
             })
     }
 
-    /// Sends a signal to a traced command before exec. Returns whether it called exec, or the
-    /// error.
+    /// Signals a traced command before exec. Returns whether it called exec, or the error.
     fn signalled(program: &str, signal: i32) -> Result<bool, String> {
         let program = program.to_owned();
         with_deadline(move |tell| {
@@ -161,8 +157,7 @@ mod tests {
         })
     }
 
-    /// Regression: a deadlock. The tracer waited in join for the exec, and the command waited for the tracer to end its
-    /// signal stop.
+    /// Regression: a deadlock between the tracer's join and the command's signal stop.
     #[test]
     fn a_signal_before_exec_is_no_deadlock() {
         for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {

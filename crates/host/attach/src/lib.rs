@@ -1,25 +1,9 @@
-//! The ways into a process that is to be traced: bring the agent into it, share segments with the
-//! agent, hold a command that must not begin yet.
+//! The ways into a process that is to be traced: brings the agent into it ([`inject`] into a running program,
+//! [`preload`] into a new command), shares segments with the agent ([`link`]), and holds a command that must
+//! not begin yet.
 //!
-//! | module | job |
-//! |---|---|
-//! | [`Attached`] | one process: its names, CPU time, end and agent; the hold of a command |
-//! | [`debuginfod`] | fetches debug files from a server |
-//! | [`doorbell`] | wakes tiptoe when an agent reports a change |
-//! | `hold` | what keeps a started command from beginning |
-//! | [`inject`] | brings the agent into a running program |
-//! | [`link`] | the two segments shared with an agent, and requests to it |
-//! | [`loader`] | renames the agent in a program's loader |
-//! | [`offer`] | segments for an agent that does not run yet |
-//! | [`phase`] | the phase of the run, which decides what a signal does |
-//! | [`preload`] | starts a command with the agent in it |
-//! | [`ready`] | notifies programs that wait until counting has begun |
-//! | [`resident`] | what an earlier agent left in a process |
-//! | `stops` | why a traced thread stopped |
-//! | [`target_files`] | reads a target's files piece by piece |
-//!
-//! Everything that a target wrote is hostile: sizes must come from our own geometry, and an address
-//! that an agent reports may be used only inside that agent's process.
+//! Everything that a target wrote is hostile: sizes must come from our own geometry, and an address that an
+//! agent reports may be used only inside that agent's process.
 #![warn(missing_docs)]
 
 mod attached;
@@ -43,7 +27,7 @@ use tiptoe_sys::host::{Error, Process};
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
-/// Returns a function that checks whether a process has ended. A zombie without other threads has ended.
+/// Returns a check whether a process has ended. A zombie without other threads has ended.
 pub fn end_check(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,

@@ -1,8 +1,7 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread of its own holds the owner word as a robust futex. When tiptoe
-//! dies, in whatever way, the kernel marks the word and wakes the agent, which then restores
-//! everything.
+//! While a [`Link`] lives, a thread holds the owner word as a robust futex. However tiptoe dies, the kernel
+//! then marks the word and wakes the agent, which restores everything.
 
 use std::fs::File;
 use std::io;
@@ -28,13 +27,13 @@ use owner::Owner;
 use pulse::{Pulse, Wait, silent};
 pub use segment::Segment;
 
-/// The longest time that an agent may take for one request.
+/// The longest time for one request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The settings that an agent reads from the plan before it begins.
+/// What an agent reads from the plan before it begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
-    /// Whether a dead thread's slab must never be given to another thread.
+    /// Whether a dead thread's slab must never be reused.
     pub keep_slabs: bool,
     /// How calls are timed, and how much that may cost.
     pub clock: Clock,
@@ -48,10 +47,10 @@ pub struct Terms {
 
 /// The segments shared with one agent.
 pub struct Link {
-    /// Must be dropped before the segments, because dropping it releases the agent, which reads them.
+    /// Must be dropped before the segments, which the agent reads until then.
     owner: Option<Owner>,
     data: Segment,
-    /// The plan, and after it the code.
+    /// The plan, then the code.
     plan: Segment,
     code: CodeSpace,
     geometry: Geometry,
@@ -60,17 +59,16 @@ pub struct Link {
     /// As in the [`Terms`].
     pub scope_slot: u32,
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The agent's process. Set when the agent is in it.
+    /// Set when the agent is in the process.
     pulse: OnceLock<Pulse>,
-    /// The sequence number of a request that the agent did not answer in time. No other request may be sent before that
-    /// answer, because each would wait in vain. Relaxed: only one thread at a time sends requests, and each thread is
-    /// joined before the next one starts.
+    /// The request that the agent did not answer in time. Until it does, no other may be sent, because each
+    /// would wait in vain. Relaxed: only one thread at a time sends requests, and each is joined before the
+    /// next starts.
     unanswered: AtomicU64,
 }
 
 impl Link {
-    /// Maps both segments, writes the plan's header, and holds the owner word. `has_ended` must return
-    /// whether the target has ended.
+    /// Maps both segments, writes the plan's header, and holds the owner word.
     pub fn new(
         data: OwnedFd,
         plan: OwnedFd,
@@ -111,19 +109,19 @@ impl Link {
         Data::new(self.data.words(), self.geometry).expect("mapped with this geometry")
     }
 
-    /// Returns the file of the data segment.
+    /// Returns the data segment's file.
     pub fn data_file(&self) -> &File {
         self.data.file()
     }
 
-    /// Returns the geometry of the data segment.
+    /// Returns the data segment's geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Records the process that the agent is in, and its program.
+    /// Records the agent's process and program.
     pub fn is_in(&self, process: Process, program: RunningProgram) {
-        // Without access to the process, only missing answers show that the agent has ended.
+        // Without a pulse, only missing answers show that the process has ended.
         if self.pulse.get().is_none()
             && let Ok(pulse) = Pulse::of(process, program)
         {
@@ -137,15 +135,14 @@ impl Link {
         (self.has_ended)() || self.pulse.get().is_some_and(is_over)
     }
 
-    /// Returns the agent's error if it refused to serve instead of sending its hello.
+    /// Returns the agent's error if it refused to serve.
     pub fn refusal(&self) -> Option<io::Error> {
         let data = self.data();
         let refused = data.state() == State::Dormant && data.hello().is_none();
         refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
     }
 
-    /// Waits for the agent's hello. `None` if the agent refuses, the target ends, or `patience` is
-    /// over.
+    /// Waits for the agent's hello; `None` if the agent refuses, the target ends, or `patience` is over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
         let deadline = Instant::now() + patience;
         loop {
@@ -172,7 +169,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent's own wait for this request ended first, and the agent settled without it.
+                // The agent's own wait ended first, and it settled without this.
                 return Ok(());
             }
             if wait.is_over() {
@@ -190,13 +187,13 @@ impl Link {
         }
     }
 
-    /// Wakes the agent for a request, and waits for at most `moment`. Returns whether the agent has answered.
+    /// Wakes the agent. Returns whether it answers within `moment`.
     fn is_answered(&self, sequence: u64, moment: Duration) -> bool {
         let seen = self.data().acknowledged();
         if seen < sequence {
             self.wake();
             if let Some(word) = self.data().answered() {
-                // The call returns early if the answer arrives, or is there already.
+                // Returns early if the answer arrives, or is there already.
                 let _ = futex::wait_low(word, seen as u32, Some(moment.as_nanos() as u64));
             }
         }
@@ -208,8 +205,7 @@ impl Link {
         self.plan().silence();
     }
 
-    /// Records in the plan that tiptoe checked whether the program has confined itself (seccomp). Otherwise the agent's
-    /// thread checks.
+    /// Records that tiptoe checked for seccomp; otherwise the agent's thread checks.
     pub fn note_look(&self) {
         self.plan().note_look();
     }
@@ -225,7 +221,7 @@ impl Link {
 
     /// Splits ranges of code off into mappings of their own.
     pub fn split_mappings(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
-        // A range is two records, which must be in the same request.
+        // A range is two records, which must be in one request.
         const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
         let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
         let ends: Vec<u64> = ends.collect();
@@ -251,18 +247,18 @@ impl Link {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
-    /// Selects sites by their trampolines, which must be sorted, for [`Link::arm_again`].
+    /// Selects sites for [`Link::arm_again`] by their trampolines, which must be sorted.
     pub fn recall(&self, trampolines: &[u64]) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Recall, trampolines)
             .map(|_| ())
     }
 
-    /// Restores the original bytes of known sites.
+    /// Restores the bytes of known sites.
     pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Disarm, addresses)
     }
 
-    /// Restores the original bytes of sites and patches them again, `times` times.
+    /// Restores and patches sites, `times` times.
     pub fn toggle(&self, addresses: &[u64], times: u64) -> Result<(), AttachError> {
         let addresses = &addresses[..addresses.len().min(Plan::MAX_RECORDS)];
         for (index, address) in addresses.iter().enumerate() {
@@ -272,7 +268,7 @@ impl Link {
         self.ask(tiptoe_wire::Request::Toggle, addresses.len())
     }
 
-    /// Calls resolvers of indirect functions. Returns the address that each chose.
+    /// Calls resolvers of indirect functions. Returns the addresses that they chose.
     pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
@@ -298,20 +294,20 @@ impl Link {
         self.by_address(tiptoe_wire::Request::Ports, addresses)
     }
 
-    /// Returns the first slot after the words of waits and scopes.
+    /// Returns the first slot after those of waits and scopes.
     pub fn free_slot(&self) -> u32 {
         let after = |slot, width| if slot == 0 { 0 } else { slot + width };
         let locks = after(self.lock_slot, tiptoe_wire::futex::WIDTH);
         locks.max(after(self.scope_slot, scopes::WIDTH))
     }
 
-    /// Makes the agent take its signals and open the gates. Returns the request's results.
+    /// Makes the agent take its signals and open the gates. Returns the results.
     pub fn prepare(&self) -> Result<[u64; 3], AttachError> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1, 2].map(|index| self.data().result(index)))
     }
 
-    /// Gives the agent the functions by which the program's unwinders look up a frame's address.
+    /// Sets the functions by which the program's unwinders look up a frame's address.
     pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), AttachError> {
         match addresses {
             [] => Ok(()),
@@ -321,8 +317,7 @@ impl Link {
         }
     }
 
-    /// Gives the agent the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges,
-    /// sorted and disjoint.
+    /// Sets the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges, sorted and disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
@@ -332,14 +327,13 @@ impl Link {
             .map(drop)
     }
 
-    /// Makes the agent watch the loader's list of libraries. `record` is the address of the
-    /// loader's record for debuggers.
+    /// Makes the agent watch the loader's list of libraries; `record` is the loader's record for debuggers.
     pub fn watch(&self, record: u64) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Watch, &[record])
             .map(drop)
     }
 
-    /// Gives the agent the libraries, so that it knows which library contains each site.
+    /// Sets the libraries, by which the agent knows the library of each site.
     pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), AttachError> {
         for chunk in libraries.chunks(Plan::MAX_RECORDS) {
             for (index, library) in chunk.iter().enumerate() {
@@ -364,17 +358,17 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }
 
-    /// Makes the agent read the list of mappings again.
+    /// Makes the agent read the mappings again.
     pub fn read_maps(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::ReadMaps, 0))
     }
 
-    /// Lets a program that was started under tiptoe run.
+    /// Lets a command run.
     pub fn go(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
-    /// Returns `Ok` for a failed request if the target ended, because then nothing is left to do.
+    /// Ignores a failure if the target ended, because then nothing is left to do.
     fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
         result.or_else(|error| {
             if self.has_lost_target() {
@@ -385,8 +379,8 @@ impl Link {
         })
     }
 
-    /// Makes the agent restore the program, and waits until the agent sleeps. `last` is called when no trap byte is
-    /// left. It must call its argument, which removes the last hooks.
+    /// Makes the agent restore the program, and waits until it sleeps. `last` is called when no trap byte is
+    /// left; it must call its argument, which removes the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
@@ -414,8 +408,8 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs requests while every thread of the program is stopped. The plan then allows the agent
-    /// to write patches without trap bytes.
+    /// Runs requests while all threads of the program are stopped. The plan then allows patches without trap
+    /// bytes.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

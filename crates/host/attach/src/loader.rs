@@ -1,9 +1,8 @@
 //! Renames the agent in a program's loader.
 //!
-//! A started command's loader opened the agent as `/proc/self/fd/N`, the only path to it. That descriptor is closed
-//! before the program begins. A debugger that reads the loader's list would open one of its own descriptors by this
-//! path, and might hang. So the list's entry gets the name that `/proc/PID/maps` shows, which is stored in the agent.
-//! glibc and musl have the same list, that of `<link.h>`.
+//! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. By this path a
+//! debugger would open one of its own descriptors, and might hang. So the loader's list gets the name that
+//! `/proc/PID/maps` shows, which is stored in the agent. glibc and musl have the same list (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,15 +10,12 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_sys::host::procfs::Process;
 
-/// The most entries of the loader's list to read.
 const ENTRIES: usize = 1 << 12;
-/// The most program headers and dynamic entries to read. The bound is needed because all these addresses are from the
-/// program, which may be hostile.
+/// The most headers to read, because the program, which may be hostile, chose their number.
 const HEADERS: u64 = 1 << 10;
 
-/// Renames the object at load address `base`; its new name is the string at address `name` in the
-/// program. The program must be stopped. Returns `None`, and changes nothing, if there is no such
-/// object.
+/// Renames the object at address `base`; `name` is a string's address in the program, which must be stopped.
+/// `None`, without a change, if there is no such object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;
@@ -34,8 +30,8 @@ pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     None
 }
 
-/// Returns the address of the loader's record for debuggers, and the function that the loader calls
-/// when its list changes. `None` for a program without a loader.
+/// Returns the address of the loader's record for debuggers, and the function that the loader calls at each
+/// change of its list.
 pub fn record(process: Process) -> Option<(u64, u64)> {
     let memory = Memory::open(process).ok()?;
     let record = debug_record(process, &memory)?;
@@ -43,7 +39,7 @@ pub fn record(process: Process) -> Option<(u64, u64)> {
     Some((record, changed)).filter(|_| changed != 0)
 }
 
-/// Returns the address of the loader's record for debuggers, from the program's own DT_DEBUG entry.
+/// Finds that record by DT_DEBUG.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;
@@ -77,7 +73,6 @@ fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
     Some(own.wrapping_add(dynamic?))
 }
 
-/// Returns the value of an entry of the auxiliary vector, which the kernel gave the program at its start.
 fn auxiliary(process: Process, key: u64) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
     let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));

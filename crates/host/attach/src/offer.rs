@@ -1,4 +1,4 @@
-//! Makes segments for a command that is about to start.
+//! Segments for a command that is about to start.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use crate::link::{Link, Terms};
 use crate::preload;
 use crate::resident::AgentFile;
 
-/// Segments for an agent that does not run yet. The program inherits their descriptors.
+/// The program inherits their descriptors.
 pub struct Offer {
     geometry: Geometry,
     data: OwnedFd,
@@ -28,7 +28,7 @@ impl Offer {
         })
     }
 
-    /// Returns the link that waits for the agent, and seals the segments that the program inherits.
+    /// Returns the link to the future agent, and seals the segments.
     pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, AttachError> {
         let copies = self
             .data
@@ -43,7 +43,7 @@ impl Offer {
         linked.map_err(AttachError::SharedMemory)
     }
 
-    /// Returns the descriptors that the program inherits, and the agent's key.
+    /// Returns the descriptors that the program inherits, with the agent's key.
     pub fn passed(&self, agent: &[u8]) -> Result<preload::AgentDescriptors, AttachError> {
         let key = AgentFile::parse(agent)?.key;
         preload::AgentDescriptors::new(agent, key, &self.data, &self.plan)

@@ -1,8 +1,8 @@
 //! The phase of the run, which decides what a signal does.
 //!
-//! The driver's loops check `stop` every few milliseconds. The code before them reads what targets made (files, debug
-//! information), which may take for ever. So in that phase a signal must end tiptoe itself; the agents then restore
-//! their targets. The phase is a static, because signals concern the whole process.
+//! The driver's loops check `stop` every few milliseconds. The code before them reads what targets made, which
+//! may take for ever, so there a signal must end tiptoe itself; the agents then restore their targets. The
+//! phase is a static, because signals concern the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -12,9 +12,9 @@ use crate::stops::{self, Stop};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// The driver finds what to count, and injects the agent into the target.
+    /// The driver finds what to count, and injects the agent.
     Preparing,
-    /// The driver counts in some targets already, and injects the agent into the others.
+    /// The driver counts in some targets, and injects the agent into others.
     Attaching,
     /// The driver counts.
     Counting,
@@ -26,10 +26,10 @@ pub enum Phase {
 
 // Relaxed: none of these orders other data.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
-/// The id of the started command until it is reaped; otherwise 0.
+/// The started command until it is reaped; otherwise 0.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
-/// The thread that starts the command, until exec; otherwise 0. The kernel lists this thread's children, so that the
-/// command can be found before it has sent its id.
+/// The thread that starts the command, until exec; otherwise 0. The kernel lists its children, among them a
+/// command that has not sent its id.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {
@@ -64,7 +64,6 @@ pub fn set_starter(is_starting: bool) {
     STARTER.store(if is_starting { own } else { 0 }, Relaxed);
 }
 
-/// Returns the processes that the thread which starts the command has forked.
 fn forked() -> Vec<i32> {
     let starter = match STARTER.load(Relaxed) {
         0 => return Vec::new(),
@@ -82,8 +81,8 @@ pub fn has_no_command() -> bool {
     pid == 0 || has_exited(pid)
 }
 
-/// Ends the command because tiptoe ends. A command that has not begun is killed, so that it never
-/// begins; any other gets the signal.
+/// Ends the command because tiptoe ends. It is killed if it has not begun, so that it never begins; otherwise
+/// it gets the signal.
 pub fn end_command(signal: i32) {
     if COMMAND.load(Relaxed) == 0 {
         for pid in forked() {
@@ -102,8 +101,7 @@ pub fn end_command(signal: i32) {
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 
-/// Returns whether a child has exited. Does not reap it, because its CPU times must stay readable.
-/// A command that is held at exec has not exited.
+/// Returns whether a child has exited, without reaping it, because its CPU times must stay readable.
 pub(crate) fn has_exited(pid: u32) -> bool {
     matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

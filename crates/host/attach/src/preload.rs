@@ -1,5 +1,5 @@
-//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes its entries from the environment before
-//! the program can see them.
+//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes its entries from the
+//! environment before the program can see them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,7 +25,7 @@ mod privileges;
 use exec_image::ExecImage;
 pub use privileges::gained_by;
 
-/// The lowest number of inherited descriptors, so that the program's own numbers stay free.
+/// The lowest inherited descriptor, so that the program's own numbers stay free.
 const HIGH: i32 = 200;
 
 /// Makes a memfd of `len` bytes whose size is sealed.
@@ -59,8 +59,7 @@ pub struct AgentDescriptors {
 }
 
 impl AgentDescriptors {
-    /// Makes inheritable copies of both segments and of the agent's file, in which the key is
-    /// written at offset `at`.
+    /// Makes inheritable copies, with a key written at offset `at` of the agent's file.
     pub fn new(
         agent: &[u8],
         at: usize,
@@ -129,7 +128,7 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
-/// Returns the program that runs when `path` is executed: the interpreter if it is a script, otherwise `path` itself.
+/// Returns a script's interpreter, otherwise `path`.
 pub fn interpreter(path: &Path) -> PathBuf {
     const NESTED: usize = 4;
     let mut path = path.to_owned();
@@ -155,7 +154,6 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// A forked command that waits before exec.
 pub(crate) struct StartedCommand {
     pub(crate) pid: u32,
     proceed: File,
@@ -163,21 +161,18 @@ pub(crate) struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// Lets the command call exec, and waits until it has. The command must not be traced, because otherwise there is a
-    /// deadlock: see [`StartedCommand::join`].
+    /// The command must not be traced: see [`StartedCommand::join`].
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
     }
 
-    /// Lets the command call exec, and returns at once.
     pub(crate) fn go(&mut self) -> io::Result<()> {
         self.proceed.write_all(&[1])
     }
 
-    /// Waits until the command has called exec or ended. Fails if exec failed. The command must not
-    /// be traced before exec: a signal would stop it, and a tracer that waits here cannot end that
-    /// stop (deadlock).
+    /// Waits until the command has called exec or ended; fails if exec failed. The command must not be traced
+    /// before exec: a signal would stop it, and a tracer that waits here cannot end that stop (deadlock).
     pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
@@ -186,8 +181,8 @@ impl StartedCommand {
     }
 }
 
-/// Forks a process for `command`, whose file is `program`. The process waits for [`StartedCommand::proceed`] before it
-/// calls exec. `passed` brings the agent into the process.
+/// Forks a process that waits for [`StartedCommand::proceed`] before it becomes `command`, whose file is
+/// `program`.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],
@@ -203,13 +198,12 @@ pub(crate) fn start(
     let hook = move || {
         default_signals();
         to_parent.write_all(&std::process::id().to_le_bytes())?;
-        // The child must close its copy of the pipe's write end, so that its read ends if tiptoe
-        // dies. SAFETY: this forked child does not use the descriptor otherwise.
+        // The child must close the pipe's write end, so that its read ends if tiptoe dies. SAFETY: this forked
+        // child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
         Err(image.exec(&go))
     };
-    // SAFETY: the forked child of the starter thread only writes, reads and
-    // execs, and allocates nothing.
+    // SAFETY: the starter's forked child only writes, reads and execs, and allocates nothing.
     unsafe { child.pre_exec(hook) };
     let spawned = std::thread::spawn(move || {
         set_starter(true);
@@ -229,8 +223,8 @@ pub(crate) fn start(
     })
 }
 
-/// Restores the default actions of signals that tiptoe handles, because Ctrl-C must end a command
-/// that has not begun. Ignored signals stay ignored.
+/// Restores the default actions of signals that tiptoe handles, because Ctrl-C must end a command that has not
+/// begun. Ignored signals stay ignored.
 fn default_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: both calls only exchange a word in this forked child.
@@ -253,7 +247,6 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((read, write))
 }
 
-/// Returns our own environment in its order, with the agent's two entries added.
 fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = OsString> {
     let mut entries: Vec<OsString> = std::env::vars_os()
         .map(|(name, value)| {

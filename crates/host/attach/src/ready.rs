@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::phase::Phase;
 
-/// A counted process: its id and its name.
+/// A process's id and name.
 pub type CountedProcess = (u32, String);
 type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 
-/// A callback that runs once, when counting has begun. A command begins only after it has returned,
-/// unless `delay` is set.
+/// A callback that runs once, when counting has begun. A command begins only after it returned, unless `delay`
+/// is set.
 #[derive(Clone, Default)]
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
 impl Ready {
-    /// Returns a callback that gets the counted processes; an empty list if the whole system is counted.
+    /// The callback gets the counted processes; none if the whole system is counted.
     pub fn new(notify: impl FnOnce(&[CountedProcess]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }

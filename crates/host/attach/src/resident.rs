@@ -11,30 +11,29 @@ use tiptoe_wire::{SLOT_WORDS, Site};
 use crate::error::AttachError;
 use crate::inject::Resident;
 
-/// The most sites of an agent's table to read.
+/// The most sites to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots that sites of earlier sessions may use, which is more than 65,536 timed functions need. The bound is
-/// needed because the table is in the program's memory, and the largest slot in it determines how many words tiptoe
-/// reserves for each thread.
+/// The most slots of earlier sessions' sites, more than 65,536 timed functions need. The bound is needed
+/// because the program can write the table, whose largest slot determines the words reserved for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
 pub struct AgentFile {
     /// The entry point.
     pub entry: u64,
-    /// The two words with the address and length of the table of sites.
+    /// Two words: the address and length of the table of sites.
     pub sites: u64,
     /// The agent's name in `/proc/PID/maps`.
     pub name: u64,
-    /// The key of [`tiptoe_wire::descriptors`], as an offset in the file.
+    /// The file offset of [`tiptoe_wire::descriptors`]' key.
     pub key: usize,
-    /// The word that is non-zero once the loader has loaded the agent.
+    /// Non-zero once the loader has loaded the agent.
     loaded: u64,
 }
 
 impl AgentFile {
-    /// Finds the agent's symbols. Fails if one is missing.
+    /// Finds the symbols. Fails if one is missing.
     pub fn parse(bytes: &[u8]) -> Result<AgentFile, AttachError> {
         let broken = |what: &str| AttachError::IncompleteAgent {
             what: what.to_owned(),
@@ -73,7 +72,6 @@ impl AgentFile {
     }
 }
 
-/// Returns the file offset of the byte that is loaded at an address.
 fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     let of = |segment: object::Segment<'_, '_>| {
         let (offset, len) = segment.file_range();
@@ -83,28 +81,26 @@ fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     file.segments().find_map(of)
 }
 
-/// Returns the load base of an agent that an earlier session, or a parent process, left in a process.
+/// Returns the load base of an agent that was left in a process.
 pub fn dormant_agent(process: Process) -> Option<u64> {
     agent_in(&process.maps().ok()?)
 }
 
-/// Finds an agent in a process's mappings. Returns its load base.
+/// Returns an agent's load base, from a process's mappings.
 pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
     maps.iter()
         .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
         .map(|m| m.start)
 }
 
-/// Returns the start and end of an agent's code, from a process's mappings; zeroes if there is
-/// none.
+/// Returns the start and end of an agent's code, from a process's mappings; zeroes without an agent.
 pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     let is_code = |m: &&Mapping| m.perms.exec && m.path.as_deref().is_some_and(is_agent);
     let code = maps.iter().find(is_code);
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether the mapped agent is from another build of tiptoe. If so, its entry may be elsewhere and its words
-/// may have other meanings.
+/// Returns whether the agent is from another build, whose entry and words may differ.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -119,20 +115,20 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a path in /proc/PID/maps is tiptoe's: the agent, or trampolines.
+/// Returns whether a path in maps is tiptoe's: the agent, or trampolines.
 pub fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-")
 }
 
-/// Returns whether a path in /proc/PID/maps is the agent's.
+/// Returns whether a path in maps is the agent's.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites that an agent has patched, the latest last, from the agent's own table. Entries that cannot be
-/// decoded are left out. A site that was planned twice is listed twice, because threads may still be inside the earlier
-/// trampoline, and followed calls return through it. So that trampoline's address, slot and number remain in use. Fails
-/// if no agent can have left such a table: the program may change it at any time.
+/// Returns the sites that an agent has patched, the latest last, from its own table. A site planned twice is
+/// listed twice: threads may still be inside the earlier trampoline, or return through it, so its address, slot
+/// and number remain in use. Fails if no agent can have left such a table, which the program may change at any
+/// time.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -165,23 +161,21 @@ fn decode(bytes: &[u8]) -> Option<Site> {
     }))
 }
 
-/// Returns the id of an agent's thread in tiptoe's pid namespace.
+/// Returns an agent's thread in tiptoe's pid namespace.
 pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     let own = |candidate: &u32| {
         process
             .thread_status(*candidate)
             .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
-    // Most threads have the same id in both namespaces.
+    // Mostly the ids are the same.
     let same = Some(tid).filter(own);
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }
 
-/// Returns the thread of an agent that serves another tiptoe. It is found by its instruction
-/// pointer, because it sleeps in the agent's code.
+/// Returns the thread of an agent that serves another tiptoe: it sleeps in the agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
-    // The list is read several times, because the thread may be running, and because a list may lack some threads while
-    // others start and end.
+    // The thread may be running, and a list may lack some threads while others start and end.
     const LISTS: usize = 20;
     let maps = process.maps().ok()?;
     let [start, end] = agent_code(&maps);
@@ -198,8 +192,7 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// Regression: a slot number in a hostile table caused an allocation of 34 GB. The number had been checked, but
-    /// then the table was read again, and the program may change it in between.
+    /// Regression: a hostile slot caused an allocation of 34 GB: the table was checked, but then read again.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
         let is_read = |slot| {

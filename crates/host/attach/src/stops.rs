@@ -1,51 +1,42 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A thread that is about to get a signal stops, and gets the signal only if its tracer passes it
-//! on. Reading the stop must not consume it: if the tracer then dies, the kernel still delivers the
-//! signal, which would otherwise be lost. Signals are plain numbers, because the real-time ones, by
-//! which glibc cancels threads, have no names.
+//! A signal stops a traced thread, which gets the signal only from the tracer. Reading the stop must not
+//! consume it, otherwise the signal is lost if the tracer then dies. Signals are numbers, because the real-time
+//! ones, by which glibc cancels threads, have no names.
 
 use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
 
-/// The state of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The thread runs.
     None,
-    /// The thread has stopped at a ptrace event, such as `PTRACE_EVENT_STOP`.
+    /// Such as `PTRACE_EVENT_STOP`.
     Event(i32),
-    /// The thread is about to get this signal.
+    /// About to get this signal.
     Signal(i32),
-    /// The thread has ended.
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces. With `may_wait` it waits for a stop.
-///
-/// # Errors
-/// `ECHILD` if it is not traced, or has ended.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if it
+/// is not traced, or has ended.
 pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
-        // An ended thread must be reaped, because until then its process lists it.
+        // Otherwise its process still lists it.
         wait(tid, libc::WEXITED | libc::WNOHANG)?;
     }
     Ok(stop)
 }
 
-/// Waits for the next stop of a child that the calling thread traces. The child's end is left for
-/// the parent's `wait`.
-///
-/// # Errors
-/// `ECHILD` if it is not traced, or its parent has reaped it.
+/// Waits for a child's next stop. Its end is left for the parent's `wait`. `ECHILD` if the calling thread does
+/// not trace it, or it was reaped.
 pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// Returns the state of a thread or child without consuming it.
+/// Does not consume the state.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.
@@ -63,16 +54,13 @@ pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
 fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
     let way = way | libc::__WALL;
-    // SAFETY: the kernel fills at most the one structure, which lives for the call.
+    // SAFETY: the kernel fills at most the one structure, which outlives the call.
     Errno::result(unsafe { libc::waitid(libc::P_PID, tid, found.as_mut_ptr(), way) })?;
-    // SAFETY: zeroes are a valid value, and so is what the kernel wrote.
+    // SAFETY: zeroes are valid, and so is what the kernel wrote.
     Ok(unsafe { found.assume_init() })
 }
 
-/// Continues a stopped thread, and delivers this signal to it, or none if it is 0.
-///
-/// # Errors
-/// `ESRCH` if the thread is not stopped, or was killed.
+/// Continues a stopped thread with this signal, or none if 0. `ESRCH` if it is not stopped, or was killed.
 pub fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
@@ -96,7 +84,7 @@ mod tests {
             let traced = scope.spawn(move || {
                 let of = Pid::from_raw(pid as i32);
                 ptrace::seize(of, ptrace::Options::empty()).expect("it is ours");
-                // SAFETY: sends a signal to a child that is not yet waited for.
+                // SAFETY: signals a child that is not yet waited for.
                 assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
                 tracer(pid);
             });

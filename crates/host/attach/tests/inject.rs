@@ -1,8 +1,7 @@
-//! Injects into real programs: in the loader's and the allocator's code, in every kind of call,
-//! with every register in use, and with an injector that is killed.
+//! Injects into real programs: in the loader's and the allocator's code, in every kind of call, with every
+//! register in use, and with an injector that is killed.
 //!
-//! `TIPTOE_TEST_SCALE` multiplies the rounds of long tests; 1 is their full length, 0.004 the
-//! default.
+//! `TIPTOE_TEST_SCALE` multiplies the rounds of long tests; 1 is their full length, 0.004 the default.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -69,7 +68,6 @@ impl Control {
     }
 }
 
-/// A running program, killed when it is dropped.
 struct Target {
     child: Child,
     control: Control,
@@ -108,7 +106,7 @@ impl Target {
         });
     }
 
-    /// Ends a looping target, and checks that it counted no errors.
+    /// Ends a looping target, which must have counted no errors.
     fn finish(mut self) {
         let rounds = self.control.get(1);
         self.control
@@ -136,7 +134,6 @@ fn folder() -> &'static Path {
     })
 }
 
-/// Compiles tests/inject/NAME.c once.
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     static DONE: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::new(Vec::new());
     let mut done = DONE.lock().expect("no test panics in here");
@@ -155,7 +152,7 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// Returns the test's agent and the offset of its entry.
+/// Returns the test's agent and its entry's offset.
 fn agent() -> (Vec<u8>, u64) {
     let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,noexecstack"];
     let bytes = fs::read(compile("agent", &flags)).expect("agent");
@@ -250,7 +247,7 @@ fn scaled(full: u32) -> u32 {
     ((f64::from(full) * scale.unwrap_or(0.004f64)) as u32).max(3)
 }
 
-/// Asserts that all text pages have the bytes of their files, even after the end of segments, on their last pages.
+/// Asserts that all text pages have their files' bytes, even after the end of segments.
 fn assert_text_is_the_files(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem");
@@ -293,8 +290,7 @@ fn is_mapped(pid: u32, line: &str) -> bool {
     maps.lines().any(|now| now == line)
 }
 
-/// Asserts that the target has `threads` threads, and that nothing of ours is left but the agent and the stub's two
-/// pages.
+/// Asserts the number of threads, and that only the agent and the stub's two pages are left.
 fn assert_clean(pid: u32, threads: usize) {
     let count = |folder| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))
@@ -375,7 +371,7 @@ fn a_target_in_other_namespaces_is_reached() {
     target.finish();
 }
 
-/// Not a test by itself: `an_injector_may_be_killed_at_any_moment` runs this as the process that it kills.
+/// Not a test: `an_injector_may_be_killed_at_any_moment` runs this as the process that it kills.
 #[test]
 fn injector() {
     let Ok(pid) = std::env::var("TIPTOE_TEST_INJECT") else {

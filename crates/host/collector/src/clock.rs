@@ -23,10 +23,9 @@ impl RunClock {
         self.until(monotonic_ns())
     }
 
-    /// Returns the clock that started first.
-    pub(crate) fn earlier(self, other: RunClock) -> RunClock {
-        let start_ns = self.start_ns.min(other.start_ns);
-        RunClock { start_ns }
+    /// Returns whether this clock started before the other.
+    pub(crate) fn is_before(self, other: RunClock) -> bool {
+        self.start_ns < other.start_ns
     }
 
     /// Returns the time from the start to a time of CLOCK_MONOTONIC; zero if that is earlier.

@@ -223,6 +223,10 @@ pub enum Error {
     },
     #[error("counters do not go with other events, except by scope")]
     CountersWithOthers,
+    #[error("locks of one kind are requested twice")]
+    LocksTwice,
+    #[error("the kernel cannot watch variables in a run that counts other events, too")]
+    VariablesInKernel,
     #[error("the agent shares no memory for hits")]
     NoHits,
     #[error("the process may not have breakpoints of its own")]

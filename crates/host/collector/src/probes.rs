@@ -174,7 +174,7 @@ pub(crate) fn run<'a>(
             .iter_mut()
             .map(|one| &mut **one as &mut dyn Instrument),
     );
-    let mut outcome = drive::run(&mut Several(all), &options, &mut at, &own, observer)?;
+    let mut outcome = drive::run(&mut Several::new(all), &options, &mut at, &own, observer)?;
     libraries::note_unmatched(&at, &mut outcome.session.notes)?;
     let signal = probes.broken_off.map(|_| 128 + signal_of(request));
     outcome.exit_status = outcome.exit_status.or(signal);
@@ -411,7 +411,9 @@ impl Instrument for Probes<'_> {
     fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         if self.request.reports_scopes() {
             self.report_scopes(span, turn)?;
-            return Ok(None);
+            if self.plan.probes.is_empty() {
+                return Ok(None);
+            }
         }
         let is_end = self.counts.end.is_some();
         let read = (!is_end).then(|| self.events(turn.at, turn.clock));

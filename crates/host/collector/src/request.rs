@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_attach::ready::Ready;
-use tiptoe_event::{Counter, Event, Filter, Memory, ProbeSpec, UserLocks, Via, WaitSelection};
+use tiptoe_event::{
+    Counter, Event, Filter, Kind, Memory, ProbeSpec, UserLocks, Via, WaitSelection,
+};
 use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCounts, Session};
 
 /// The request for one run.
@@ -193,6 +195,20 @@ impl<'a> Request<'a> {
         self.reports_scopes() || self.split == Some(Split::Scope)
     }
 
+    /// Returns the part of the target's CPU time that each of those may take that keep to the budget by themselves:
+    /// followed calls, waits for locks of programs, accesses. `None` if there is no limit.
+    pub(crate) fn budget_share(&self) -> Option<f64> {
+        let is_followed = |probe: ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
+        let follows = self.calls.latency || self.calls.record || self.probes().any(is_followed);
+        let spenders = [
+            follows && self.probes().next().is_some(),
+            self.user_locks().is_some(),
+            self.variables().next().is_some(),
+        ];
+        let count = spenders.into_iter().filter(|spends| *spends).count();
+        Some(self.budget.share()? / count.max(1) as f64)
+    }
+
     /// Returns whether the target is a command that tiptoe starts.
     pub(crate) fn is_command(&self) -> bool {
         matches!(self.target, RequestTarget::Command(_))
@@ -283,7 +299,7 @@ pub trait Observer {
     }
     /// Receives what the run has counted so far.
     fn progress(&mut self, _progress: &Progress) {}
-    /// Receives what a run of [`stat`](crate::stat()) has counted so far.
+    /// Receives what a run of `stat` has counted so far.
     fn counts_so_far(&mut self, _counts: &[Count]) {}
     /// Receives a note for the user to see now.
     fn note(&mut self, note: &Note);

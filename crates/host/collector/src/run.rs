@@ -14,17 +14,26 @@ use tiptoe_event::Event;
 use crate::drive::Instrument;
 use crate::error::Error;
 use crate::locks::KernelLocks;
-use crate::request::{Budget, Observer, Outcome, Request};
+use crate::request::{Observer, Outcome, Request};
 use crate::watch::RequestedWatch;
 use crate::{locks, probes, stat, watch};
 
-/// Runs a request until it ends.
+/// Runs a request until it ends. What cannot count together fails before anything is attached or started.
 pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let has = |is_it: fn(&Event<'_>) -> bool| request.events.iter().any(is_it);
     let in_program =
         has(|event| matches!(event, Event::Probe(_) | Event::UserLocks(_) | Event::Scopes));
     let has_variables = has(|event| matches!(event, Event::Memory(_)));
     let has_counters = has(|event| matches!(event, Event::Counters(_)));
+    let twice =
+        |is_it: fn(&Event<'_>) -> bool| request.events.iter().filter(|event| is_it(event)).nth(1);
+    let locks = twice(|event| matches!(event, Event::UserLocks(_)));
+    if locks
+        .or(twice(|event| matches!(event, Event::KernelLocks(_))))
+        .is_some()
+    {
+        return Err(Error::LocksTwice);
+    }
     match (in_program, has_variables, request.kernel_locks()) {
         (false, false, None) => stat::stat(request, observer),
         _ if has_counters && !request.reports_scopes() => Err(Error::CountersWithOthers),
@@ -35,10 +44,12 @@ pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome
     }
 }
 
-/// Runs several instruments. What cannot work fails before anything is attached or started.
+/// Runs several instruments.
 fn together(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let request = &with_common_budget(request);
     let variables = RequestedWatch::parse(request)?;
+    if !variables.is_empty() {
+        watch::may_be_beside(request)?;
+    }
     let watched = request.kernel_locks();
     let waits = watched.map(|watched| KernelLocks::load(request, watched));
     let waits = waits.transpose()?;
@@ -53,17 +64,4 @@ fn together(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcom
         }
         Ok(others)
     })
-}
-
-/// Returns the request with a part of the budget for each of the instruments that spend it: accesses, and all that the
-/// agent counts besides.
-fn with_common_budget<'a>(request: &Request<'a>) -> Request<'a> {
-    let budget = match (request.budget, request.variables().next()) {
-        (Budget::Percent(percent), Some(_)) => Budget::Percent(percent / 2.0),
-        (budget, _) => budget,
-    };
-    Request {
-        budget,
-        ..request.clone()
-    }
 }

@@ -17,7 +17,7 @@ use crate::clock::RunClock;
 use crate::drive::{Instrument, Next, RunEnd, Targets, Turn, run};
 use crate::error::{DropReason, Error, Reason};
 use crate::module::Cache;
-use crate::request::{Observer, Outcome, Progress, Request, Split};
+use crate::request::{Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::words;
 
 mod access_cost;
@@ -110,13 +110,21 @@ pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Resul
     run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
+/// Fails if the variables of a request cannot be watched by an agent that also counts other events.
+pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
+    match &request.target {
+        _ if request.via == Via::Kernel => Err(Error::VariablesInKernel),
+        RequestTarget::Pids(pids) => begin::one(pids).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
 /// Watches in a process that has the agent already, which stays when the watch ends.
 pub(crate) fn beside<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
     at: &Targets,
 ) -> Result<Box<dyn Instrument + 'a>, Error> {
-    begin::one(&at.pids())?;
     let tracee = at.traced.first().ok_or(Error::NoHits)?;
     let target = Target::of(&tracee.process.target, Cache::default())?;
     let run = arm_inside(request, requested, target, at, AgentUse::Shared)?;
@@ -218,8 +226,7 @@ fn wanted(request: &Request<'_>, conditions: &[Condition], target: &Target) -> W
         one_by_one: request.accesses.trace,
         conditions: conditions.to_vec(),
         allowed_ns: request
-            .budget
-            .share()
+            .budget_share()
             .map(|share| (share * window_ns) as u64),
         form: Form::Cpus,
         all_slots: request.accesses.all_slots,
@@ -265,7 +272,7 @@ impl<'a> Run<'a> {
         self.note_window(window);
         if window.by_strangers {
             self.foreign_hits
-                .handle_window(self.request.via, &mut self.form, turn.observer);
+                .handle_window(self.request.via, &mut self.form, turn.observer)?;
         }
         let switching = turn.clock.elapsed() - now;
         self.window_end = now + WINDOW.max(switching * SWITCHING);
@@ -286,6 +293,8 @@ impl Instrument for Run<'_> {
         self.form
             .supply_initial_rules(&self.target, &self.variables)?;
         let clock = at.start_clock();
+        // The windows of a delay were on its clock.
+        self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
         // The events of a running program count before all of them are enabled. A held command

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads of a process have the events that tiptoe opens for one thread after the other, while threads
- * are created and exit: a thread inherits its parent's events.
+ * Finds which threads have the events that tiptoe opens thread by thread, while threads start
+ * and exit: a thread inherits its parent's events.
  *
- * The kernel decides what a thread inherits somewhere within the clone(2) that makes it. A clone that began after
- * the opening gave its thread all events; one that ended before it gave none. One that overlaps the opening may
- * have done either (a race), so it spoils the opening: tiptoe closes those events, which also closes the inherited
- * ones.
+ * The kernel decides what is inherited somewhere within clone(2). A clone that began after the
+ * opening gave all events, one that ended before it none. One that overlaps it may have done
+ * either (a race), so it spoils the opening: tiptoe closes its events, inherited ones too.
  *
- * An opening is a number; a thread with events has them from exactly one opening. Times are those of CLOCK_MONOTONIC.
+ * An opening is a number; a thread's events are from exactly one. Times are CLOCK_MONOTONIC's.
  *
  * A thread that is not in `threads` existed before the programs were attached, or is about to be reported.
+ *
+ * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the machine. The other
+ * programs go on, so that tiptoe can account for the debug registers of each thread from its birth to its end.
  */
 #include "ids.h"
 
@@ -22,16 +24,21 @@ enum {
 	CLONE_THREAD = 0x10000,
 };
 
-/* Marks an opening that is not done, in place of its time. */
+/* Marks an opening in progress, in place of its time. */
 #define UNDER_WAY (~0ull)
+
+/* Marks the birth of a thread with events in `changes`; other changes are ends. */
+#define BORN (1ull << 32)
+/* bpf_ringbuf_output: nobody waits for the record. */
+#define NO_WAKEUP 1
 
 /* Settings, written before the program is loaded. */
 const volatile u32 process = 0;
 
-/* The number of threads born without events. */
+/* Threads born without events. */
 volatile u32 without;
 
-/* The opening of each thread's events; 0 if it was born without. */
+/* The opening of each thread's events; 0 if born without. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -63,10 +70,49 @@ struct {
 	TYPE(value, u64);
 } cloning SEC(".maps");
 
+/* Births with events and ends, in their order: a thread's id, with `BORN`. */
+struct {
+	UINT(type, MAP_RINGBUF);
+	UINT(max_entries, 1 << 20);
+} changes SEC(".maps");
+
+/* Words: whether all openings are done; and the births and ends for which `changes` had no room. */
+enum { ARE_DONE, LOST_BIRTHS, LOST_ENDS, WORDS };
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, WORDS);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} words SEC(".maps");
+
+INLINE void report(u64 change, u32 lost)
+{
+	u64 *count;
+
+	if (!bpf_ringbuf_output(&changes, &change, sizeof(change), NO_WAKEUP))
+		return;
+	count = bpf_map_lookup_elem(&words, &lost);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+INLINE int inherits_all(const u64 *since, const u64 *began)
+{
+	u32 word = ARE_DONE;
+	u64 *done;
+
+	if (!since || *since == UNDER_WAY)
+		return 0;
+	if (began)
+		return *began > *since;
+	done = bpf_map_lookup_elem(&words, &word);
+	return done && *done;
+}
+
 /* The size of one of a thread's ids. It has one in each PID namespace, the innermost last. */
 #define UPID 16
 
-/* Returns a thread's id in tiptoe's PID namespace, which is its process's innermost one. */
+/* Returns a thread's id in tiptoe's PID namespace: its process's innermost. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;
@@ -114,8 +160,9 @@ int thread_born(u64 *args)
 	child = id_of(born);
 	opening = bpf_map_lookup_elem(&threads, &parent);
 	since = opening ? bpf_map_lookup_elem(&openings, opening) : 0;
-	if (since && began && *since != UNDER_WAY && *began > *since) {
+	if (inherits_all(since, began)) {
 		bpf_map_update_elem(&threads, &child, opening, NO_EXIST);
+		report(child | BORN, LOST_BIRTHS);
 		goto out;
 	}
 	bpf_map_update_elem(&threads, &child, &none, NO_EXIST);
@@ -136,6 +183,7 @@ int thread_ends(void)
 	if (ids >> 32 == process) {
 		bpf_map_delete_elem(&threads, &thread);
 		bpf_map_delete_elem(&cloning, &thread);
+		report(thread, LOST_ENDS);
 	}
 	return 0;
 }

@@ -2,18 +2,18 @@
 /*
  * Counts by the tasks' own fields.
  *
- * The kernel always counts in each task its run time, faults, switches and moves between CPUs. So if no more is
- * requested, no program runs at switches. A task is charged with the growth of its fields when counts are read,
- * when it is moved to another cgroup, and when its memory is freed, after its last switch. The charge goes to the
- * recorded cgroup, because the task may have moved since.
+ * The kernel counts each task's run time, faults, switches and migrations, so that no
+ * program need run at switches. The growth of these fields is charged when counts are read,
+ * when the task changes its cgroup, and when its memory is freed, after its last switch. The
+ * charge goes to the recorded cgroup, because the task may have moved since.
  *
- * Two CPUs may charge a task at once, which is no race: each exchanges the recorded value for the one it sees, and
- * charges the difference. In any order the differences add up to the last value minus the first.
+ * Two CPUs that charge a task at once do not race: each exchanges the recorded value for the
+ * one it sees and charges the difference. These add up to the last value minus the first.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* What a task was charged so far, and to which cgroup. */
+/* What a task was charged, and to which cgroup. */
 struct tiptoe_known {
 	u64 runtime_ns;
 	u64 switches;
@@ -25,7 +25,7 @@ struct tiptoe_known {
 	u32 is_ending;
 };
 
-/* Keyed by the task's address, from its birth until its memory is freed. */
+/* By the task's address, from birth until its memory is freed. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 1);
@@ -34,7 +34,7 @@ struct {
 	TYPE(value, struct tiptoe_known);
 } known SEC(".maps");
 
-/* The charged switches of each CPU's idle task. */
+/* Each CPU's charged idle switches. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, 1);
@@ -51,7 +51,7 @@ struct {
 } rounds SEC(".maps");
 
 /*
- * The start of the count, by CLOCK_MONOTONIC: after all programs were attached, before the first round over tasks.
+ * The start of the count, by CLOCK_MONOTONIC: between the programs' attachment and the first round.
  */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -60,7 +60,7 @@ struct {
 	TYPE(value, u64);
 } begun SEC(".maps");
 
-/* Returns whether a task ran before the count started. */
+/* Returns whether a task ran before the count. */
 INLINE int is_older(struct task_struct *task)
 {
 	u32 zero = 0;
@@ -85,7 +85,7 @@ INLINE void charge_to(u64 *place, u64 *before, u64 now)
 }
 
 /*
- * Returns the task's slot; OTHERS if that was given away, because the cgroup was removed and the task only ends.
+ * Returns the task's slot; OTHERS if that was given away, because its cgroup was removed.
  */
 INLINE u32 slot_still(const struct tiptoe_known *own)
 {
@@ -95,7 +95,7 @@ INLINE u32 slot_still(const struct tiptoe_known *own)
 	return slot < FIRST || (owner && *owner == own->id) ? slot : OTHERS;
 }
 
-/* The state that the kernel gives a task once it is reaped. */
+/* The state of a reaped task. */
 #define EXIT_DEAD 16
 
 INLINE u64 switches_of(struct task_struct *task)
@@ -125,7 +125,7 @@ INLINE void now_in(struct tiptoe_known *own, u64 id)
 	}
 }
 
-/* Starts an older task with its present fields, which must not be charged. A younger one starts with 0. */
+/* Starts an older task with its present fields, which must not be charged; a younger one with 0. */
 INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 {
 	if (!is_older(task))
@@ -137,7 +137,7 @@ INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 	own->migrations = READ(task, se.nr_migrations);
 }
 
-/* Returns what is recorded of a task; an unknown one is recorded in this cgroup. */
+/* Returns a task's record; an unknown task is recorded in this cgroup. */
 INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_round *round, u64 id)
 {
 	u64 address = (u64)task;
@@ -159,7 +159,7 @@ INLINE void note_run(struct tiptoe_round *round, u64 began)
 	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
 }
 
-/* The idle tasks are in no list: each is found through another task of its CPU. */
+/* Idle tasks are in no list: each is found through a task of its CPU. */
 INLINE void charge_idle(struct task_struct *task)
 {
 	struct rq *queue = task->se.cfs_rq->rq;
@@ -172,7 +172,7 @@ INLINE void charge_idle(struct task_struct *task)
 		charge_to(&line->switches, before, idle->nvcsw + idle->nivcsw);
 }
 
-/* Charges each task with its growth since the last charge. */
+/* Charges each task's growth. */
 SEC("iter/task")
 int asked(struct bpf_iter__task *args)
 {
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* An earlier task's record. That task's end was hidden, as all reports in an interrupt of a hidden task are. */
+	/* An earlier task's record: reports in an interrupt of a hidden task are hidden, so its end was. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -216,7 +216,7 @@ int born(u64 *args)
 	return 0;
 }
 
-/* The task still runs for a while. `ended` charges it for the last time. */
+/* The task still runs for a while; `ended` charges it for the last time. */
 SEC("tp_btf/sched_process_exit")
 int ending(u64 *args)
 {
@@ -234,7 +234,7 @@ int ending(u64 *args)
 	return 0;
 }
 
-/* The task was reaped and no longer runs. The kernel reports this an RCU grace period later. */
+/* The task was reaped an RCU grace period ago. */
 SEC("tp_btf/sched_process_free")
 int ended(u64 *args)
 {
@@ -256,7 +256,7 @@ int ended(u64 *args)
 	return 0;
 }
 
-/* The most threads of a moved process that are charged at once. */
+/* The most threads of a moved process charged at once. */
 #define THREADS 1024
 
 GLOBAL int charge_thread(u64 address, u64 id)
@@ -275,7 +275,7 @@ GLOBAL int charge_thread(u64 address, u64 id)
 	return 0;
 }
 
-/* Charges all threads of a process, which the kernel keeps fixed during a move. Returns whether there were more. */
+/* Charges all threads of a process, fixed during a move. Returns whether there were more. */
 INLINE int charge_threads(struct task_struct *leader, u64 id)
 {
 	u64 head = (u64)leader->signal + OFFSET(struct signal_struct, thread_head);
@@ -290,7 +290,7 @@ INLINE int charge_threads(struct task_struct *leader, u64 id)
 	return 1;
 }
 
-/* Charges a moved task's growth up to now to the cgroup that it leaves. */
+/* Charges a moved task's growth to the cgroup that it leaves. */
 SEC("tp_btf/cgroup_attach_task")
 int attached(u64 *args)
 {
@@ -302,7 +302,7 @@ int attached(u64 *args)
 
 	if (!round || !is_unified(cgroup))
 		return 0;
-	/* Passed as a number, because a function may only take numbers. */
+	/* As a number, because a function takes nothing else. */
 	bpf_probe_read_kernel(&address, sizeof(address), args + 2);
 	if (!is_all)
 		charge_thread(address, id);

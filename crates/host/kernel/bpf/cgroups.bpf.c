@@ -2,41 +2,41 @@
 /*
  * Charges what a CPU does to the cgroup whose task it runs.
  *
- * At each context switch the previous task is charged with the growth of its fields since it was scheduled in.
- * Events are read only if the next task's cgroup differs. They are charged to the cgroup *recorded* at the previous
- * change, never to the one in which the previous task is now: it may have moved, and would take all earlier counts
- * along.
+ * At a switch the previous task is charged with its fields' growth since it was scheduled in.
+ * Events are read only if the cgroup changes. They are charged to the cgroup *recorded* at the
+ * previous change, never to that of the task now: if the task has moved, it would take all
+ * earlier counts along.
  *
- * Charges are in a flat array, a line for each CPU and slot, which tiptoe reads through mmap. Sums over children,
- * and names, are made by the reader.
+ * Charges are in a flat array, a line for each CPU and slot, read through mmap. The reader
+ * adds up descendants and names cgroups.
  *
- * The kernel may not report a switch, because it hides some tasks from tracing. So the fields of each task at its
- * last switch are kept, too. They only grow while the task runs, so that whatever was missed is charged at the next
- * report. The task's slot is kept beside them. It is valid until a task is moved or a cgroup made; without it each
- * switch between a thousand cgroups would look it up in other cache lines.
+ * The kernel hides some tasks' switches from tracing. So each task's fields at its last switch
+ * are kept: whatever was missed is charged at the next report, because fields grow only while
+ * the task runs. The task's slot beside them is valid until a task is moved or a cgroup made;
+ * without it each switch between a thousand cgroups would look it up in other cache lines.
  *
- * `switched` runs with interrupts off. tiptoe runs `flush` on each CPU, by an interrupt, or on its own CPU where no
- * other task can preempt it. So these two never race. Code that can be interrupted sets `busy` while it changes a
- * CPU's state, and `flush` then leaves that state alone.
+ * `switched` runs with interrupts off. tiptoe runs `flush` by an interrupt, or on its own CPU
+ * where no task can preempt it, so these never race. Code that can be interrupted sets `busy`
+ * while it changes a CPU's state, which `flush` then leaves alone.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Tasks whose last state is kept, by their id; of two with the same index, the one scheduled out last. */
+/* Tasks whose last state is kept; of two with the same index, the one scheduled out last. */
 #define TASKS 65536
-/* One of this many runs is timed. */
+/* One of N runs is timed. */
 #define TIMED_EACH 128
-/* The timed run is not run 0, because the first runs are slow. */
+/* Not run 0, because the first runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
 #define ROOT 1
 
-/* Settings, written before the programs are loaded. */
+/* Settings, written before loading. */
 const volatile u32 cpus = 1;
 const volatile u32 slots = SLOTS;
 const volatile u32 events = 0;
-/* The start of tiptoe, by CLOCK_MONOTONIC: a task started later began with fields of 0. */
+/* tiptoe's start, by CLOCK_MONOTONIC: later tasks began with fields of 0. */
 const volatile u64 began_ns = 0;
 
 struct {
@@ -46,7 +46,7 @@ struct {
 	TYPE(value, struct tiptoe_cpu);
 } states SEC(".maps");
 
-/* The counts of events: all events of a line, then those of the next line. */
+/* All events of a line, then those of the next line. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);
@@ -56,8 +56,8 @@ struct {
 } counted SEC(".maps");
 
 /*
- * Events, one for each CPU, and each one's value at the last reading: all CPUs of an event, then those of the next.
- * A loader gives such an array no more entries than CPUs, so each event needs an array of its own.
+ * An event for each CPU, and its value at the last reading: all CPUs of an event, then the
+ * next event's. Such an array has no more entries than CPUs, so each event needs its own.
  */
 #define EACH_EVENT(DO)                                                                                  \
 	DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)  \
@@ -109,7 +109,7 @@ INLINE void charge_event(struct tiptoe_cpu *own, u32 cpu, u32 number, void *map)
 	*before = value;
 }
 
-/* Charges the events' growth since the last reading. */
+/* Charges the events' growth. */
 INLINE void charge_events(struct tiptoe_cpu *own, u32 cpu)
 {
 #define CHARGE_EVENT(number)                                                                            \
@@ -129,7 +129,7 @@ INLINE struct tiptoe_fields fields_of(struct task_struct *task)
 	return fields;
 }
 
-/* Charges a line with the growth of a task's fields. */
+/* Charges a line with a task's growth. */
 INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	line->runtime_ns += now->runtime_ns - before->runtime_ns;
@@ -138,7 +138,7 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before,
 }
 
 /*
- * Returns the entry of a task, or of another one with the same index; none for the idle tasks, which share one id.
+ * Returns the entry of a task, or of another with its index; none for idle tasks, which share an id.
  */
 INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {
@@ -147,7 +147,7 @@ INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 	return at ? bpf_map_lookup_elem(&tasks, &at) : 0;
 }
 
-/* Returns whether these can be earlier fields of the same task. */
+/* Returns whether these can be earlier fields of the task. */
 INLINE int is_before(const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	return before->runtime_ns <= now->runtime_ns && before->minor_faults <= now->minor_faults &&
@@ -159,16 +159,16 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* A slot stays valid until a task is moved. OTHERS never is, because a slot may become free at any time. */
+/* Valid until a task is moved; OTHERS never, because a slot may become free at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;
 }
 
 /*
- * Keeps the cgroup of a task that is scheduled out, if the task moved itself since it was scheduled in. Otherwise the
- * next switch to it would look the cgroup up again. If the kernel hides that switch, only the kept cgroup shows which
- * one to charge.
+ * Keeps the cgroup of a task that moved itself since it was scheduled in.
+ * Otherwise the next switch to it would look the cgroup up again; if the
+ * kernel hides that switch, only the kept cgroup shows which one to charge.
  */
 INLINE void keep_cgroup(struct tiptoe_task *kept, const struct tiptoe_cpu *own, struct task_struct *task)
 {
@@ -199,8 +199,8 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * Charges a task that was not seen to be scheduled in with its growth since its last report. The events since then
- * cannot be split, so it gets them all. Rare, so out of line.
+ * Charges a task not seen to be scheduled in with its growth since its last report,
+ * and with all events since then, which cannot be split. Rare, so out of line.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -252,7 +252,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one set are in the same cgroups. The idle tasks must be kept separate. */
+	/* Tasks of one set share their cgroups. Idle tasks must be kept separate. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -282,7 +282,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* The task ran after it was scheduled out: the kernel hid a switch. */
+		/* It ran since it was scheduled out: the kernel hid a switch. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task with its growth, while no switch is possible; an unseen one to cgroup `id`. */
+/* Charges the running task, while no switch is possible; an unseen one to cgroup `id`. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;
@@ -342,7 +342,7 @@ int flush(void *none __attribute__((unused)))
 	return 0;
 }
 
-/* Keeps the fields of tasks that exist at the start, in case they are not seen to be scheduled in. */
+/* Keeps the fields of existing tasks, in case their scheduling in is hidden. */
 SEC("iter/task")
 int seeded(struct bpf_iter__task *args)
 {
@@ -359,7 +359,7 @@ int seeded(struct bpf_iter__task *args)
 	return 0;
 }
 
-/* A task is moved to another CPU only while it does not run. The CPU that decides the move charges it. */
+/* Only a task that does not run changes its CPU. The CPU that decides charges it. */
 SEC("tp_btf/sched_migrate_task")
 int migrated(u64 *args)
 {
@@ -372,8 +372,8 @@ int migrated(u64 *args)
 }
 
 /*
- * Charges a task that moves itself, also through another thread, with its growth up to now to the cgroup that it
- * leaves. Other moved tasks may be running on any CPU, so tiptoe must flush them all.
+ * Charges a task that moves itself, also through another thread, to the cgroup
+ * that it leaves. Other moved tasks may be running, so tiptoe must flush all CPUs.
  */
 SEC("tp_btf/cgroup_attach_task")
 int attached(u64 *args)
@@ -392,7 +392,7 @@ int attached(u64 *args)
 	if (is_own) {
 		own->busy = 1;
 		asm volatile("" ::: "memory");
-		/* If the switch to this task was hidden, the CPU's cgroup is that of the task before. */
+		/* If the switch to this task was hidden, the CPU's cgroup is the previous task's. */
 		kept = kept_of(current);
 		left = own->id;
 		if (own->task != (u64)current && kept && kept->task == (u64)current && kept->id)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Reports to tiptoe: cgroups that are made and removed, and moves of tasks that may be running. */
+/* Reports to tiptoe: cgroups made and removed, and moves of tasks that may be running. */
 #pragma once
 
 #include "cgroups_layout.h"
@@ -9,7 +9,7 @@ struct {
 	UINT(max_entries, 1 << 18);
 } news SEC(".maps");
 
-/* Space for a report, which is larger than a program's stack. */
+/* Space for a report, larger than a program's stack. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
 	UINT(max_entries, 1);
@@ -17,13 +17,13 @@ struct {
 	TYPE(value, struct tiptoe_news);
 } scratch SEC(".maps");
 
-/* Reports for which the ring had no room. */
+/* Reports without room in the ring. */
 volatile u32 untold;
 
 /* How often a task was moved, or a cgroup made. */
 volatile u32 moves;
 
-/* Returns whether a cgroup is in version 2's hierarchy: that of each task's default cgroup. */
+/* Returns whether a cgroup is in version 2's hierarchy, that of each task's default cgroup. */
 INLINE int is_unified(struct cgroup *cgroup)
 {
 	return cgroup->root == bpf_get_current_task_btf()->cgroups->dfl_cgrp->root;
@@ -41,7 +41,7 @@ INLINE void tell(u64 kind, u64 id, const char *path)
 	piece->id = id;
 	if (path)
 		length = bpf_probe_read_kernel_str(piece->path, sizeof(piece->path), path);
-	/* In one register, because the verifier before Linux 6.2 does not relate a sum to a check of its part. */
+	/* In one register, because the verifier before Linux 6.2 does not relate a sum to its checked part. */
 	KEEP(length);
 	/* Also after an error, which is negative. */
 	if (length > sizeof(piece->path))

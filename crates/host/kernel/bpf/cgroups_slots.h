@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The slot of each cgroup, and its sums. Cgroups at the start get slots from tiptoe; later ones get a slot when a
- * task of theirs is first charged.
+ * The slot of each cgroup, and its sums. tiptoe gives slots to the cgroups
+ * at the start; a later cgroup gets one when its first task is charged.
  */
 #pragma once
 
 #include "cgroups_layout.h"
 
-/* The initial number of slots; tiptoe sets the real one. */
+/* The initial number; tiptoe sets the real one. */
 #define SLOTS 64
 
 /* All slots of a CPU, then those of the next. */
@@ -42,7 +42,7 @@ struct {
 	UINT(value_size, 4);
 } free_slots SEC(".maps");
 
-/* Returns the slot of a cgroup, a new one if it has none. */
+/* Returns a cgroup's slot, a new one if it has none. */
 GLOBAL u32 find_slot(u64 id)
 {
 	u32 slot = OTHERS, *found = bpf_map_lookup_elem(&slot_of, &id);
@@ -67,7 +67,7 @@ INLINE u32 slot_for(u64 id)
 	return id ? find_slot(id) : IDLE;
 }
 
-/* Returns 0 for the idle tasks, which are in the root cgroup and do nothing there. */
+/* 0 for idle tasks, which do nothing in their root cgroup. */
 INLINE u64 cgroup_of(struct task_struct *task)
 {
 	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;

@@ -2,20 +2,20 @@
 /*
  * Times waits for the kernel's own locks, and keeps their histograms.
  *
- * A wait is a begin and an end. Both have the lock's address, only the begin has its type:
+ * A wait's begin and end have the lock's address, only the begin has its type:
  *
  *   waiting                       where the begin is stored                    keyed by
  *   a thread that may sleep       `waits`, a hash                              thread and lock
  *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
  *                                 an interrupt and an NMI may spin at once
  *
- * A second begin for the same wait changes nothing (a mutex reports that it spins, then that it sleeps). A begin
- * that finds its slot taken by the same lock, or all four taken, proves that an end was missed, because a CPU does
- * not spin for a lock twice. As much work as possible is done at the begin, when the thread waits anyway; at the
- * end it holds the lock.
+ * A second begin of a wait changes nothing (a mutex spins, then sleeps). If a
+ * begin finds the same lock in a slot, or no free slot, an end was missed,
+ * because a CPU does not spin for a lock twice. Most work is done at the
+ * begin, when the thread waits anyway; at the end it holds the lock.
  *
- * Our own map operations take locks, which may be contended and lead back here. `busy` prevents that recursion, and
- * both ends of such a wait are dropped.
+ * Our map operations take locks, whose contention may lead back here. `busy`
+ * prevents that recursion, and drops both ends of such a wait.
  */
 #include "rows.h"
 
@@ -36,7 +36,7 @@ INLINE struct mm_struct *current_mm(void)
 	return READ(task, mm);
 }
 
-/* Returns whether a lock is the waiting task's own mmap_lock. */
+/* Returns whether it is the waiting task's own mmap_lock. */
 INLINE int is_own_mmap_lock(u64 lock)
 {
 	struct mm_struct *mm = current_mm();
@@ -93,7 +93,7 @@ int contention_begin(u64 *args)
 	u32 flags = args[1];
 	struct cpu *cpu;
 
-	/* The kernel runs this for each contended lock of the machine, and few of them are an mmap_lock. */
+	/* Runs for each contended lock of the machine, few of them an mmap_lock. */
 	if (only_mmap && flags != READER && flags != WRITER)
 		return 0;
 	if (!is_wanted())

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Times the futex calls of one process and keeps their histograms. The agent does the same where it can patch
+ * Times one process's futex calls and keeps histograms, as the agent does where it can patch
  * (core/wire/src/futex.rs).
  *
  *   state of a thread             until                                        its `since`
  *   is in no wait                 a call that may wait                         0
  *   waits                         that call returns                            when the begin was recorded
  *
- * An interrupted call returns here before any signal handler runs, so a thread is in at most one wait. The kernel
- * may then restart the call, which is another call for these tracepoints. What continues as restart_syscall is not
- * seen. A begin that finds a wait in progress proves that its end was missed.
+ * An interrupted call returns here before a signal handler runs, so a thread is in at most one
+ * wait. A restarted call is another call here; what continues as restart_syscall is not seen.
+ * A begin that finds a wait in progress proves that its end was missed.
  *
- * `frames` finds the user's call site. For each address in libc at which a thread may be or to which it may return,
- * it has the distance from the stack pointer to the caller's frame. Without it only the call's own address is
- * known. A program's libraries may become known only after its first calls. So a wait whose caller was not found at
- * the begin is looked up again at the end, on the same stack.
+ * `frames` leads to the user's call site: for each address in libc where a thread may be, or
+ * to which it returns, the distance from the stack pointer to the caller's frame. Otherwise
+ * only the call's address is known. Libraries may become known after a program's first calls,
+ * so a caller not found at the begin is looked up again at the end, on the same stack.
  *
- * A waking thread records its address and time in one of the `wakers`, chosen by a hash of the futex's address. A
- * thread that has waited looks there (engines/futex/src/board.rs). A cell is TAKEN while it is being written. A
- * thread that finds it so must continue without, because no program may spin here.
+ * A waking thread records its address and time in one of the `wakers`, by the futex's hash; a
+ * thread that has waited looks there (engines/futex/src/board.rs). A cell is TAKEN while it is
+ * written. A thread that finds it so must continue without, because no program may spin here.
  *
- * A tracepoint of one system call costs that call more than sys_enter would (two empty programs: 480 ns instead of
- * 170), but all other calls of the machine less (60 ns instead of 170).
+ * A tracepoint of one system call costs that call more than sys_enter would (two empty
+ * programs: 480 ns instead of 170), but all others of the machine less (60 ns instead of 170).
  */
 #include "ids.h"
 #include "futex_layout.h"
@@ -37,23 +37,23 @@
 struct own {
 	u64 waits;
 	u64 wakes;
-	/* Space for a new row, which is larger than a program's stack. */
+	/* Space for a new row, larger than a program's stack. */
 	struct tiptoe_futex_row row;
 };
 
 #include "run.h"
 
-/* Settings, written before the programs are loaded. */
+/* Settings, written before loading. */
 const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
-/* Counts only calls that pass through no `patched` address. */
+/* Counts only calls through no `patched` address. */
 const volatile u32 beside_agent = 0;
-/* An agent's own thread, whose calls are not the program's. */
+/* An agent's thread, whose calls are not the program's. */
 const volatile u32 agent_thread = 0;
-/* The number of execs after which the process runs the program to watch. */
+/* The execs after which the process runs the program to watch. */
 const volatile u32 expected_execs = 0;
 
-/* The number of times that the process has called exec. */
+/* How often the process called exec. */
 volatile u32 execs;
 
 struct {
@@ -98,7 +98,7 @@ struct {
 	TYPE(value, struct cell);
 } wakers SEC(".maps");
 
-/* The caller: the user's call site, the last address in libc, and the start of the user's frame. */
+/* The user's call site, the last address in libc, and the start of the user's frame. */
 struct caller {
 	u64 site;
 	u64 via;
@@ -120,7 +120,7 @@ struct exit_futex {
 	s64 result;
 };
 
-/* Returning 0 would hide the event from all others who count this tracepoint. */
+/* Otherwise the event would be hidden from others who count it. */
 #define PASS 1
 
 INLINE u64 word(u64 at)
@@ -169,7 +169,7 @@ INLINE void find_caller(struct caller *caller)
 
 INLINE struct cell *waker(u64 address)
 {
-	/* Words of one lock are adjacent, four bytes each. */
+	/* A lock's words are adjacent, four bytes each. */
 	u32 hash = ((address >> 2) * 0x9e3779b97f4a7c15ull) >> (64 - WAKER_BITS);
 
 	return bpf_map_lookup_elem(&wakers, &hash);
@@ -206,7 +206,7 @@ INLINE u64 woken_by(u64 address, u64 from, u64 until)
 	return *(volatile u64 *)&cell->since == then ? site : 0;
 }
 
-/* Records the caller, and whether this begins an episode. */
+/* Records the caller, and whether an episode begins. */
 INLINE void note_caller(struct tiptoe_thread *thread, const struct caller *caller)
 {
 	thread->first = thread->episode_address != thread->address ||
@@ -281,7 +281,7 @@ int enter_futex(struct enter_futex *call)
 	if (waits(operation) && ours) {
 		begin(cpu, (u32)ids, &caller, call->address, operation);
 	} else if (wakes(operation)) {
-		/* Even if the wake itself is not counted, it may end a wait that is. */
+		/* An uncounted wake may end a counted wait. */
 		wake(cpu, (u32)ids, &caller, call->address);
 		cpu->own.wakes += ours;
 	}
@@ -308,7 +308,7 @@ INLINE u32 end_of(s64 result)
 	return OTHER;
 }
 
-/* Makes the first row with this key. */
+/* Makes the row of a key. */
 NO_INLINE struct tiptoe_futex_row *new_row(struct cpu *cpu, struct tiptoe_futex_key *key)
 {
 	if (!cpu || !key)
@@ -419,7 +419,7 @@ int exit_futex(struct exit_futex *call)
 			note_caller(thread, &caller);
 	}
 	end(cpu, thread, tid, call->result);
-	/* Another call of the same user would look the same. */
+	/* The same user's next call would look the same. */
 	if (is_unknown(thread) && end_of(call->result) != AT_ONCE)
 		thread->episode_address = 0;
 	thread->since = 0;
@@ -427,7 +427,7 @@ int exit_futex(struct exit_futex *call)
 	return PASS;
 }
 
-/* The thread's number may be reused soon. */
+/* Thread numbers are reused. */
 SEC("raw_tracepoint/sched_process_exit")
 int thread_exit(void)
 {
@@ -455,7 +455,7 @@ int program_exec(void)
 	return 0;
 }
 
-/* futex_waitv and the calls that the kernel has had since 6.7 are only counted. */
+/* futex_waitv, and calls new in Linux 6.7, are only counted. */
 SEC("tracepoint/syscalls/sys_enter_futex_waitv")
 int enter_other(void)
 {

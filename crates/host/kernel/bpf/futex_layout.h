@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data that the programs at the futex tracepoints share with tiptoe; in Rust: `src/futexes/futex_layout.rs`. */
+/* Data shared by the programs at futex calls and tiptoe; in Rust: `src/futexes/futex_layout.rs`. */
 #pragma once
 
 #include "histogram.h"
 
-/* How a wait ended. */
 enum end { WOKEN, AT_ONCE, TIMED_OUT, INTERRUPTED, OTHER, ENDS };
 
 /* The most waking call sites in a row. */
@@ -13,12 +12,12 @@ enum { WAKERS = 10 };
 /* Marks a frame whose return address is above the frame pointer. */
 #define BY_FRAME_POINTER (1u << 31)
 
-/* Which waits share a row; `thread` is 0 if waits are not grouped by thread. */
+/* Which waits share a row; `thread` is 0 if not grouped by it. */
 struct tiptoe_futex_key {
 	u64 address;
 	/* The user's call site. */
 	u64 site;
-	/* The last call site in libc; from OPERATION_SHIFT on the operation. */
+	/* The last call site in libc, and the operation from OPERATION_SHIFT on. */
 	u64 via;
 	u64 thread;
 };
@@ -32,7 +31,7 @@ struct tiptoe_waker {
 	u64 total_ns;
 };
 
-/* The counts of a row's waits. */
+/* A row. */
 struct tiptoe_futex_row {
 	u64 ends[ENDS];
 	u64 episodes;
@@ -56,7 +55,7 @@ enum drop {
 	DROPS,
 };
 
-/* A thread's state: a wait if `since` is not 0, and its episode. */
+/* A wait if `since` is not 0, and its episode. */
 struct tiptoe_thread {
 	u64 since;
 	u64 address;

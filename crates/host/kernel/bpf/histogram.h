@@ -9,7 +9,7 @@
 /* 8 for each doubling up to 2^42 ns. */
 enum { BUCKETS = 336 };
 
-/* Returns the bucket of a time, by the arithmetic of core/event's histogram. */
+/* Returns a time's bucket, as core/event's histogram does. */
 INLINE u32 bucket_of(u64 ns)
 {
 	static const u64 thresholds[8] = {

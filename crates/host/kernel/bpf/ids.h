@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Process and thread ids in tiptoe's PID namespace, which in a container differ from the kernel's own. */
+/* Process and thread ids in tiptoe's PID namespace, which differ from the kernel's in a container. */
 #pragma once
 
 #include "kernel.h"
 
-/* tiptoe's PID namespace, if it is not the initial one; written before the programs are loaded. */
+/* tiptoe's PID namespace, unless the initial one; written before loading. */
 const volatile u64 namespace_dev = 0;
 const volatile u64 namespace_ino = 0;
 
-/* Returns process id << 32 | thread id, as in tiptoe's namespace; 0 for a thread of another one. */
+/* Returns process id << 32 | thread id in tiptoe's namespace; 0 for a thread of another. */
 INLINE u64 current_ids(void)
 {
 	struct ns_ids ids;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel interface of our BPF programs: the helpers by their fixed numbers, and only those fields of its
- * structures that are read. Offsets come from the running kernel (CO-RE).
+ * The kernel's interface: helpers by their fixed numbers, and the fields that are read, at the running kernel's
+ * offsets (CO-RE).
  */
 #pragma once
 
@@ -15,10 +15,10 @@ typedef long long s64;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static __attribute__((always_inline))
 #define NO_INLINE static __attribute__((noinline))
-/* Marks a function that the verifier checks once, for any arguments. */
+/* The verifier checks it once, for any arguments. */
 #define GLOBAL __attribute__((noinline))
 
-/* Makes the compiler keep a value in one register from here on, as the verifier's checks need it. */
+/* Keeps a value in one register from here on, as the verifier's checks need it. */
 #define KEEP(value) asm volatile("" : "+r"(value))
 
 /* Encode a map's type, sizes and flags in its BTF. */
@@ -36,12 +36,12 @@ enum map_type {
 	MAP_RINGBUF = 27,
 };
 
-/* A map's flag: allocate on demand. Not for maps of programs at a trap, which cannot allocate. */
+/* Allocates on demand. Not for maps of programs at a trap, which cannot allocate. */
 #define NO_PREALLOC 1
-/* An array's flag: user space may map it. */
+/* User space may map the array. */
 #define MMAPABLE (1 << 10)
 
-/* Flags of updates: always, and only if the key is missing. */
+/* Updates: always, or only if the key is missing. */
 enum { ANY = 0, NO_EXIST = 1 };
 
 /* bpf_get_stackid: treat stacks with equal hashes as equal. */
@@ -193,10 +193,9 @@ struct trace_event_raw_mmap_lock_acquire_returned {
 
 #pragma clang attribute pop
 
-/* The offset of a field in a kernel structure. */
 #define OFFSET(type, field) ((u64)__builtin_preserve_access_index(&((type *)0)->field))
 
-/* The value of a field of a kernel structure; 0 if it cannot be read. */
+/* A kernel structure's field; 0 if unreadable. */
 #define READ(from, field)                                                                   \
 	({                                                                                  \
 		typeof((from)->field) value_ = 0;                                           \

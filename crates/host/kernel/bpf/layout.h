@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * Data that the programs that time waits share with tiptoe: rows, reasons of drops, and settings. In Rust:
- * `src/waits/layout.rs`.
- */
+/* Data shared by the programs that time waits and tiptoe; in Rust: `src/waits/layout.rs`. */
 #pragma once
 
 #include "histogram.h"
 
-/* The flags of contention_begin, as the kernel defines them. */
+/* contention_begin's flags. */
 enum { SPIN = 1, READER = 2, WRITER = 4, RT = 8, PERCPU = 16, MUTEX = 32 };
 
-/* tiptoe's additions: the lock is the waiting task's own mmap_lock; the outcome of the wait. */
+/* tiptoe's flags: the waiting task's own mmap_lock; the wait's outcome. */
 enum { MMAP = 1 << 8, FAILED = 1 << 9, DOWNGRADED = 1 << 10 };
 
 /* Which waits share a row. What was not requested is 0. */
@@ -23,7 +20,7 @@ struct tiptoe_key {
 	u32 traits;
 };
 
-/* The counts of a row's waits. */
+/* A row. */
 struct tiptoe_row {
 	u64 count;
 	u64 total_ns;

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Times every acquisition of an mmap_lock, also those without a wait, and keeps their histograms.
+ * Times every acquisition of an mmap_lock, with or without a wait.
  *
- * The meaning of `returned`, by the thread's last report for that mmap_lock:
+ * `returned` means, by the thread's last report for that mmap_lock:
  *
  *   last report                   `returned` reports                           meaning
  *   start_locking                 anything                                     an acquisition, or a failed one
  *   returned, for writing         reading, successful, without a start         a downgrade
  *   nothing                       anything                                     the end of an earlier begin
  *
- * So a thread's last acquisition for writing must be kept until its next start. Exits of threads are not reported,
- * so the oldest entries are evicted if there are too many.
+ * So a thread's last acquisition for writing is kept until its next start.
+ * Threads' exits are not reported, so the oldest entries are evicted.
  */
 #include "rows.h"
 
-/* Returning 0 would hide the event from all others who count this tracepoint. */
+/* Otherwise the event would be hidden from others who count it. */
 #define PASS 1
 
-/* A wait's flag: the thread holds the lock for writing, as far as reports show. */
+/* A wait's flag: the thread holds the lock for writing, by its reports. */
 #define WROTE (1 << 11)
 
 struct {
@@ -58,7 +58,7 @@ int start_locking(struct trace_event_raw_mmap_lock *event)
 	return PASS;
 }
 
-/* Counts a write lock that became a read lock, without a wait. */
+/* Counts a write lock that became a read lock. */
 INLINE void downgrade(void *ctx, struct cpu *cpu, struct tiptoe_wait *wait, u64 lock)
 {
 	start(ctx, wait, mode(0));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Rows of waits: the wanted processes, the begin of a wait, and its entry in the row's histogram. */
+/* Rows of waits: the wanted processes, a wait's begin, and its entry in the histogram. */
 #pragma once
 
 #include "ids.h"
@@ -9,11 +9,11 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* If a wait ended less than this after its begin was recorded, the lock was free by then. */
+/* A wait that ended sooner after its begin was recorded found the lock free. */
 #define FREE_NS 500
 #define SLOTS 4
 
-/* Settings, written before the programs are loaded. */
+/* Settings, written before loading. */
 const volatile u32 only_wanted = 0;
 const volatile u32 by_thread = 0;
 const volatile u32 by_lock = 0;
@@ -31,7 +31,7 @@ struct slot {
 struct own {
 	/* The waits of spinning CPUs. */
 	struct slot slots[SLOTS];
-	/* Space for a new row, which is larger than a program's stack. */
+	/* Space for a new row, larger than a program's stack. */
 	struct tiptoe_row row;
 };
 
@@ -82,9 +82,9 @@ INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
 }
 
 /*
- * Returns the time of a finished wait. Recording its begin walks a stack, which may take longer than a short wait,
- * and runs during a long one. If the lock was still held afterwards, all of the time was waited; otherwise our own
- * part is subtracted.
+ * Returns a wait's time. Recording the begin walks a stack, which may take longer
+ * than a short wait and runs during a long one. If the lock was still held
+ * afterwards, all the time was waited; otherwise our own part is subtracted.
  */
 INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 {
@@ -93,7 +93,7 @@ INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 	return rest < FREE_NS ? rest : rest + (s64)wait->own_ns;
 }
 
-/* Makes the first row with this key, named after its process, or its thread if waits are grouped by thread. */
+/* Makes the row of a key, named after its process, or its thread if grouped by it. */
 NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -109,7 +109,7 @@ NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 	return bpf_map_lookup_elem(&rows, key);
 }
 
-/* Counts one wait, or with outcome DOWNGRADED an event that is not a wait. */
+/* Counts a wait, or with DOWNGRADED an event without one. */
 INLINE void count(struct cpu *cpu, const struct tiptoe_wait *wait, u64 lock, u32 outcome, s64 ns)
 {
 	u64 ids = current_ids();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A run of one of our programs: its time, and its drops. The includer must define DROPS, the number of reasons, and
- * `struct own`, its state per CPU.
+ * A program's run: its time and drops. The includer must define
+ * DROPS, the number of reasons, and `struct own`, its state per CPU.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 struct cpu {
 	u64 busy;
-	/* The number of times that the programs ran for the wanted processes, and how long that took. */
+	/* Runs for the wanted processes, and their time. */
 	u64 runs;
 	u64 run_ns;
 	u64 entered_ns;
@@ -45,7 +45,7 @@ INLINE struct cpu *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-/* Sets `busy`, so that an interrupt, or a lock of a map, does not run a program inside this one. */
+/* Sets `busy`, so that an interrupt, or a map's lock, does not run a program inside this one. */
 INLINE struct cpu *enter(void)
 {
 	struct cpu *cpu = this_cpu();

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Charges what happens to a process's threads to the scopes in which they are.
+ * Charges what happens to a process's threads to their scopes.
  *
- * The agent keeps a thread's scope in the thread's own memory: the thread pointer leads to a descriptor, that to
- * the thread's slab, and the slab holds the node. So a change of scope needs no notification. The agent measures
- * times; these programs measure how long a thread did not run.
+ * The agent keeps a thread's scope in the thread's memory: the thread pointer leads to a
+ * descriptor, that to the thread's slab with the node, so that a change needs no notification.
+ * The agent measures times; these programs measure only how long a thread did not run.
  *
- * Data read from the program must not be trusted: an invalid node counts as that of all others.
+ * The program's data must not be trusted: an invalid node counts as that of all others.
  */
 #include "ids.h"
 #include "scopes_layout.h"
 
-/* A task's flag: it is exiting, and will not be scheduled in again. */
+/* A task's flag: it will not be scheduled in again. */
 #define EXITING 4
 
-/* The most threads that are off the CPU at once. */
+/* The most threads off the CPU at once. */
 #define THREADS 65536
 
-/* Settings, written before the programs are loaded. */
+/* Settings, written before loading. */
 const volatile u32 process = 0;
-/* The offset in bytes from a thread's pointer to the word that leads to its descriptor. */
+/* Bytes from a thread's pointer to the word that leads to its descriptor. */
 const volatile s64 thread_offset = 0;
-/* The offset in bytes of the node in a slab. */
+/* The node's offset in a slab, in bytes. */
 const volatile u32 node_offset = 0;
 
-/* The process's id in the initial PID namespace, once one of its threads was seen. */
+/* The process's id in the initial PID namespace, once a thread was seen. */
 volatile u32 process_here;
 
 struct {
@@ -34,7 +34,7 @@ struct {
 	TYPE(value, struct tiptoe_scope_sums);
 } sums SEC(".maps");
 
-/* The programs' runs for the process, and their time. */
+/* The runs for the process, and their time. */
 struct own {
 	u64 runs;
 	u64 run_ns;
@@ -71,7 +71,7 @@ struct {
 	TYPE(value, struct away);
 } away SEC(".maps");
 
-/* The agent's thread has its creator's pointer, but is not in that thread's scopes. */
+/* It has its creator's pointer, but is not in that thread's scopes. */
 INLINE int is_agent(struct task_struct *task)
 {
 	char comm[16];
@@ -80,7 +80,7 @@ INLINE int is_agent(struct task_struct *task)
 	return *(u64 *)comm == 0x612d656f74706974ull; /* "tiptoe-a" */
 }
 
-/* Returns the node of the current thread. */
+/* Returns the current thread's node. */
 INLINE u32 current_node(struct task_struct *task)
 {
 	u64 at = task->thread.fsbase + thread_offset, slab = 0, node = 0;
@@ -165,7 +165,7 @@ INLINE void happened(u32 number)
 }
 
 /*
- * An event of threads, and a tracepoint. A program at a tracepoint must return 1, because others may count it too.
+ * For threads' events and tracepoints. At a tracepoint it must return 1, because others may count it too.
  */
 #define EVENT(number)                                                                                   \
 	SEC("perf_event")                                                                               \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Finds what an access did to a variable: its values before and after, decoded from the storing instruction, and
- * whether they match the request.
+ * What an access did to a variable: the values before and after,
+ * decoded from the storing instruction, and whether they are wanted.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 #define PLACES 16384
 #define CONDITIONS 4
 
-/* Settings, written before the program is loaded. */
+/* Settings, written before loading. */
 const volatile u32 only_changed = 0;
 /* LEFT, OP, RIGHT and the constant of each condition. */
 const volatile u32 conditions = 0;
@@ -25,22 +25,22 @@ struct {
 	TYPE(value, struct tiptoe_store);
 } stores SEC(".maps");
 
-/* The context of a program at a perf event. */
+/* A program's context at a perf event. */
 struct hit {
 	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	u64 ip, cs, flags, sp, ss;
 	u64 sample_period, addr;
 };
 
-/* The known values of an access. */
+/* An access's known values. */
 struct access {
 	u64 old;
 	u64 new;
-	/* The addend of a sum. The old value then follows from the new one. */
+	/* A sum's addend; the old value follows from the new one. */
 	u64 added;
 	int is_known;
 	int has_old;
-	/* The old value is unknown: the last store may have been missed. */
+	/* The old value is unknown: a store may have been missed. */
 	int is_old_unknown;
 };
 
@@ -51,7 +51,7 @@ INLINE u64 cut(u64 value, u32 len)
 	return len < 8 ? value & ((1ull << (8 * (len & 7))) - 1) : value;
 }
 
-/* Extends a value of the variable's length to 64 bits. */
+/* Extends a value to 64 bits. */
 INLINE u64 widen(u64 value, const struct tiptoe_variable *variable)
 {
 	u32 unused = 64 - 8 * (variable->len & 7);
@@ -75,7 +75,7 @@ INLINE int read_memory(u64 *value, u64 at, u32 len)
 	return bpf_probe_read_user(value, 8, (void *)at);
 }
 
-/* In the order of machine code; the last one is 0, for no register. */
+/* In the order of machine code; the last is 0, for no register. */
 struct registers {
 	u64 of[NONE + 1];
 };

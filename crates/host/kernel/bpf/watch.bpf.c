@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Counts the accesses to watched variables, in the thread that makes them: by instruction and callers, with the
- * values before and after.
+ * Counts accesses to watched variables, in the accessing thread: by instruction and
+ * callers, with the values before and after.
  *
- * The processor reports an access only after it, and before this program runs another thread may have stored there
- * too (a race). So the value is taken from the storing instruction if possible: `stores` has what tiptoe decoded
- * after that instruction's first hit.
+ * The processor reports an access after it, and another thread may have stored there
+ * by then (a race). So the value is taken from the storing instruction if possible:
+ * `stores` has what tiptoe decoded after its first hit.
  *
- * Callers are found by `rules`, which tiptoe fills from the program's unwind information for the addresses that
- * walks reach. A walk that meets an unknown address ends there and sets `is_partial`.
+ * `rules` lead to callers; tiptoe fills them from unwind information for the addresses
+ * that walks reach. A walk ends at an unknown address and sets `is_partial`.
  *
- * An event stops after one hit for which this program returns 1, until tiptoe refreshes it. So all CPUs share the
- * window's allowance.
+ * An event stops once this program returns 1 for a hit, until tiptoe refreshes it. So
+ * all CPUs share the window's allowance.
  */
 #include "ids.h"
 #include "store.h"
@@ -22,21 +22,21 @@
 
 struct own {
 	u64 foreign;
-	/* Space for a new row, which is larger than a program's stack. */
+	/* Space for a new row, larger than a program's stack. */
 	struct tiptoe_watch_row row;
 };
 
 #include "run.h"
 
-/* Settings, written before the program is loaded. */
+/* Settings, written before loading. */
 const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
 const volatile u32 one_by_one = 0;
 
-/* Set once the process has called exec: another program is at these addresses then. */
+/* Set after exec: another program is at these addresses then. */
 volatile u32 has_execed;
 
-/* Hits of each variable, and those that meet the conditions. */
+/* Each variable's hits, and those that meet the conditions. */
 struct counts {
 	u64 hits;
 	u64 wanted;
@@ -56,7 +56,7 @@ struct {
 	TYPE(value, u64);
 } last SEC(".maps");
 
-/* What is known of each variable's value: one of `enum known`. */
+/* One of `enum known` for each variable. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -64,7 +64,7 @@ struct {
 	TYPE(value, u64);
 } known SEC(".maps");
 
-/* The number of begun hits of each variable. A reader of memory compares it before and after to detect a race. */
+/* Each variable's begun hits. A reader of memory compares them before and after to detect a race. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -88,8 +88,8 @@ struct {
 } rests SEC(".maps");
 
 /*
- * The window: hits of all variables on all CPUs, the limit (0 for none), whether hits count, whether events are
- * stopped, so that stores are missed. Then the same for hits of other processes, which have the same limit.
+ * The window: hits on all CPUs, the limit (0 for none), whether hits count, whether events are stopped,
+ * so that stores are missed. Then the same for other processes' hits, which have the same limit.
  */
 enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
@@ -120,7 +120,7 @@ struct {
 	TYPE(value, u32);
 } rules SEC(".maps");
 
-/* A thread's position in a function, or in its caller. */
+/* A thread's position in a function, or its caller's. */
 struct frame {
 	u64 at;
 	u64 sp;
@@ -130,8 +130,8 @@ struct frame {
 enum step { CALLER, OUTERMOST, NOT_KNOWN };
 
 /*
- * Steps to the caller. A rule's bits are those of code/stack, in words: the register (0-1), the distance of the CFA
- * above it (2-14), and of the saved %rbp below the CFA (15-25).
+ * Steps to the caller. A rule is that of code/stack, in words: the register (bits 0-1),
+ * the CFA's distance above it (2-14), and that of the saved %rbp below the CFA (15-25).
  */
 GLOBAL int step(struct frame *frame)
 {
@@ -194,10 +194,10 @@ INLINE void keep_registers(struct cpu *cpu, const struct hit *hit, u64 sp, u64 b
 	cpu->own.row.flags = hit->flags;
 }
 
-/* Makes the first row with this key, and the callers just found. */
+/* Makes the row of a key, with the callers just found. */
 NO_INLINE struct tiptoe_watch_row *new_row(struct tiptoe_watch_key *key)
 {
-	/* Looked up again: like a key, a map's value may be no argument of a global function. */
+	/* Looked up again: a map's key or value may be no argument of a global function. */
 	struct cpu *cpu = this_cpu();
 
 	if (!cpu || !key)
@@ -248,7 +248,7 @@ GLOBAL int count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct acc
 
 	if (!cpu || !key || !access)
 		return 0;
-	/* A copy on the stack, because the verifier before Linux 6.2 takes no argument of a global function as a key. */
+	/* Copied to the stack, because the verifier before Linux 6.2 takes no global function's argument as a key. */
 	own = *key;
 	row = bpf_map_lookup_elem(&rows, &own);
 	if (!row)
@@ -294,7 +294,7 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
 }
 
 /*
- * Makes `new` the old value of the next hit. Returns whether `previous` is the old value of this one. The state
+ * Makes `new` the next hit's old value. Returns whether `previous` is this hit's. The state
  * must be read first, because the hit that makes it FOLLOWED has stored its value by then.
  */
 GLOBAL int follow(u32 index, u64 new, u64 *previous)
@@ -390,9 +390,9 @@ INLINE int is_last(u32 slot, u32 counter)
 }
 
 /*
- * Returns whether the task's memory is the process's: it is one of its threads, or its vfork child before exec.
- * Fields are read by a helper, because the verifier would take as long to find each in the kernel's types as for
- * all other checks.
+ * Returns whether the task is a thread of the process, or its vfork child
+ * before exec, with the same memory. A helper reads the fields, because
+ * the verifier would need as long for their types as for all other checks.
  */
 INLINE int is_ours(u64 ids)
 {

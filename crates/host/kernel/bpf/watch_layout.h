@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data that the program at breakpoints shares with tiptoe; in Rust: `src/watchpoints/watch_layout.rs`. */
+/* Data shared by the program at breakpoints and tiptoe; in Rust: `src/watchpoints/watch_layout.rs`. */
 #pragma once
 
 #include "kernel.h"
@@ -7,20 +7,20 @@
 /* The most distinct values, callers, words of stack and registers in a row. */
 enum { VALUES = 8, CALLERS = 16, STACK_WORDS = 128, REGISTERS = 16 };
 
-/* A watched variable; the map's key is its address. */
+/* By its address. */
 struct tiptoe_variable {
 	u32 index;
 	u32 len;
 	u32 is_signed;
-	/* The variable is code, so it has no value. */
+	/* Code has no value. */
 	u32 is_code;
 	/* The index of its event. */
 	u32 slot;
 };
 
 /*
- * What is known of a variable's last value. GAP: stores are being missed, because events are disabled or moved.
- * FIRST: unknown until the next hit. FOLLOWED: the value of the last hit.
+ * A variable's last value. GAP: stores are missed while events are disabled or moved. FIRST: unknown until the next
+ * hit. FOLLOWED: the last hit's.
  */
 enum known { GAP, FIRST, FOLLOWED };
 
@@ -31,7 +31,7 @@ struct tiptoe_watch_key {
 	/* A hash of the callers. */
 	u64 stack;
 	u32 variable;
-	/* 0 if hits are not grouped by thread. */
+	/* 0 if not grouped by thread. */
 	u32 tid;
 	/* A system call made the access. */
 	u64 in_kernel;
@@ -47,30 +47,27 @@ struct tiptoe_value {
 
 enum { FREE, TAKEN, READY };
 
-/* The data of a row's hits. */
+/* A row. */
 struct tiptoe_watch_row {
 	u64 count;
-	/* Hits after which the value differed. */
+	/* Hits that changed the value. */
 	u64 changed;
 	/* Hits whose value was read from memory, after the store. */
 	u64 read_behind;
-	/* Hits with an unknown old value. */
 	u64 old_unknown;
 	u64 first_ns;
 	u64 last_ns;
 	u64 first_tid;
-	/* Not all hits are from one thread. */
 	u64 several_threads;
 	u64 last_old;
 	u64 last_new;
-	/* The last hit's old value is unknown. */
 	u64 is_last_unknown;
 	/* Hits whose value found no room. */
 	u64 other_values;
 	struct tiptoe_value values[VALUES];
 	u64 callers[CALLERS];
 	u64 depth;
-	/* The walk ended at code without a known rule. */
+	/* The walk ended at code without a rule. */
 	u64 is_partial;
 	/* The first hit: registers in machine order, flags, and part of its stack. */
 	u64 registers[REGISTERS];
@@ -87,30 +84,28 @@ struct tiptoe_access {
 	u64 new;
 	/* The value was read from memory, after the store. */
 	u64 is_read_behind;
-	/* The old value is unknown. */
 	u64 is_old_unknown;
 	struct tiptoe_watch_key key;
 };
 
-/* Where the value that an instruction stores is. */
+/* Where a stored value comes from. */
 enum source { UNKNOWN, REGISTER, IMMEDIATE, EXCHANGED, COMPARED, ADDED };
 
-/* No register. */
 #define NONE REGISTERS
 
-/* An instruction that stores; the map's key is the address after it. */
+/* An instruction that stores, by the address after it. */
 struct tiptoe_store {
 	u32 source;
-	/* The register's number in machine code, and the bit in it at which the value begins. */
+	/* In machine code, and the bit at which the value begins. */
 	u32 reg;
 	u32 shift;
-	/* The number of bytes that it writes. */
+	/* Bytes. */
 	u32 width;
-	/* The address of the store: base + index * scale + displacement. */
+	/* The address: base + index * scale + displacement. */
 	u32 base;
 	u32 index;
 	u32 scale;
-	/* The address is unknown, because the instruction adds a segment's base. */
+	/* The address is unknown: the instruction adds a segment's base. */
 	u32 is_elsewhere;
 	u64 displacement;
 	u64 immediate;
@@ -125,6 +120,5 @@ enum drop {
 	DROPS,
 };
 
-/* A condition: LEFT OP RIGHT. */
 enum operand { OLD, NEW, CONSTANT };
 enum operator { EQUAL, DIFFERENT, LESS, LESS_OR_EQUAL, GREATER, GREATER_OR_EQUAL, HAS_BITS };

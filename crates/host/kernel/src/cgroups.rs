@@ -1,26 +1,20 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! There are two ways ([`ExtraCounts`] decides):
-//!
-//! - **By tasks**: the kernel keeps each task's run time, faults, switches and moves between CPUs. If only these are
-//!   requested, no program runs at switches. The growth of a task's fields is charged when counts are read, when the
-//!   task is moved to another cgroup, and after it has ended (`bpf/cgroup_tasks.bpf.c`).
-//! - **At switches**: for events that must be read, and for counts per CPU. A BPF program at the context switch
-//!   charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches, and
-//!   the events if the cgroup changes. System-wide counts are the same counters, never rescheduled, so that the sum
-//!   over all cgroups equals the system's count.
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): the kernel keeps each task's run time, faults, switches and migrations.
+//!   If [`ExtraCounts`] needs no more, no program runs at switches; the growth of these fields is charged at readings,
+//!   when a task changes its cgroup, and after its end.
+//! - **At switches** (`bpf/cgroups.bpf.c`), for events that must be read and counts per CPU: a BPF program at the
+//!   switch charges what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are
+//!   never rescheduled.
 //!
 //! For both:
 //!
 //! - [`Cgroups::read`] makes the programs charge all running tasks, then reads shared memory.
-//! - Only a cgroup's own tasks are counted; [`Tree::line`] has the ancestors for sums.
-//! - Later cgroups are counted from their first task on. Removed ones stay readable until [`Cgroups::forget`].
-//! - A task that moves itself is charged exactly. If another task moves it while it runs, all tasks
-//!   are charged at once; [`CountFaults`] counts late charges.
-//! - No program stays attached after a drop, or when tiptoe dies.
+//! - Only own tasks count; [`Tree::line`] has the ancestors for sums.
+//! - Later cgroups count from their first task on; removed ones stay readable until [`Cgroups::forget`].
+//! - If a task is moved by another while it runs, all tasks are charged at once; [`CountFaults`] counts late charges.
 //!
-//! Cost: by tasks nothing at a switch, and a run of a program for each task at each reading; at switches a run of a
-//! program, which also reads the events. `tiptoe-dev bench cgroup` measures both, and `docs/src/costs.md` has the numbers.
+//! `docs/src/costs.md` has the cost (`tiptoe-dev bench cgroup`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -60,15 +54,15 @@ use load::{
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read the counts of cgroups";
 
-/// The most events that can be read.
+/// The most events.
 pub const MOST_EVENTS: usize = 32;
 
 /// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCounts {
-    /// Whether to count moves of tasks to another CPU.
+    /// Tasks' moves between CPUs.
     pub has_migrations: bool,
-    /// Whether to count switches to another cgroup.
+    /// Switches to another cgroup.
     pub has_cgroup_switches: bool,
     /// Whether each count is per CPU.
     pub per_cpu: bool,
@@ -88,7 +82,7 @@ pub struct Cgroups {
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
-    /// Records which tasks begin to end.
+    /// Reports tasks that begin to end.
     ending: Option<Link>,
     wanted: ExtraCounts,
     flush: Arc<Flush>,
@@ -96,46 +90,41 @@ pub struct Cgroups {
     lines: MappedArray,
     counted: Option<MappedArray>,
     owners: MappedArray,
-    /// Each slot's nonzero sums, per CPU, when its cgroup's count started.
+    /// Each slot's nonzero sums when its cgroup's count started.
     before: BTreeMap<u32, Vec<CpuCounts>>,
-    /// Cgroups that are not below `root`.
+    /// Cgroups outside `root`.
     elsewhere: BTreeSet<u64>,
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
-    /// By tasks: the system's switches just before and after the start.
+    /// By tasks: the system's switches before and after the start.
     begun: Option<[u64; 2]>,
-    /// Tasks whose ends were not reported in time.
     unended: u64,
-    /// [`CountFaults::hidden`] and [`CountFaults::surplus`].
     off: [u64; 2],
 }
 
-/// The tasks of a count.
+/// The owner of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountOwner {
-    /// This cgroup's own tasks.
+    /// A cgroup's own tasks.
     Cgroup(u64),
-    /// The idle tasks: no time, but switches, and events of interrupts.
+    /// Idle tasks: switches and interrupts' events, no time.
     Idle,
-    /// Tasks of cgroups without a slot.
+    /// Cgroups without a slot.
     Others,
 }
 
-/// The counts of some tasks.
+/// An owner's counts.
 #[derive(Clone, Debug)]
 pub struct TaskCounts {
-    /// The tasks.
+    /// The owner.
     pub whose: CountOwner,
-    /// The counts of each CPU. If counting is by tasks, all counts are those of the first, because the kernel does not
-    /// record on which CPU a task had them.
+    /// By CPU. By tasks, all is in the first, because the kernel does not record the CPU.
     pub cpus: Vec<CpuCounts>,
 }
 
 impl Cgroups {
-    /// Prepares to count `events` besides the tasks' own fields. Attaches nothing yet.
-    ///
-    /// `events` counts whole CPUs, and may be empty. The tree is below the mount point `root`.
+    /// Prepares to count `events`, which count whole CPUs and may be empty. `root` is the tree's mount point.
     pub fn load(
         events: &CounterSet,
         wanted: ExtraCounts,
@@ -147,14 +136,14 @@ impl Cgroups {
             let most = MOST_EVENTS;
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
-        // From within another PID namespace not all tasks are visible.
+        // Another PID namespace does not show all tasks.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
         if by_tasks
             && let Ok(cgroups) = Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root)
         {
             return Ok(cgroups);
         }
-        // The fallback is also for kernels whose tasks lack a field.
+        // Also for kernels whose tasks lack a field.
         Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root)
     }
 
@@ -213,7 +202,7 @@ impl Cgroups {
         for place in [CREATED, REMOVED] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
-        // Cgroups made or removed before the programs were attached were not reported.
+        // Cgroups changed before the programs were attached were not reported.
         self.tree.visit_again(&self.root);
         let before = system_switches();
         match self.how {
@@ -229,7 +218,6 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Records the kernel's counts of each task. A task that is created later begins with no counts.
     fn start_by_tasks(&mut self) -> Result<(), Error> {
         for place in [BORN, ENDED, ATTACHED] {
             self.links.push(attach(&mut self.bpf, place)?);
@@ -288,7 +276,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares all tasks' switches with the system's, which were `before` when the last reading began.
+    /// Compares the tasks' switches with the system's, which were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
@@ -340,7 +328,7 @@ impl Cgroups {
         self.spare
     }
 
-    /// Forgets removed cgroups and frees their slots. Returns the counts of their own tasks.
+    /// Forgets removed cgroups and frees their slots. Returns their own tasks' counts.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
@@ -364,7 +352,7 @@ impl Cgroups {
         Ok(did)
     }
 
-    /// Returns what went wrong, and the programs' own time.
+    /// Returns faults, and the programs' time.
     pub fn checks(&self) -> Result<(CountFaults, Times), Error> {
         let (mut checks, mut times) = Default::default();
         if !self.flush.add(&mut checks, &mut times) {
@@ -396,7 +384,7 @@ impl Cgroups {
     fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
         for (at, change) in changes {
             match change {
-                // The kernel's paths start at the system's root; if ours is another, only a walk finds paths.
+                // The kernel's paths start at the system's root; unless that is ours, only a walk finds paths.
                 CgroupChange::Created(..) if !self.tree.is_whole() => {}
                 CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
                 CgroupChange::Removed(id) => self.tree.remove(id),
@@ -435,7 +423,7 @@ impl Cgroups {
     }
 }
 
-/// Returns the CPUs' switches since boot, also to idle tasks.
+/// All CPUs' switches since boot, also to idle tasks.
 fn system_switches() -> Option<u64> {
     switches_of_all().ok()
 }

@@ -1,13 +1,11 @@
-//! Closes probes in the background.
-//!
-//! The kernel disarms a probe in the first 0.2 ms of its closing, then waits 15 to 90 ms (measured on Linux 6.18).
-//! So each is closed by its own thread, and the waits overlap.
+//! Closes probes in the background. The kernel disarms a probe within 0.2 ms, then waits 15 to 90 ms (measured on Linux
+//! 6.18), so each is closed by its own thread.
 
 use std::thread::JoinHandle;
 
 const MOST: usize = 32;
 
-/// Threads that close probes; dropping this waits for them.
+/// Dropping this waits for the threads.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     threads: Vec<JoinHandle<()>>,
@@ -30,7 +28,7 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         for thread in self.threads.drain(..) {
-            // A thread that only closes descriptors does not panic.
+            // Closing descriptors does not panic.
             let _ = thread.join();
         }
     }

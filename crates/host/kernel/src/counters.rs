@@ -1,8 +1,7 @@
-//! Sets of perf events: on CPUs, on processes with all threads, or on a command from its exec on.
+//! Sets of perf events on CPUs, processes, or a command from its exec on.
 //!
-//! An event that this machine lacks, or for which its group has no room, is omitted. Each event has
-//! a descriptor per CPU or thread. Later threads and processes inherit it, and add their counts
-//! when they exit. Dropping the set closes all events.
+//! An event that this machine lacks, or for which its group has no room, is omitted. Each event has a descriptor per
+//! CPU or thread; later threads inherit it, and add their counts when they exit.
 
 use std::fs::File;
 use std::io;
@@ -24,27 +23,26 @@ mod tracepoint;
 pub use resolve::KernelEvent;
 pub(crate) use resolve::resolve;
 
-/// The target to count.
+/// What to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountTarget {
-    /// All tasks on these CPUs, or on all online ones.
+    /// These CPUs; all online ones if empty.
     Cpus(Vec<u32>),
-    /// All tasks of a cgroup and its descendants, by its directory in the hierarchy that perf events know. The
-    /// kernel reschedules such events at each switch of cgroups.
+    /// A cgroup and its descendants, by the directory in perf's hierarchy. The kernel reschedules such events at each
+    /// switch of cgroups.
     Cgroup(PathBuf),
-    /// These processes, their threads and descendants.
+    /// These processes, with threads and descendants.
     Processes(Vec<u32>),
-    /// These threads and their descendants.
+    /// These threads, with descendants.
     Threads(Vec<u32>),
-    /// A process about to call exec, from then on.
+    /// A process that is about to call exec.
     AtExec(u32),
 }
 
-/// How often threads are listed again, because some were created in between.
+/// Threads are listed again if some were created in between.
 const TRIES: usize = 20;
 
-/// The index of the CPU in [`CounterSet::cpus`], and its count; `None` for an event in error. A thread's index
-/// means nothing.
+/// The index in [`CounterSet::cpus`] (meaningless for a thread), and the count; `None` for an event in error.
 pub type CpuReading = (usize, Option<Counts>);
 
 /// A set of events.
@@ -60,12 +58,11 @@ struct Event {
     resolved: KernelEvent,
     is_leader: bool,
     only_user: bool,
-    /// The events, each with the index of its CPU or thread.
     open: Vec<(usize, PerfEvent)>,
 }
 
 impl CounterSet {
-    /// Opens groups of events, all disabled. With [`CountTarget::AtExec`] the exec enables them.
+    /// Opens groups of events, all disabled; for [`CountTarget::AtExec`] the exec enables them.
     pub fn open(groups: &[Vec<Counter<'_>>], whom: &CountTarget) -> Result<CounterSet, Error> {
         let mut resolved = Vec::new();
         for group in groups {
@@ -89,14 +86,14 @@ impl CounterSet {
             };
             let set = opening.open(&resolved)?;
             tries -= 1;
-            // A thread created in between may or may not have inherited the events.
+            // A new thread may have inherited only some of the events.
             if set.is_complete || tries == 0 {
                 return Ok(set);
             }
         }
     }
 
-    /// Returns whether no thread was created while the set was opened; otherwise some may not be counted.
+    /// Returns whether no thread was created during the opening; such a thread may not be counted.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -128,7 +125,7 @@ impl CounterSet {
         self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Returns for each event its number among the events that are open on every CPU; `None` if it is not.
+    /// Returns each event's number among those open on every CPU; `None` if it is not.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;
@@ -141,8 +138,7 @@ impl CounterSet {
             .collect()
     }
 
-    /// Returns the events that each CPU counts for itself, once per CPU: the number as in
-    /// [`CounterSet::everywhere`], the CPU, and the event.
+    /// Returns each CPU's events, numbered as in [`CounterSet::everywhere`].
     pub(crate) fn on_cpus(&self) -> impl Iterator<Item = (usize, u32, &PerfEvent)> {
         let cpus = self.cpus.as_deref().unwrap_or_default();
         let numbered = self.everywhere().into_iter().zip(&self.events);
@@ -168,7 +164,7 @@ impl CounterSet {
         Ok(())
     }
 
-    /// Returns each event's counts by CPU or thread; `None` for a pinned event in error, without a counter.
+    /// Returns each event's counts by CPU or thread; `None` for a pinned event without a counter.
     pub fn read(&self) -> Result<Vec<Vec<CpuReading>>, Error> {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
@@ -188,9 +184,9 @@ impl CounterSet {
 /// The kernel's support of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Not on this machine.
+    /// None on this machine.
     None,
-    /// Only in user space, because of this user's rights.
+    /// User space only, for lack of rights.
     OnlyUser,
     /// As requested.
     Full,
@@ -250,7 +246,7 @@ impl CounterOpening<'_> {
                 continue;
             };
             self.one(leader, place, *on, None, is_pinned)?;
-            // Without their leader, members of a group would count differently from the request.
+            // A member without a leader would count otherwise than requested.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
@@ -274,7 +270,7 @@ impl CounterOpening<'_> {
         }
         let mut attr = self.attr(event, leader.is_none(), is_pinned);
         let mut opened = PerfEvent::open_in(attr, on, leader);
-        // Some PMUs cannot exclude guests, and refuse the bit set for those that can.
+        // Some PMUs cannot exclude guests, and refuse the bit.
         if opened.as_ref().is_err_and(is_missing) && event.resolved.is_of_own_pmu {
             attr.set_exclude_guest(0);
             opened = PerfEvent::open_in(attr, on, leader);
@@ -289,7 +285,7 @@ impl CounterOpening<'_> {
         match opened {
             Ok(opened) => event.open.push((place, opened)),
             Err(e) if is_missing(&e) => {}
-            // The thread ended since it was listed.
+            // The thread has ended.
             Err(e) if e.raw_os_error() == Some(ESRCH) => {}
             Err(e) if is_denied(&e) => return Err(denied(&event.resolved.name, on)),
             Err(source) => {
@@ -359,7 +355,7 @@ fn cpu_of(on: &CountedOn) -> Option<u32> {
     }
 }
 
-/// Returns the CPUs or threads that get events now. Those of a cgroup need its `directory`.
+/// A cgroup's places need its `directory`.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {

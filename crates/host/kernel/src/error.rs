@@ -9,57 +9,57 @@ use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::CountedOn;
 
-/// Refusals of the kernel.
+/// The kernel's refusals.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Linux before 4.17, or built without uprobes.
     #[error("this kernel has no uprobes for perf events")]
     Unsupported,
-    /// A capability is missing, or a security policy denies it.
+    /// Denied by rights or a security policy.
     #[error("no permission to arm kernel uprobes")]
     PermissionDenied,
-    /// The process, or all threads, have ended.
+    /// The process, or all threads, ended.
     #[error("the process to be probed has ended")]
     NoSuchThread,
-    /// The file does not exist.
+    /// No such file.
     #[error("{}: no such file", path.display())]
     NoSuchFile {
-        /// The file of the probe.
+        /// The file.
         path: PathBuf,
     },
-    /// The offset is after the file's end, or the file is unmappable.
+    /// After the file's end, or not mappable.
     #[error("{}: nothing to probe at offset {offset:#x}", path.display())]
     BadOffset {
-        /// The file of the probe.
+        /// The file.
         path: PathBuf,
-        /// The requested offset.
+        /// The offset.
         offset: u64,
     },
-    /// The kernel can neither emulate nor single-step the instruction.
+    /// The instruction can neither be emulated nor single-stepped.
     #[error("{}: the kernel cannot probe the instruction at offset {offset:#x}", path.display())]
     Unprobeable {
-        /// The file of the probe.
+        /// The file.
         path: PathBuf,
-        /// The requested offset.
+        /// The offset.
         offset: u64,
     },
-    /// The user broke the attach off first.
+    /// The user broke the attach off.
     #[error("attaching was broken off")]
     BrokenOff,
-    /// The kernel has no room left.
+    /// No room in the kernel.
     #[error("the kernel has no room for this many probes")]
     NoRoom,
-    /// A capability is missing, or a security policy denies it.
+    /// Denied by rights or a security policy.
     #[error("no permission to load BPF programs, which count in the kernel")]
     BpfDenied,
-    /// The kernel's verifier does not accept a program of ours.
+    /// The verifier rejects a program of ours.
     #[error("this kernel rejects tiptoe's BPF programs: it did not {what}")]
     BpfRejected {
         /// The failed action.
         what: String,
     },
-    /// Before Linux 6.10 a breakpoint with a limit of hits stops after any hit, whatever its program returns.
+    /// Before 6.10 a limit of hits stops an event after any hit, whatever its program returns.
     #[error("breakpoints on all CPUs need Linux 6.10")]
     NoHitLimit,
     /// The kernel does not describe its types.
@@ -68,10 +68,10 @@ pub enum Error {
     /// The kernel is too old, or built without the tracepoint.
     #[error("this kernel has no tracepoint {name}")]
     NoTracepoint {
-        /// The tracepoint's group and name.
+        /// The group and name.
         name: String,
     },
-    /// tracefs, which names the tracepoints, is not mounted or not readable.
+    /// tracefs, which names tracepoints, is unreadable.
     #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *is_mounted { "closed to this user" } else { "not mounted" })]
     NoTracefs {
         /// Whether tracefs is mounted.
@@ -87,16 +87,16 @@ pub enum Error {
         /// The CPU or thread.
         on: CountedOn,
     },
-    /// tiptoe itself holds all debug registers that it may use; the text names holders.
+    /// tiptoe holds all debug registers that it may use; the text names holders.
     #[error("{0}")]
     Slots(String),
-    /// Other tiptoes of this user hold debug registers; the text names them.
+    /// This user's other tiptoes hold debug registers; the text names them.
     #[error("{0}")]
     HeldByOthers(String),
-    /// This user may not watch all threads of the machine.
+    /// This user may not watch whole CPUs.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// Neither processor nor kernel has debug registers to use.
+    /// There are no debug registers to use.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
     /// The processor cannot watch this range.
@@ -107,7 +107,7 @@ pub enum Error {
         /// The length in bytes.
         len: u8,
     },
-    /// A capability is missing, or a security policy denies it.
+    /// Denied by rights or a security policy.
     #[error("no permission to count '{name}' {whose}")]
     CounterDenied {
         /// The event.
@@ -115,7 +115,7 @@ pub enum Error {
         /// The target: `of the whole system`.
         whose: String,
     },
-    /// An event that cannot be counted.
+    /// The event cannot be counted.
     #[error(transparent)]
     Counter(Box<CounterRefusal>),
     /// A failure of the process, or a limit of ours.
@@ -131,7 +131,7 @@ pub enum Error {
     },
 }
 
-/// Why an event by perf's name cannot be counted.
+/// Why an event cannot be counted.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the message of a variant says what it means")]
 pub enum CounterRefusal {
@@ -151,7 +151,6 @@ pub enum CounterRefusal {
         pmu: String,
         term: String,
         field: String,
-        /// The field's bits, as the kernel writes them.
         format: String,
     },
     #[error("no tracepoint '{group}:{name}' in this kernel")]
@@ -159,7 +158,6 @@ pub enum CounterRefusal {
         group: String,
         name: String,
         near: Vec<String>,
-        /// The folder of the names.
         folder: PathBuf,
     },
     #[error("{count} events to read at each switch between cgroups")]
@@ -238,7 +236,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a right or kernel feature is missing, so other means may work.
+    /// Returns whether a right or feature is missing, so that other means may work.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::BpfDenied

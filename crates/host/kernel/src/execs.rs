@@ -1,5 +1,4 @@
-//! Detects that a process runs another program. The kernel's uprobes are at offsets of files, so
-//! they would count in any program that maps the same files.
+//! Detects that a process runs another program, because uprobes count in any program that maps the same files.
 
 use std::fs;
 
@@ -15,7 +14,6 @@ pub(crate) struct Execs {
 }
 
 impl Execs {
-    /// Starts counting, if the kernel permits it.
     pub(crate) fn of(process: Process) -> Option<Self> {
         let path = "events/sched/sched_process_exec/id";
         let id = fs::read_to_string(Tracefs::detect().root()?.join(path)).ok()?;

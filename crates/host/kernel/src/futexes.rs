@@ -1,15 +1,10 @@
-//! Times and counts a process's futex calls in the kernel: waits for locks of a program that cannot be patched.
+//! Times and counts futex calls in the kernel, for programs that cannot be patched: histograms by lock and call site,
+//! and the call site of each wake. While the programs are attached, every system call of the machine checks for a
+//! tracepoint.
 //!
-//! BPF programs at `syscalls:sys_enter_futex` and `sys_exit_futex` keep histograms by lock and call site, and the
-//! call site whose wake ended a wait. Only futex calls run them. But until they are detached, each system call of the
-//! machine checks for a tracepoint.
-//!
-//! Rules:
-//!
-//! 1. The end must be attached before the begin and detached after it, as in [`waits`](crate::waits). Otherwise waits
-//!    would seem never to end.
-//! 2. Rows are sums since the programs were attached, never removed.
-//! 3. The kernel does not report 32-bit programs here, so callers must refuse them.
+//! 1. The end must be attached before the begin and detached after it; otherwise waits would seem never to end.
+//! 2. Rows are sums since the start, never removed.
+//! 3. Callers must refuse 32-bit programs, because the kernel does not report their calls here.
 //!
 //! Linux 5.15 or later.
 
@@ -36,14 +31,14 @@ const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 const LOAD: &str = "load the BPF programs that time futex calls";
 const READ: &str = "read the futex calls";
 
-/// Programs, each with its tracepoint's group and name; the end of a wait first.
+/// Programs with their tracepoints; a wait's end first.
 const PLACES: [[&str; 3]; 4] = [
     ["program_exec", "sched", "sched_process_exec"],
     ["thread_exit", "sched", "sched_process_exit"],
     ["exit_futex", "syscalls", "sys_exit_futex"],
     ["enter_futex", "syscalls", "sys_enter_futex"],
 ];
-/// Calls that rows do not cover, and some kernels lack.
+/// Calls that are only counted; some kernels lack them.
 const OTHERS: [&str; 4] = [
     "sys_enter_futex_waitv",
     "sys_enter_futex_wait",
@@ -52,7 +47,6 @@ const OTHERS: [&str; 4] = [
 ];
 const COUNTS_OTHERS: &str = "enter_other";
 
-/// Marks a depth at the frame pointer.
 const BY_FRAME_POINTER: u32 = 1 << 31;
 
 /// Where a caller's frame begins.
@@ -64,22 +58,22 @@ pub enum Depth {
     FramePointer,
 }
 
-/// The calls to count, and how to group them.
+/// The calls to count.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
     /// The process, by its id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Whether each thread has its own rows.
+    /// Whether to group by thread.
     pub by_thread: bool,
-    /// Whether the process has yet to run its program, the only one whose calls count.
+    /// Whether only the program after the next exec counts.
     pub before_exec: bool,
-    /// Whether an agent counts calls from places that it patched.
+    /// Whether an agent counts the calls of patched places.
     pub beside_agent: bool,
-    /// An agent's thread, of any tiptoe, whose calls are not the program's.
+    /// An agent's thread, of any tiptoe, to leave out.
     pub agent_thread: Option<u32>,
 }
 
-/// The number of calls.
+/// Numbers of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Calls that may wait.
@@ -93,14 +87,13 @@ pub struct Calls {
 pub struct Futexes {
     bpf: Ebpf,
     before_exec: bool,
-    /// The program at a wait's begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
     stats: Option<OwnedFd>,
 }
 
 impl Futexes {
-    /// Prepares to count. Attaches nothing yet.
+    /// Prepares to count.
     pub fn load(wanted: FutexesWanted) -> Result<Self, Error> {
         programs::need_tracefs()?;
         let [by_thread, beside_agent, execs] =
@@ -132,8 +125,8 @@ impl Futexes {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over these functions of libc to the user's call site. A thread may
-    /// be at these addresses, or return to them. Those without room count as the user's.
+    /// Makes the programs step over these functions of libc to the user's call site. A thread may be at these
+    /// addresses, or return to them. Functions without room count as the user's.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -142,7 +135,7 @@ impl Futexes {
         self.fill("frames", frames)
     }
 
-    /// Makes the programs skip calls that return to these patched addresses.
+    /// Skips calls that return to these patched addresses.
     pub fn leave_alone(&mut self, patched: impl Iterator<Item = u64>) -> Result<(), Error> {
         self.fill("patched", patched.map(|at| (at, 1)))
     }
@@ -196,8 +189,8 @@ impl Futexes {
         Ok(sum)
     }
 
-    /// Returns the waits of existing threads that have not ended, each with its beginning by CLOCK_MONOTONIC in ns. Their
-    /// keys have their threads, also if rows are not grouped by thread.
+    /// Returns living threads' unfinished waits, with their begins by CLOCK_MONOTONIC in ns. Keys always have the
+    /// thread.
     pub fn waiting(&self) -> Result<Vec<(FutexKey, u64)>, Error> {
         let failed = |error| bpf_refusal("read the waiting threads", &error);
         let threads =
@@ -208,18 +201,18 @@ impl Futexes {
             .collect())
     }
 
-    /// Returns what was not counted, by reason.
+    /// Returns what was not counted.
     pub fn drops(&self) -> Result<FutexDrops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(futex_layout::drops(counts, missed))
     }
 
-    /// Returns the programs' time for the process, as they measure it: without entry and exit.
+    /// Returns the programs' time for the process by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, futex_layout::runs)
     }
 
-    /// Returns the programs' time for all processes as the kernel measured it, if this user may measure it.
+    /// Returns the programs' time for all processes by the kernel, if permitted.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

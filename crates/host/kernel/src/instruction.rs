@@ -1,12 +1,11 @@
-//! How the kernel's uprobes run an instruction, or fail to, as seen on Linux 6.18.
+//! How uprobes run an instruction, or fail to, as seen on Linux 6.18.
 //!
-//! Newer kernels replace one no-operation with a call, without a trap: of five bytes up to Linux 7.1, of ten from 7.2
-//! on. A trial decides which ([`optimised`]), because distributions take such changes into older kernels.
+//! The kernel single-steps a copy of the instruction, and emulates a few. It refuses some: with ENOTSUPP if the code is
+//! mapped, silently if it is mapped later, so that the probe never counts. It runs others wrongly, so that the program
+//! crashes or miscomputes (`tests/opcodes.rs`).
 //!
-//! A uprobe runs its instruction from a copy, in a single step. The kernel emulates a few instructions. It refuses
-//! some: with ENOTSUPP if the code is mapped, silently if it is mapped later, so that the probe never counts. It runs
-//! others wrongly, so that the program crashes or miscomputes. `tests/opcodes.rs` runs all opcodes with and without a
-//! probe.
+//! One no-operation is replaced with a call, without a trap: of five bytes up to Linux 7.1, of ten from 7.2 on. A trial
+//! decides ([`optimised`]), because distributions backport such changes.
 
 use std::sync::OnceLock;
 
@@ -15,14 +14,13 @@ use tiptoe_sys::host::procfs::path_of;
 
 use crate::{KernelProbe, UprobeSet};
 
-/// Returns why the kernel cannot probe the instruction in these bytes, after "the kernel cannot probe". `at_entry`: a
-/// function begins here, so nothing below the stack pointer is in use.
+/// Returns why the kernel cannot probe this instruction, after "the kernel cannot probe". `at_entry`: a function begins
+/// here, so nothing below the stack pointer is in use.
 pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
     unprobeable_with(instruction, at_entry, optimised)
 }
 
-/// As [`unprobeable`], for a given kernel. `optimised` is slow, so it is called only if the answer
-/// depends on it.
+/// `optimised` is slow, so it is called only if the answer depends on it.
 fn unprobeable_with(
     instruction: &[u8],
     at_entry: bool,
@@ -48,8 +46,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The byte after the prefix is an opcode of another map, which the kernel takes for one of
-        // the first map.
+        // The kernel takes the next byte, an opcode of another map, for one of the first map.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }
@@ -85,7 +82,6 @@ fn unprobeable_with(
     }
 }
 
-/// Returns a no-operation's length without prefixes.
 fn nop_len(instruction: &[u8]) -> Option<usize> {
     match *instruction {
         [0x90, ..] => Some(1),
@@ -140,19 +136,19 @@ fn is_rex(byte: u8) -> bool {
     byte & 0xf0 == 0x40
 }
 
-/// How the kernel executes an instruction under a uprobe, most of a hit's cost.
+/// How an instruction runs under a uprobe: most of a hit's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
-    /// A no-operation that this kernel [may replace with a call](ReplacedNop), without a trap.
+    /// A no-operation, [possibly a call](ReplacedNop) without a trap.
     Nop,
     /// The kernel emulates it.
     Emulated,
-    /// The thread runs a copy, and traps again after it: several times more expensive.
+    /// A copy, with a second trap: several times more expensive.
     #[default]
     Single,
 }
 
-/// Returns how an instruction is executed.
+/// Returns how an instruction runs.
 pub fn step(instruction: &[u8]) -> Step {
     step_with(instruction, optimised)
 }
@@ -167,9 +163,9 @@ fn step_with(instruction: &[u8], optimised: impl Fn() -> ReplacedNop) -> Step {
         _ if instruction.starts_with(&NOP10) => of_nop(ReplacedNop::Nop10),
         [0x90, ..] | [0x66 | 0xf3, 0x90, ..] => Step::Emulated,
         [0x0f, 0x1f, ..] | [0x66, 0x0f, 0x1f, ..] => Step::Emulated,
-        // push, of the first eight registers and of the others
+        // push
         [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => Step::Emulated,
-        // call, jmp, and jumps on a condition
+        // call, jmp, jcc
         [0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] | [0x0f, 0x80..=0x8f, ..] => Step::Emulated,
         _ => Step::Single,
     }
@@ -177,21 +173,20 @@ fn step_with(instruction: &[u8], optimised: impl Fn() -> ReplacedNop) -> Step {
 
 /// `nopl 0(%rax,%rax,1)`.
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-/// `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
+/// `cs nopw 0(%rax,%rax,1)`, from headers for static probes.
 const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
-/// The no-operation that a kernel replaces with a call.
+/// The no-operation that becomes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacedNop {
-    /// The no-operation of five bytes. The kernel refuses that of ten bytes because of its prefix.
+    /// That of five bytes. The kernel refuses that of ten for its prefix.
     Nop5,
-    /// The no-operation of ten bytes. Its replacement skips the red zone before the call, so it is safe
-    /// inside a function. The kernel emulates that of five bytes.
+    /// That of ten bytes. The call skips the red zone, so it is safe inside a function. That of five is emulated.
     Nop10,
 }
 
-/// Returns which no-operation this kernel replaces with a call. The first call arms a uprobe in this process, for
-/// milliseconds. Without permission it returns [`ReplacedNop::Nop5`], whose refusals are the safe ones.
+/// Returns which no-operation becomes a call. The first call of this arms a uprobe in this process, for milliseconds.
+/// Without permission it returns [`ReplacedNop::Nop5`], whose refusals are the safe ones.
 pub fn optimised() -> ReplacedNop {
     static OPTIMISED: OnceLock<ReplacedNop> = OnceLock::new();
     *OPTIMISED.get_or_init(|| match takes_nop10() {
@@ -200,7 +195,7 @@ pub fn optimised() -> ReplacedNop {
     })
 }
 
-/// Returns whether the kernel accepts a uprobe on [`NOP10`], if it can be tried.
+/// Returns whether the kernel accepts [`NOP10`], if it can be tried.
 fn takes_nop10() -> Option<bool> {
     let this = Process::current();
     let maps = this.maps().ok()?;
@@ -215,8 +210,7 @@ fn takes_nop10() -> Option<bool> {
     Some(set.refused().is_empty())
 }
 
-/// Never executed; the trial puts a uprobe here. The kernel accepts uprobes in a mapping of constants, which could
-/// be made executable.
+/// Never executed. The kernel accepts uprobes in constants, which could be made executable.
 static TRIED: [u8; 10] = NOP10;
 
 #[cfg(test)]
@@ -252,8 +246,7 @@ mod tests {
         check(&[0xf2, 0x0f, 0x10, 0x05, 0, 0, 0, 0], false); // movsd 0(%rip),%xmm0
     }
 
-    /// Regression: the kernel took the opcode of such an instruction, in glibc's strchr, for a
-    /// jump, and emulated that.
+    /// Regression: in glibc's strchr the kernel took such an opcode for a jump.
     #[test]
     fn prefixes_of_other_maps_are_refused() {
         let check = |bytes: &[u8], bad| {

@@ -8,18 +8,18 @@ use crate::Error;
 /// An instruction in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
-    /// The file as *tiptoe* sees it. For a target in a container, open it with [`Process::open_mapped`](tiptoe_sys::host::Process::open_mapped)
-    /// and pass its [`path_of`](tiptoe_sys::host::procfs::path_of). It must stay open as long as probes may be opened
-    /// again.
+    /// The file as *tiptoe* sees it; for a container, [`path_of`](tiptoe_sys::host::procfs::path_of) a file from
+    /// [`Process::open_mapped`](tiptoe_sys::host::Process::open_mapped), which must stay open while probes may be
+    /// opened.
     pub path: PathBuf,
-    /// The instruction's offset in the file.
+    /// In the file.
     pub offset: u64,
 }
 
-/// A probe that the kernel refused.
+/// A refused probe.
 #[derive(Debug)]
 pub struct RefusedProbe {
-    /// The probe's index among the given probes.
+    /// Among the given probes.
     pub probe: usize,
     /// The reason.
     pub error: Error,
@@ -59,6 +59,6 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// The instruction cannot be run by uprobes; the kernel's own number, not POSIX's.
+    /// Not for uprobes; the kernel's own number, not POSIX's.
     pub const ENOTSUPP: i32 = 524;
 }

@@ -1,20 +1,14 @@
 //! Counts in the kernel what no agent can count.
 //!
-//! The in-process engines need an agent, which a static or 32-bit program, a program under seccomp, or a function
-//! that cannot be patched cannot have. There the kernel's uprobes count ([`UprobeSet`]). Their counts mean the same,
-//! but a hit costs more: 230 to 480 ns if the kernel emulates the instruction, up to 19 us if it single-steps it
-//! (measured in a virtual machine).
-//!
-//! Sets of perf events count events with perf's names ([`CounterSet`]).
-//!
-//! Only the kernel sees waits for its own locks. [`Waits`] times and counts them with BPF programs, whose sources and
-//! objects are in `bpf/`; [`Futexes`] does so at a program's futex calls.
+//! [`UprobeSet`] counts where no agent can be: in static or 32-bit programs, or under seccomp. A hit costs 230 to 480
+//! ns if the kernel emulates the instruction, up to 19 us if it single-steps (in a virtual machine). [`CounterSet`]
+//! counts perf's events. [`Waits`] times waits for the kernel's locks, [`Futexes`] those at futex calls, by BPF
+//! programs (`bpf/`).
 //!
 //! Invariants:
 //!
 //! - A reading loses nothing: exited threads' counts stay.
-//! - Only the given process counts. Forked children do not, though they inherit its breakpoints, and pay for them,
-//!   until exec.
+//! - Only the given process counts. Forked children do not, though they pay for inherited breakpoints until exec.
 //! - Dropping a set, or dying, disarms it.
 //!
 //! A caller must not arm an address that the agent patched; otherwise the kernel would resume the program inside our

@@ -1,12 +1,10 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
-//! One link arms a list of places in a file, all or none. If the kernel refuses the list, its
-//! halves are tried, until each refused place is alone. Arming and disarming takes milliseconds, so
-//! lists are short: a refused place delays only the others of its list.
+//! A link arms a list of places in a file, all or none. A refused list is halved until each refused place is alone.
+//! Linking takes milliseconds, so lists are short.
 //!
-//! A list is disarmed as a whole. To disarm one place, its list is closed and the others linked
-//! again, in about 15 ms. Up to [`ALONE`] places have a link each, so that closing one disarms no
-//! other.
+//! To disarm one place, its list is closed and the others linked again, in about 15 ms. Up to [`ALONE`] places have a
+//! link each, so that closing one disarms no other.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -22,7 +20,6 @@ use crate::closing::Closing;
 use crate::kernel_probe::{KernelProbe, RefusedProbe, refusal};
 
 const LIST: usize = 128;
-/// Up to this many places have a link each.
 const ALONE: usize = 32;
 
 #[derive(Debug)]
@@ -67,8 +64,8 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Closes the links of these places of `probes`. Other places of these links are armed again,
-    /// and returned, because they did not count in between.
+    /// Closes these places' links. Their other places are armed again, and returned, because they did not count in
+    /// between.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],
@@ -89,7 +86,7 @@ impl ProcessProbes {
         others.into_iter().map(|place| place as usize).collect()
     }
 
-    /// Arms closed places. Returns whether all are armed.
+    /// Returns whether all are armed.
     pub(crate) fn open_again(&mut self, probes: &[KernelProbe], places: &[u64]) -> bool {
         let mut linker = Linker::new(&self.counters, self.process, probes);
         let linked = linker.link_by_file(places.iter().copied());

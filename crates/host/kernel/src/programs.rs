@@ -1,4 +1,4 @@
-//! Loads and attaches programs at tracepoints, and reads their time.
+//! Loads and attaches programs, and reads their time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -16,12 +16,12 @@ use tiptoe_sys::host::tracefs::Tracefs;
 use crate::Error;
 use crate::refusal::{bpf_refusal, no_tracepoint};
 
-/// How often the programs ran, and for how long.
+/// Programs' runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTimes {
-    /// The number of runs.
+    /// The runs.
     pub runs: u64,
-    /// The time of all runs.
+    /// Their time.
     pub run_ns: u64,
 }
 
@@ -97,7 +97,6 @@ pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Resul
     }
 }
 
-/// Fails if tracepoints cannot be found by name.
 pub(crate) fn need_tracefs() -> Result<(), Error> {
     match Tracefs::detect() {
         Tracefs::Readable(_) => Ok(()),
@@ -125,7 +124,7 @@ pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, 
     bpf.map_mut(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns the programs' time over all CPUs, as they measure it.
+/// Returns the programs' time by their own clock.
 pub(crate) fn times<Cpu: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(&Cpu) -> [u64; 2],
@@ -138,7 +137,7 @@ pub(crate) fn times<Cpu: Pod>(
     Ok(sum)
 }
 
-/// Returns the programs' time for all processes as the kernel measured it.
+/// Returns the programs' time for all processes by the kernel.
 pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     let infos = all(bpf).filter_map(|program| program.info().ok());
     let mut sum = ProgramTimes::default();
@@ -155,7 +154,7 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// Returns the programs' drops by reason, and how often the kernel did not run one.
+/// Returns drops by reason, and how often the kernel ran no program.
 pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS], u64), Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops = PerCpuArray::<_, u64>::try_from(map(bpf, "drops")?).map_err(failed)?;
@@ -173,7 +172,7 @@ pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
     Ok(cpus.iter().copied().collect())
 }
 
-/// Returns how often the kernel did not run a program, because one was already running on that CPU.
+/// Returns how often the kernel did not run it, because one already ran on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;

@@ -20,7 +20,7 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Returns whether the verifier looked at the program, for which this user has the rights, and rejected it.
+/// Returns whether the verifier rejected the program, which the user may load.
 fn is_verifiers(error: &(dyn StdError + 'static)) -> bool {
     match error.downcast_ref() {
         Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),
@@ -55,7 +55,7 @@ fn answer(error: &(dyn StdError + 'static)) -> io::Error {
         }
         cause = one.source();
     }
-    // The verifier's log is pages long: its first line names the program.
+    // The rest is the verifier's log, pages long.
     let text = error.to_string();
     io::Error::other(text.lines().next().unwrap_or_default().to_owned())
 }

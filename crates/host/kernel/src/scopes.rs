@@ -1,11 +1,9 @@
 //! Counts what happens to a process's threads, by scope.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) read the current scope from memory that the agent keeps, so a
-//! change of scope costs no notification. The agent measures times in scopes; only times in which
-//! threads did not run are counted here.
+//! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so that its change costs no notification.
+//! The agent measures times in scopes; only times off the CPU are counted here.
 //!
-//! The programs time themselves when they run for the process ([`Scopes::times`]). The kernel measures them for all
-//! processes ([`Scopes::times_of_all`]), because all run the program at context switches.
+//! The kernel measures the programs for all processes ([`Scopes::times_of_all`]), because all run them at switches.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -29,14 +27,14 @@ const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// The most scope nodes with their own counts.
+/// The most scope nodes with own counts.
 pub const NODES: u32 = 1024;
-/// The most events that can be charged.
+/// The most charged events.
 pub const MOST_EVENTS: usize = 8;
 
 /// As in `bpf/scopes_layout.h`.
 type Sums = [u64; 1 + MOST_EVENTS];
-/// When a thread stopped running, and in which node.
+/// When a thread stopped running, and its node.
 type SwitchedOut = [u64; 2];
 
 /// The process, and where its scopes are stored.
@@ -44,18 +42,18 @@ type SwitchedOut = [u64; 2];
 pub struct ScopesWanted {
     /// The process, by its id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Byte offset from a thread's pointer to the word that leads to its descriptor.
+    /// Bytes from a thread's pointer to the word that leads to its descriptor.
     pub thread_offset: i64,
-    /// Byte offset of the thread's node in a slab.
+    /// Bytes from a slab's start to the node.
     pub node_offset: u32,
 }
 
-/// The sums of a node.
+/// A node's sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSums {
     /// How long its threads did not run.
     pub away_ns: u64,
-    /// The number of each event.
+    /// Each event's count.
     pub events: [u64; MOST_EVENTS],
 }
 
@@ -70,7 +68,7 @@ pub struct Scopes {
     stats: Option<OwnedFd>,
 }
 
-/// Returns whether an event can be charged to scopes: the kernel must count it by itself, one by one.
+/// Returns whether the kernel can count an event one by one.
 pub fn can_charge(counter: &Counter<'_>) -> bool {
     matches!(
         counter.kind,
@@ -79,7 +77,7 @@ pub fn can_charge(counter: &Counter<'_>) -> bool {
 }
 
 impl Scopes {
-    /// Prepares to charge at most [`MOST_EVENTS`] [chargeable](can_charge) events. Attaches nothing yet.
+    /// Prepares to charge at most [`MOST_EVENTS`] [chargeable](can_charge) events.
     pub fn load(wanted: &ScopesWanted, events: &[Counter<'_>]) -> Result<Scopes, Error> {
         let resolved = events.iter().map(resolve);
         let resolved: Vec<KernelEvent> = resolved.collect::<Result<_, _>>()?;
@@ -117,7 +115,7 @@ impl Scopes {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// Starts charging what happens to these threads, and those that they create.
+    /// Starts charging these threads, and those that they create.
     pub fn start(&mut self, events: &[Counter<'_>], threads: &[u32]) -> Result<(), Error> {
         self.stats = enable_stats(Stats::RunTime).ok();
         reserve_open_files((self.events.len() * threads.len()) as u64)?;
@@ -142,7 +140,6 @@ impl Scopes {
         Ok(())
     }
 
-    /// Opens an event on each thread, inherited by those that it creates.
     fn open_for(&mut self, number: usize, threads: &[u32]) -> Result<(), Error> {
         let Some(event) = self.events.get(number) else {
             return Ok(());
@@ -166,7 +163,7 @@ impl Scopes {
                     runs.map_err(|source| io("attach a BPF program to an event", source))?;
                     self.open.push(opened);
                 }
-                // The thread ended since it was listed.
+                // The thread has ended.
                 Err(e) if e.raw_os_error() == Some(ESRCH) => {}
                 Err(e) if matches!(e.raw_os_error(), Some(EPERM | EACCES)) => {
                     return Err(denied(&event.name, on));
@@ -183,7 +180,7 @@ impl Scopes {
         self.links.clear();
     }
 
-    /// Returns each node's sums. Threads that do not run count as away until `now`, by CLOCK_MONOTONIC in ns.
+    /// Returns each node's sums. Threads off the CPU count as away until `now` (CLOCK_MONOTONIC, ns).
     pub fn read(&self, now: u64) -> Result<Vec<NodeSums>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
@@ -210,12 +207,12 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// Returns the programs' time for the process, as they measure it: without entry and exit.
+    /// Returns the programs' time for the process by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: &[u64; 2]| *own)
     }
 
-    /// Returns the programs' time for all processes as the kernel measured it, if this user may measure it.
+    /// Returns the programs' time for all processes by the kernel, if permitted.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

@@ -1,7 +1,5 @@
-//! Counts probes thread by thread: one perf event per probe and thread.
-//!
-//! Closing an event waits in the kernel for about 80 ms (measured on Linux 6.18), so this is for a few probes only. A
-//! disabled event still traps, so a paused probe must be closed.
+//! Counts a few probes with a perf event per probe and thread: closing one takes about 80 ms in the kernel (measured on
+//! Linux 6.18). A paused probe must be closed, because a disabled event still traps.
 
 use std::ffi::CString;
 use std::io;
@@ -19,7 +17,6 @@ use crate::kernel_probe::{KernelProbe, RefusedProbe, errno, refusal};
 pub(crate) struct ThreadProbes {
     pmu: u32,
     threads: Vec<u32>,
-    /// Each probe's events, one per thread.
     events: Vec<Vec<PerfEvent>>,
     before: Vec<u64>,
 }
@@ -70,12 +67,12 @@ impl ThreadProbes {
                 continue;
             };
             self.before[*place] += sum(events).unwrap_or(0);
-            // Closing the last event removes the breakpoint.
+            // The last event removes the breakpoint.
             events.drain(..).for_each(|event| closing.close(event));
         }
     }
 
-    /// Arms a closed place of `probes` in its living threads. Returns whether it is armed.
+    /// Arms a closed place in its living threads. Returns whether it is armed.
     pub(crate) fn open_again(
         &mut self,
         probes: &[KernelProbe],
@@ -122,7 +119,7 @@ fn arm(pmu: u32, threads: &[u32], probe: &KernelProbe) -> Result<Vec<PerfEvent>,
     for tid in threads {
         match PerfEvent::open_uprobe(&uprobe, CountedOn::Thread(*tid)) {
             Ok(event) => events.push(event),
-            // The thread ended since it was listed, so it hits nothing.
+            // The thread has ended, so it hits nothing.
             Err(e) if e.raw_os_error() == Some(errno::ESRCH) => {}
             Err(e) => return Err(refusal(e, probe)),
         }

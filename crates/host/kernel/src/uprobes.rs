@@ -1,20 +1,14 @@
-//! Counts with uprobes, by the best means of this kernel and user.
-//!
-//! The kernel writes a breakpoint where the target maps the file's offset. A thread that hits it increments a
-//! counter.
+//! Counts with uprobes: the kernel writes a breakpoint where the target maps the file's offset, and a thread that hits
+//! it increments a counter.
 //!
 //! | means | needs | counts |
 //! |---|---|---|
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
 //!
-//! The second is used if the kernel or the user's rights do not allow the first, and for a process whose main thread
-//! exited. Any other failure is an error, because the second misses threads that start later. Perf events cannot follow
-//! new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel reads the probe's path
-//! again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] returns which is used.
-//!
-//! Hits are expensive, so a probe may have to pause: [`UprobeSet::close`] disarms it within 0.2 ms,
-//! [`UprobeSet::open_again`] arms it. A reading has the time that each was armed.
+//! The second is used only if the first is not allowed, or the main thread exited. Any other failure is an error,
+//! because the second misses later threads. It cannot have `inherit`: the target's clone(2) would fail with EFAULT,
+//! because the kernel reads the probe's path again, in the target's memory (seen on Linux 6.18).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -30,12 +24,12 @@ use crate::kernel_probe::{KernelProbe, RefusedProbe, errno};
 use crate::process::ProcessProbes;
 use crate::threads::ThreadProbes;
 
-/// The threads that a set counts.
+/// The counted threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountedThreads {
-    /// All threads of the process, later ones included.
+    /// All, later ones included.
     Process,
-    /// These threads only.
+    /// Only these.
     Threads(Vec<u32>),
 }
 
@@ -54,9 +48,9 @@ pub struct UprobeSet {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
-    /// How long the probe was disarmed before it was last armed.
+    /// How long it was disarmed before it was last armed.
     before: Duration,
-    /// When the probe was disarmed, if it is disarmed now.
+    /// Since when it is disarmed.
     since: Option<Instant>,
 }
 
@@ -84,9 +78,8 @@ enum ProbeOwner {
 }
 
 impl UprobeSet {
-    /// Counts these probes in a process, in all its threads if possible.
-    ///
-    /// The process may be stopped, and may not have called exec: probes are armed when their file is mapped.
+    /// Counts in a process, in all its threads if possible. It may be stopped before its exec: probes are armed when
+    /// their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -116,7 +109,7 @@ impl UprobeSet {
         }
     }
 
-    /// Counts these probes in these threads only, with a perf event each.
+    /// Counts in these threads only.
     pub fn open_threads(threads: &[u32], probes: &[KernelProbe]) -> Result<Self, Error> {
         let (owner, refused) = ThreadProbes::open(threads, probes)?;
         Ok(Self::new(ProbeOwner::Threads(owner), probes, refused))
@@ -135,8 +128,8 @@ impl UprobeSet {
         }
     }
 
-    /// Disarms these probes, which cost and count nothing until opened again; their counts stay. Probes that
-    /// share a link do not count for about 15 ms; their readings show that.
+    /// Disarms these probes within 0.2 ms, because hits are expensive. Probes that share a link do not count for about
+    /// 15 ms; their readings show that.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
         let others = match &mut self.owner {
@@ -175,7 +168,7 @@ impl UprobeSet {
         done
     }
 
-    /// Disarms all probes, in the background; counts stay.
+    /// Disarms all probes, in the background.
     pub fn close_all(&mut self) {
         match &mut self.owner {
             ProbeOwner::Process(probes) => probes.close_all(&mut self.closing),
@@ -217,7 +210,7 @@ impl UprobeSet {
         Ok(counts.into_iter().zip(&self.rests).map(reading).collect())
     }
 
-    /// Returns the probes that the kernel refused.
+    /// Returns the refused probes.
     pub fn refused(&self) -> &[RefusedProbe] {
         &self.refused
     }
@@ -227,7 +220,7 @@ impl UprobeSet {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns the threads whose hits are counted.
+    /// Returns the counted threads.
     pub fn who(&self) -> CountedThreads {
         match &self.owner {
             ProbeOwner::Process(_) => CountedThreads::Process,
@@ -235,8 +228,8 @@ impl UprobeSet {
         }
     }
 
-    /// Returns whether the process's main thread called exec, if the kernel reports it. The probes count on in the
-    /// new program if it maps the same files.
+    /// Returns whether the main thread called exec, if reported. The probes count on in a program that maps the same
+    /// files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }
@@ -248,13 +241,12 @@ impl Drop for UprobeSet {
     }
 }
 
-/// Returns whether this user may load the program that counts a whole process. Linux 6.1 loads it, and still refuses to
-/// link it to uprobes.
+/// Returns whether this user may load the program for processes. Linux 6.1 loads it, but links it to no uprobe.
 pub fn may_count_processes() -> bool {
     UprobeCounters::new(1).is_ok()
 }
 
-/// Returns whether the kernel lacks such programs, or does not allow them to this user.
+/// Returns whether the kernel lacks such programs, or forbids them to this user.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -262,8 +254,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether the kernel refused each of `all` probes as one that it does not know. Linux 6.1 loads the program,
-/// and then finds each link's attributes invalid.
+/// Returns whether all were refused as unknown: Linux 6.1 loads the program, then finds each link's attributes invalid.
 fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
     let is_unknown = |refused: &RefusedProbe| matches!(refused.error, Error::BadOffset { .. });
     all > 0 && refused.len() == all && refused.iter().all(is_unknown)
@@ -276,7 +267,7 @@ mod tests {
     use super::*;
     use crate::kernel_probe::refusal;
 
-    /// Regression: after any failure probes were opened for threads, and missed those that started later.
+    /// Regression: after any failure probes were opened for threads, and missed later ones.
     #[test]
     fn a_failure_was_taken_for_an_old_kernel() {
         for number in [1, 13, 22, 38, 95] {

@@ -1,19 +1,13 @@
-//! Times and counts waits for the kernel's own locks, in the kernel.
-//!
-//! Two BPF programs, at a wait's begin and end, keep histograms. No event is sent for a single wait, and none runs
-//! while no thread waits (except with [`WaitSelection::EveryMmap`]).
+//! Times and counts waits for the kernel's own locks. The BPF programs run only when a thread waits (except with
+//! [`WaitSelection::EveryMmap`]).
 //!
 //! | object | tracepoints | since |
 //! |---|---|---|
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! Rules:
-//!
-//! 1. The end must be attached before the begin and detached after it. Otherwise a begin would wait for its end
-//!    forever.
-//! 2. Rows are sums since the programs were attached, never removed.
-//! 3. [`WaitDrops`] has all that is seen and not counted.
+//! 1. The end must be attached before the begin and detached after it; otherwise waits would seem never to end.
+//! 2. Rows are sums since the start, never removed.
 //!
 //! A thread that gets a sleeping lock by spinning never reaches these tracepoints.
 
@@ -43,30 +37,29 @@ const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o")
 const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 
 const LOAD: &str = "load the BPF programs that time waits";
-/// The room for chosen processes.
 const PROCESSES: u32 = 1024;
 
-/// The waits to count, and how to group them.
+/// The waits to count.
 #[derive(Clone, Debug)]
 pub struct WaitsWanted {
-    /// The waits.
+    /// Which waits.
     pub watched: WaitSelection,
     /// Only these processes, by their ids in tiptoe's PID namespace; `None` for all.
     pub pids: Option<Vec<u32>>,
-    /// Whether each thread has its own rows.
+    /// Whether to group by thread.
     pub by_thread: bool,
-    /// Whether each lock has its own rows.
+    /// Whether to group by lock.
     pub by_lock: bool,
 }
 
-/// A row of waits.
+/// A row.
 #[derive(Clone, Debug)]
 pub struct WaitSums {
-    /// The waits in this row.
+    /// The key.
     pub key: RowKey,
     /// The kernel's stack at the begin, innermost first; empty if not stored.
     pub stack: Vec<u64>,
-    /// The number and times of the waits.
+    /// The number and times.
     pub waited: WaitCounts,
 }
 
@@ -75,14 +68,13 @@ pub struct WaitSums {
 pub struct Waits {
     bpf: Ebpf,
     watched: WaitSelection,
-    /// The program at a wait's begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
     stats: Option<std::os::fd::OwnedFd>,
 }
 
 impl Waits {
-    /// Prepares to count. Attaches nothing yet.
+    /// Prepares to count.
     pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
         if wanted.watched == WaitSelection::EveryMmap {
             programs::need_tracefs()?;
@@ -101,7 +93,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// Adds these processes, unless all are counted.
+    /// Adds these processes, unless all count.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         let failed = |error| bpf_refusal("choose the processes", &error);
         let map = map_mut(&mut self.bpf, "wanted")?;
@@ -125,7 +117,7 @@ impl Waits {
         while self.links.pop().is_some() {}
     }
 
-    /// Returns how many waits were counted.
+    /// Returns the number of waits.
     pub fn count(&self) -> Result<u64, Error> {
         let rows = self.rows()?;
         let counts = rows.iter().map(|row| row.map(|(_, row)| row[0]));
@@ -162,13 +154,13 @@ impl Waits {
         Ok(rows)
     }
 
-    /// Returns what was not counted, by reason.
+    /// Returns what was not counted.
     pub fn drops(&self) -> Result<WaitDrops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
 
-    /// Returns how many sleeping threads' waits are in progress.
+    /// Returns how many sleeping threads wait.
     pub fn waiting(&self) -> Result<u64, Error> {
         let failed = |error| bpf_refusal("read the waiting threads", &error);
         let waits = HashMap::<_, [u64; 2], layout::WaitWords>::try_from(map(&self.bpf, "waits")?);
@@ -179,13 +171,12 @@ impl Waits {
             .count() as u64)
     }
 
-    /// Returns the programs' time for the counted processes, as they measure it: without entry and
-    /// exit.
+    /// Returns the programs' time for the counted processes by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }
 
-    /// Returns the programs' time for all processes as the kernel measured it, if this user may measure it.
+    /// Returns the programs' time for all processes by the kernel, if permitted.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))
@@ -223,7 +214,7 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
         .map_err(|error| bpf_refusal(LOAD, &error))
 }
 
-/// Programs, each with its tracepoint's group and name; the end of a wait first.
+/// Programs with their tracepoints; a wait's end first.
 fn places(watched: WaitSelection) -> [[&'static str; 3]; 2] {
     match watched {
         WaitSelection::EveryMmap => [

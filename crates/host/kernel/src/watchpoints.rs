@@ -1,19 +1,14 @@
-//! Counts accesses to a process's variables in the kernel. Hardware breakpoints run a BPF program in the accessing
-//! thread, after the access. It keeps sums by instruction, callers and thread name, with the values.
+//! Counts accesses to a process's variables: hardware breakpoints run a BPF program in the accessing thread, after the
+//! access.
 //!
-//! An event for each CPU and variable ([`wide`]) sees all threads, later ones too, and adds nothing to a context
-//! switch. Events on each thread ([`tasks`]), which later threads inherit, need no right to watch whole CPUs, and see
-//! no other process that uses the same addresses.
+//! Events on each CPU ([`wide`]) see all threads and cost nothing at a context switch. Events on each thread
+//! ([`tasks`]) need no right to whole CPUs and see no other processes.
 //!
-//! Rules:
-//!
-//! 1. Rows are sums since the events were enabled, never removed.
-//! 2. A value is exact if the storing instruction was known at the hit ([`Watchpoints::insert_store`]). Otherwise the
-//!    program reads it from memory after the store, and another thread may have stored in between (a race). The row
-//!    counts such hits.
-//! 3. Once a window's allowance is used up, the events of all CPUs are throttled together, after at most one more hit
-//!    each. [`Watchpoints::refresh`] begins the next window. Other processes' hits at the same addresses have their
-//!    own allowance ([`Watchpoints::move_to_threads`]).
+//! 1. Rows are sums since the start, never removed.
+//! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
+//!    memory after the store, where another thread may have stored in between (a race).
+//! 3. When a window's allowance is used up, all CPUs' events are throttled after at most one more hit each, until
+//!    [`Watchpoints::refresh`]. Other processes have their own allowance ([`Watchpoints::move_to_threads`]).
 //!
 //! Linux 6.1 or later; on all CPUs, 6.10.
 
@@ -32,6 +27,7 @@ use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 mod births;
 mod bookings;
 mod futex;
+mod heirs;
 mod hit;
 mod model;
 mod old_values;
@@ -47,6 +43,7 @@ mod watch_program;
 mod wide;
 
 pub use futex::{Futex, REGISTERS};
+pub use heirs::Unreserved;
 pub use hit::signal_cost;
 pub use shared::{Booking, SharedSlots};
 pub use tasks::AttachSummary;
@@ -64,12 +61,11 @@ use watch_layout::{Counts, Variable, WatchCpuWords, WatchKeyWords, WatchRowWords
 use watch_program::{EXEC, failed, load, not_passed, opener};
 use wide::CpuEvents;
 
-/// Cells of the window's map: hits, limit, whether hits count, and whether events are throttled.
+/// Cells of the map `window`.
 const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
 const IS_RESTING: u32 = 3;
-/// Cells of the same map: other processes' hits in the window, and whether these caused the throttling.
 const STRANGERS: u32 = 4;
 const IS_STRANGE: u32 = 5;
 
@@ -82,7 +78,6 @@ pub struct Watchpoints {
     slots: Slots,
     events: Events,
     kinds: Vec<perf::Access>,
-    /// Each slot's variable, and its address.
     serving: Vec<(usize, Breakpoint)>,
     memory: Memory,
     sees_kernel: bool,
@@ -99,7 +94,7 @@ enum Events {
 }
 
 impl Events {
-    /// Returns after each CPU with an event took an interrupt, because the kernel reads an event on its own CPU.
+    /// Interrupts each CPU with an event, because the kernel reads an event on its own CPU.
     fn reach_cpus(&self) -> std::io::Result<()> {
         match self {
             Events::None => Ok(()),
@@ -109,7 +104,6 @@ impl Events {
     }
 }
 
-/// Whether threads' events are throttled, because the allowance is used up.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThrottleState {
     is_resting: bool,
@@ -119,7 +113,7 @@ struct ThrottleState {
     rested: u64,
 }
 
-/// What can be prepared before the program is loaded.
+/// What is prepared while the program is loaded.
 struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,
@@ -131,7 +125,7 @@ fn prepare(
     slots: &Slots,
     served: &[(Watch, Breakpoint)],
 ) -> Result<Preparation, Error> {
-    // Before all slots are taken, because measuring needs one.
+    // Before the slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Cpus => Some(CpuEvents::open(sees_kernel, slots, served)?),
@@ -145,15 +139,13 @@ fn prepare(
 }
 
 impl Watchpoints {
-    /// Prepares to count: all events exist, and none counts. The variables whose indices in
-    /// `watchpoints` are in `serving` get slots. The others may be served later
-    /// ([`Watchpoints::serve`]).
+    /// Prepares to count. Variables with indices in `serving` get slots; the others wait for [`Watchpoints::serve`].
     pub fn open(
         wanted: &WatchWanted,
         watchpoints: &[Watchpoint],
         serving: &[usize],
     ) -> Result<Self, Error> {
-        // Before anything is loaded: an older kernel may refuse the program, which would hide this reason.
+        // First, because an older kernel may refuse the program with another reason.
         if wanted.form == Form::Cpus && !is_linux(6, 10) {
             return Err(Error::NoHitLimit);
         }
@@ -171,7 +163,7 @@ impl Watchpoints {
             (Watch::new(*index, &at), at)
         });
         let served: Vec<(Watch, Breakpoint)> = served.collect();
-        // In parallel, because verifying the program takes as long as opening the first events.
+        // In parallel, because each takes about as long.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
             let prepared = prepare(wanted.form, &slots, &served);
@@ -228,7 +220,7 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    /// Limits a window to the number of hits that take `ns`; at least one is allowed.
+    /// Allows a window the hits that take `ns`, at least one.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;
@@ -247,12 +239,12 @@ impl Watchpoints {
         self.allowance
     }
 
-    /// Returns a hit's cost, without the program's own work for the process ([`Watchpoints::times`]).
+    /// Returns a hit's cost, without the program's work for the process ([`Watchpoints::times`]).
     pub fn hit_cost(&self) -> Cost {
         self.hit_cost
     }
 
-    /// Makes a slot serve another variable. Returns the window's result so far.
+    /// Makes a slot serve another variable. Returns the window so far.
     pub fn serve(
         &mut self,
         slot: usize,
@@ -292,23 +284,18 @@ impl Watchpoints {
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
         let map = HashMap::<_, u64, Variable>::try_from(map_mut(&mut self.bpf, "variables")?);
         match map.and_then(|mut map| map.remove(&address)) {
-            // A variable that had no turn is not in the map.
+            // A variable without a turn is missing.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
             Err(error) => Err(not_passed(error)),
         }
     }
 
-    /// Returns how the threads got their events, unless these are of CPUs.
+    /// Returns how threads got their events; `None` if these are of CPUs.
     pub fn attached(&self) -> Option<AttachSummary> {
         match &self.events {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
             Events::None | Events::Cpus(_) => None,
         }
-    }
-
-    /// Returns tiptoe's reservations of debug registers, for threads and for CPUs.
-    pub fn reservations(&self) -> Result<[Stats; 2], Error> {
-        self.slots.stats()
     }
 
     /// Returns whether accesses by the kernel for the process count.
@@ -330,11 +317,11 @@ impl Watchpoints {
         })
     }
 
-    /// Begins the next window; returns the last one's result.
+    /// Begins the next window; returns the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.served();
-        // The flag must be cleared before `window` reads `rests`, because the program counts a stop in
-        // `rests` and then sets the flag. So the next call sees both of a stop that `window` misses.
+        // The flag must be cleared before `window` reads `rests`: the program adds to `rests`, then sets the flag, so
+        // that the next call sees a stop that `window` misses.
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
@@ -363,8 +350,8 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Disables threads' events if the allowance is used up; CPUs' events stop by themselves.
-    /// Returns whether threads' events are disabled.
+    /// Disables threads' events if the allowance is used up; CPUs' events stop by themselves. Returns whether threads'
+    /// events are disabled.
     pub fn rest(&mut self) -> Result<bool, Error> {
         let is_used_up = match (self.allowance, &self.events) {
             (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {
@@ -389,7 +376,7 @@ impl Watchpoints {
         window.get(&cell, 0).map_err(failed)
     }
 
-    /// Returns the window's result so far.
+    /// Returns the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
         let hits = self.in_window(HITS)?;
         let map = map(&self.bpf, "rests")?;
@@ -436,12 +423,12 @@ impl Watchpoints {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Passes to the program what the instruction before an address stores.
+    /// Passes on what the instruction before `end` stores.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, watch_layout::store(store))
     }
 
-    /// Passes to the program how to step from an address to its caller: a `tiptoe-stack` rule's bits.
+    /// Passes on a `tiptoe-stack` rule's bits for an address.
     pub fn insert_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
         self.insert("rules", at, rule)
     }
@@ -452,7 +439,7 @@ impl Watchpoints {
         inserted.map_err(not_passed)
     }
 
-    /// Returns the single hits since the last call, as reported.
+    /// Returns the single hits since the last call.
     pub fn each(&mut self) -> Vec<Access> {
         self.each.read()
     }
@@ -486,7 +473,7 @@ impl Watchpoints {
         Ok(cpus.iter().map(|cpu| watch_layout::cpu(cpu).1).sum())
     }
 
-    /// Returns what was not counted, by reason.
+    /// Returns what was not counted.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(watch_layout::drops(counts, missed))

@@ -9,13 +9,13 @@ mod bpf_stack;
 
 use bpf_stack::stack_bytes;
 
-/// Programs at uprobes, or at an event that a user names, which may be one.
+/// At uprobes, or at an event that a user names, which may be one.
 const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepoint"];
-/// Tracepoints that the object itself names are not uprobes.
+/// Named by the object itself: no uprobe.
 const NAMED: &str = "tracepoint/";
 const MOST: i32 = 64;
 
-/// Returns each program's section, and its use of the stack with all functions that it may call.
+/// Returns each program's section, and its use of the stack with all that it may call.
 fn programs(object: &Path) -> Vec<(String, i32)> {
     let bytes = std::fs::read(object).expect("an object");
     let file = object::File::parse(&*bytes).expect("ELF");

@@ -1,9 +1,9 @@
 /*
  * Runs each instruction of a file of code and records what it changed.
  *
- * Arguments: FILE OF CODE, OUTPUT. Each line on standard input is a number of slots. For each line the program maps
- * the file, runs the slots REPEAT times each, writes one result a slot and unmaps the file. All addresses are
- * fixed, and below the first four GiB, because the code contains some of them. opcodes.rs has the layout of a slot.
+ * Arguments: FILE OF CODE, OUTPUT. For each number of slots on standard input the program maps the file, runs the
+ * slots REPEAT times, writes a result a slot and unmaps the file. All addresses are fixed, below 4 GiB, because the
+ * code contains some. opcodes.rs has a slot's layout.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -22,7 +22,7 @@ enum {
     SLOT = 192, BEGIN = 128, REPEAT = 2,
     /* Guarded on both sides: a copy that runs away ends there. */
     DATA = 0x20000000, DATA_LEN = 0x3000,
-    /* The targets of jumps through memory and registers. No bit of the address is one of the harmful flags. */
+    /* Targets of jumps through memory and registers; the address has no bit of a harmful flag. */
     FAR = 0x30000000, FALL = 0x30001000,
     CODE = 0x40000000,
 };
@@ -31,7 +31,7 @@ struct result {
     uint64_t registers[16], flags, exit, signal, vectors, memory;
 };
 
-/* The state that the assembly below reads and writes, at fixed offsets. */
+/* At fixed offsets for the assembly below. */
 struct state {
     uint64_t in[16], out[16], flags, exit, target, stack, base;
     uint64_t padding[3];
@@ -43,7 +43,7 @@ static volatile uint64_t signal_seen;
 extern void run_instruction(void);
 extern void leave_instruction(void);
 
-/* state.in is loaded in the order of the registers' numbers; rsp last. */
+/* rsp is loaded last. */
 __asm__(
     ".text\n.globl run_instruction\nrun_instruction:\n"
     "  push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15\n"
@@ -75,7 +75,7 @@ static void caught(int signal, siginfo_t *info, void *context) {
     static uint64_t target;
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     (void)info;
-    /* An instruction still running at the second tick would run forever. */
+    /* Still running at the second tick, it would run forever. */
     if (signal == SIGVTALRM && (target != state.target || registers[REG_RIP] < DATA)) {
         target = state.target;
         return;
@@ -126,7 +126,7 @@ static uint8_t fresh[DATA_LEN];
 
 static void prepare(void) {
     uint64_t seed = 1;
-    /* Words of ordinary single and double floats, which most instructions can use. */
+    /* Ordinary single and double floats, for most instructions. */
     for (size_t at = 0; at < sizeof fresh; at += 8) {
         uint64_t word = pattern(&seed) & 0x3fffffff3fffffff;
         memcpy(fresh + at, &word, 8);

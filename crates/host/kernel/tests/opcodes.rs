@@ -1,9 +1,8 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
-//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each instruction, and are its
-//! immediates, so that its length need not be known. There are more than the kernel copies, so that
-//! the end of its copy never runs. opcodes.c runs the slots without probes, twice, and with a probe
-//! on each. Instructions that fault without a probe, or whose two runs differ, are skipped.
+//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each instruction, and are its immediates, so that its
+//! length need not be known; there are more than the kernel copies. opcodes.c runs the slots without probes, twice, and
+//! with them. Instructions that fault without a probe, or whose two runs differ, are skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +18,6 @@ const NOP: u8 = 0x90;
 const TRAP: u8 = 0xcc;
 const JUMP: u8 = 0xe9;
 const BATCH: usize = 8192;
-/// A slot's runs in a batch.
 const REPEAT: u64 = 2;
 const DATA: u32 = 0x2000_0000;
 const FALL: u32 = 0x3000_1000;
@@ -29,10 +27,9 @@ const HERE: [u8; 4] = [0xfe, 0xca, 0xad, 0xde];
 const WORDS: usize = 21;
 const SIGNAL: usize = 18;
 
-/// The state after one slot: registers, flags, exit, signal, sums of vectors and memory.
+/// Registers, flags, exit, signal, sums of vectors and memory.
 type Outcome = [u64; WORDS];
 
-/// The bytes of an instruction; the rest is nops.
 type Code = Vec<u8>;
 
 struct Runner {
@@ -62,8 +59,7 @@ impl Runner {
             .args([&program, &source])
             .status();
         assert!(built.expect("a C compiler").success());
-        // Without randomisation, because the heap of such a program may begin anywhere in the first GiB, and the
-        // runner needs some addresses there.
+        // Otherwise the heap may begin anywhere in the first GiB, where the runner needs some addresses.
         let mut child = Command::new("setarch")
             .arg("-R")
             .args([&program, &code, &out])
@@ -94,8 +90,7 @@ impl Runner {
             .collect()
     }
 
-    /// Writes these instructions to a new file and runs them. A new one, because the kernel may still be removing a
-    /// link to the last.
+    /// Runs these instructions from a new file, because the kernel may still be removing a link to the last.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -133,8 +128,7 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // An instruction that faults only in this run, at this address, may have run any
-                // number of times before.
+                // If it faults only in this run, at this address, it may have run any number of times before.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }
@@ -191,7 +185,7 @@ fn slot((index, code): (usize, &Code)) -> [u8; SLOT] {
     slot
 }
 
-/// Prefixes of instructions outside the VEX family.
+/// Outside the VEX family.
 const PREFIXES: [&[u8]; 13] = [
     &[],
     &[0x66],
@@ -208,13 +202,13 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns each ModRM byte with displacement and immediate: all register operands, and five forms of memory operand
-/// for each value of the middle field, which selects one of eight instructions for some opcodes.
+/// Returns ModRM bytes with displacement: all registers, and five forms of memory for each middle field, which selects
+/// the instruction of some opcodes.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
         let operand = |low: u8, more: &[u8]| [&[which << 3 | low], more].concat();
-        // (%rsi), (%rbx), 16(%rsi), DATA + 0x1200 by its address, and relative to the next instruction
+        // (%rsi), (%rbx), 16(%rsi), DATA + 0x1200 absolute and relative
         [
             operand(6, &[]),
             operand(3, &[]),
@@ -226,7 +220,7 @@ fn operands() -> Vec<Vec<u8>> {
     registers.chain(memory).collect()
 }
 
-/// Returns instructions whose immediates must have certain values: near branches, `enter`, and absolute moves.
+/// Returns instructions whose immediates must have certain values.
 fn special() -> Vec<Code> {
     let near = (0x80..=0x8f).map(|opcode| vec![0x0f, opcode, 0x20, 0, 0, 0]);
     let calls = [0xe8, 0xe9].map(|opcode| vec![opcode, 0x20, 0, 0, 0]);
@@ -290,14 +284,13 @@ fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     })
 }
 
-/// Excludes instructions that a hypervisor handles, and loops to themselves, which run arbitrarily often.
+/// Excludes what a hypervisor handles, and loops to themselves, which run arbitrarily often.
 fn is_ours(code: &Code) -> bool {
     let hypervisor = |three: &[u8]| matches!(three, [0x0f, 1, 0xc1 | 0xd9]);
     let to_itself = |two: &[u8]| matches!(two, [0xe0..=0xe2, 0xf0..=0xff]);
     !code.windows(3).any(hypervisor) && !code.windows(2).any(to_itself)
 }
 
-/// Returns every 101st instruction; all if `TIPTOE_TEST_SCALE` is at least 1.
 fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()

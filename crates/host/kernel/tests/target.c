@@ -1,12 +1,12 @@
 /*
- * Calls functions on command from its standard input, one command a line:
+ * Calls functions on command, one a line of standard input:
  * - main N: the main thread calls counted() N times
- * - worker N: an existing thread calls it
- * - thread N: a new thread calls it, and exits
- * - fork N: a forked child calls it, and exits
- * - leave 0: the main thread exits, and another reads the next commands
+ * - worker N: an existing thread
+ * - thread N: a new thread, which exits
+ * - fork N: a forked child, which exits
+ * - leave 0: the main thread exits, and another reads on
  *
- * Prints the address of counted() first, and one line after each command.
+ * Prints the address of counted(), then a line per command.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-//! Kernel uprobes in a real program that reports how often it called.
+//! Uprobes in a real program that reports its calls.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -53,7 +53,7 @@ impl Target {
         Process::new(self.child.id()).unwrap()
     }
 
-    /// Returns the probe on `counted()`, opened as for a target in a container.
+    /// Opens `counted()` as in a container.
     fn probe(&self) -> (KernelProbe, std::fs::File) {
         let maps = self.process().maps().unwrap();
         let mapping = maps.iter().find(|m| m.contains(self.counted)).unwrap();
@@ -180,7 +180,7 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
         offset: probe.offset,
     };
     let set = UprobeSet::open(Process::new(child.id()).unwrap(), &[late]).unwrap();
-    // `read` takes one byte at a time; the rest is the target's.
+    // One byte at a time; the rest is the target's.
     child
         .stdin
         .take()
@@ -252,7 +252,7 @@ fn a_dropped_set_leaves_nothing() {
     assert_eq!(code(&target), before);
 }
 
-/// Closes the first probe, and waits until the kernel disarmed it, in 0.2 ms. Returns its count then.
+/// Returns the first probe's count once the kernel disarmed it, in 0.2 ms.
 fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
     set.close(&[0]);
     for _ in 0..10_000 {
@@ -272,8 +272,7 @@ fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // Up to 32 places have a link each. More share links: closing one place re-arms the others of
-    // its link.
+    // More than 32 places share links: closing one re-arms the others.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();

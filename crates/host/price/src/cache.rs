@@ -1,19 +1,15 @@
-//! Keeps prices that an earlier run measured.
+//! Keeps earlier runs' prices, because measuring takes longer than many programs run. Each kind has a file, valid for
+//! this tiptoe and these CPUs until the next boot, in a folder that only this user may enter ([`OwnFolder`]). A cache
+//! that cannot be used is no error.
 //!
-//! Measuring takes longer than many programs run. So each kind of price is kept in a file, for runs of the same tiptoe
-//! on the same CPUs until the next boot. The files are in a folder that only this user may enter ([`OwnFolder`]).
+//! A file is ignored unless it is exactly what would be written for this key, with possible numbers. A price may be
+//! outdated, because a virtual machine's host or clock rates change, or other threads share the core. So a file also
+//! has a [`yardstick`], the time of a call in a short loop; if it differs by more than the factor [`FAMILY`], the price
+//! is measured again. Each such *state* of the CPUs has a file, because a busy machine changes between a few.
 //!
-//! A file is ignored unless it is exactly what would be written for this key, with numbers that a measurement may give.
-//! A price may also be outdated, because the host of a virtual machine or clock rates change, or other threads share
-//! the core. So each file contains a [`yardstick`] besides its price: the time of a call in a short loop. If that time
-//! now differs by more than the factor [`FAMILY`], the price is measured again. A busy machine changes between a few
-//! such *states* from run to run, and each measurement takes 0.1 s of a CPU, so there is one file for each state. A
-//! cache that cannot be used is no error.
-//!
-//! The state may also change while a price is measured. So the yardstick is measured before and after. If the two
-//! differ by more than [`FAMILY`], the price is measured again, at most [`TRIES`] times in total. If the state changed
-//! during the last measurement, the price is used but not kept, and the report says so. A price is kept with the yardstick
-//! from after its measurement, because the state may have changed since the cache was searched.
+//! The yardstick is measured before and after a price. If they differ, the price is measured again, at most [`TRIES`]
+//! times; if they still differ, it is used but not kept, and the report says so. A price is kept with the later
+//! yardstick, because the state may have changed since the search.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -28,17 +24,17 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// The CPUs are taken to be in the same state if two yardsticks differ by at most this factor.
+/// Within this factor, two yardsticks show the same state.
 const FAMILY: f64 = 1.25;
-/// How often a price is measured at most, if the state of the CPUs changes each time.
+/// The most measurements of a price.
 const TRIES: usize = 3;
 /// A state's number is its yardstick's logarithm, from `-LAST_STATE` (0.1 ps) to `LAST_STATE` (7.5 us).
 const LAST_STATE: f64 = 40.0;
-/// The size of the longest file: 46 numbers of 24 characters, and the key.
+/// The longest file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The prices that earlier runs measured, and whether this run measured any.
+/// Earlier runs' prices.
 pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
@@ -47,12 +43,10 @@ pub struct PriceCache {
     calibrated: Cell<Option<Calibration>>,
 }
 
-/// A measured price.
 struct Measured<P> {
     price: P,
-    /// The yardstick after the measurement; `None` if it, or the one before, could not be measured.
+    /// The yardstick after the measurement; `None` if this or the earlier one is unknown.
     yardstick: Option<f64>,
-    /// Whether the CPUs' state lasted.
     is_steady: bool,
 }
 
@@ -61,7 +55,7 @@ fn measured_yardstick() -> Option<f64> {
 }
 
 impl PriceCache {
-    /// Opens this user's cache folder.
+    /// Opens this user's cache.
     pub fn of_this_user() -> PriceCache {
         let [xdg, home] = ["XDG_CACHE_HOME", "HOME"].map(std::env::var_os);
         // SAFETY: the call returns a number and cannot fail.
@@ -87,14 +81,12 @@ impl PriceCache {
         }
     }
 
-    /// Returns how this run got its prices: all from the cache, or at least one measured, and whether the CPUs' state was
-    /// steady during each measurement. `None` before the first price.
+    /// Returns whether all prices were cached or some measured, and whether in a steady state; `None` before the first.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// Returns the kept price. If there is none, measures the price, and keeps it if the CPUs' state did not change
-    /// during that. `None` if it cannot be measured.
+    /// Returns the kept price, or measures it and keeps it if the state was steady.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
@@ -117,7 +109,7 @@ impl PriceCache {
         Some(price)
     }
 
-    /// Measures a price until the CPUs' state does not change during the measurement, at most [`TRIES`] times.
+    /// Measures until the state is steady, at most [`TRIES`] times.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<Measured<P>> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
@@ -125,8 +117,7 @@ impl PriceCache {
             let after = (self.measure_yardstick)();
             let is_steady = match (before, after) {
                 (Some(before), Some(after)) => is_in_family(before, after),
-                // Without a yardstick the state is unknown. One measurement is enough then, because `keep` keeps
-                // nothing.
+                // Without a yardstick one measurement is enough, because `keep` keeps nothing.
                 _ => true,
             };
             if is_steady || turn == TRIES {
@@ -142,11 +133,10 @@ impl PriceCache {
         None
     }
 
-    /// Returns the kept price of a kind, if it still holds.
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // A yardstick that differs by less than [`FAMILY`] may have been rounded to the number of a neighbouring state.
+        // A yardstick may have been rounded to a neighbouring state.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -163,7 +153,7 @@ impl PriceCache {
             return;
         }
         if let Ok(folder) = OwnFolder::make(path) {
-            // A failed write is no error, because the next run then measures again.
+            // After a failed write the next run measures again.
             let _ = folder.write(&file_name::<P>(state(yardstick)), text.as_bytes());
         }
     }
@@ -173,8 +163,7 @@ impl PriceCache {
     }
 }
 
-/// Returns the folder of prices; values that are not absolute are ignored (XDG Base Directory
-/// Specification).
+/// Relative paths are ignored (XDG Base Directory Specification).
 fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute =
         |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -186,7 +175,7 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Returns the key: what a kept price is valid for. It has a line each for the boot, the CPUs' model and this tiptoe.
+/// Returns what a kept price is valid for: lines for the boot, the CPUs' model and this tiptoe.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
@@ -194,8 +183,8 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// Returns words that identify a file. Another build is another file or has another time of change, which no user can
-/// choose. A hash would take longer than the measurements that the cache saves.
+/// Identifies a file. Another build is another file or has another time of change, which no user can choose. A hash
+/// would take longer than the measurements.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());
@@ -223,8 +212,7 @@ fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the number of the CPUs' state. Two yardsticks that differ by at most [`FAMILY`] have the same number or
-/// neighbouring ones.
+/// Returns the state's number. Yardsticks within [`FAMILY`] have the same or neighbouring ones.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32

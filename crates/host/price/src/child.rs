@@ -1,7 +1,5 @@
-//! A forked child that makes measurements which would disturb this process.
-//!
-//! It may be forked while other threads hold any lock, so all it does must be async-signal-safe. It
-//! answers each question of one byte with one number, until its parent ends.
+//! A forked child for measurements that would disturb this process. Other threads may hold any lock at the fork, so all
+//! it does must be async-signal-safe. It answers each question of one byte with a number, until its parent ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -12,22 +10,22 @@ use crate::own;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A child; dropping kills it.
+/// Killed when dropped.
 pub struct Child {
     pid: i32,
     line: UnixStream,
 }
 
 impl Child {
-    /// Forks a child that answers each question with the result of `answer`.
+    /// Forks a child that answers questions by `answer`.
     ///
     /// # Safety
     /// `answer` must do only what a signal handler may: no allocation, no lock, no panic.
     pub unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
-        // SAFETY: the child only closes, reads, writes, calls `answer` and ends: all
-        // async-signal-safe (`answer` by contract).
+        // SAFETY: the child only closes, reads, writes, calls `answer` and ends: all async-signal-safe (`answer` by
+        // contract).
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => serve(line.as_raw_fd(), theirs.as_raw_fd(), answer),
@@ -39,7 +37,7 @@ impl Child {
         self.pid as u32
     }
 
-    /// Asks the child, and waits for its answer.
+    /// Waits for the answer.
     pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;
@@ -60,8 +58,8 @@ impl Drop for Child {
     }
 }
 
-/// Answers questions until the parent ends. The child must close `parents`, the parent's end of the socket, because
-/// otherwise it would not see that the parent ended.
+/// Answers until the parent ends. The child must close `parents`, the parent's end of the socket, because otherwise it
+/// would not see that end.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: descriptors of this process, buffers of the lengths given.
     unsafe {

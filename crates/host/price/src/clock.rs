@@ -1,4 +1,4 @@
-//! Measures the rate of the time stamp counter.
+//! Measures the time stamp counter's rate.
 
 use std::arch::x86_64::_rdtsc;
 use std::sync::OnceLock;
@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// The time over which the clocks are compared first, and the time over which they are compared at most.
+/// How long the clocks are compared: at first, and at most.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
-/// Reading the two clocks, at the begin and at the end, must take less than 1/`PART` of the time in between, so that
-/// the error is below 0.01%.
+/// Reading both clocks at the begin and the end must take less than 1/`PART` of the time in between, so that the error
+/// is below 0.01%.
 const PART: u32 = 10_000;
 
-/// Returns the nanoseconds of a tick, times 2^32. The first call measures for 1 to 2 ms, or for 20 ms if reading the
-/// clocks is slow.
+/// Returns a tick's nanoseconds, times 2^32. The first call takes 1 to 2 ms, or 20 ms if reading the clocks is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -37,7 +36,7 @@ pub fn ns_per_tick() -> u64 {
 struct ClockPair {
     at: Instant,
     ticks: u64,
-    /// How long reading both clocks took. The ticks may be late by this time.
+    /// How long reading both took; the ticks may be this late.
     took: Duration,
 }
 
@@ -47,7 +46,7 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns how many nanoseconds reading the counter takes: the least of several runs.
+/// Returns the nanoseconds of reading the counter, the least of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -78,7 +77,7 @@ fn clock_pair() -> ClockPair {
     )
 }
 
-/// A moment, as both clocks show it.
+/// A moment by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// By CLOCK_MONOTONIC.
@@ -100,8 +99,7 @@ impl Moment {
         }
     }
 
-    /// Returns CLOCK_MONOTONIC, in ns, when the counter had the value `ticks`; 0 if that was before
-    /// the clock's zero.
+    /// Returns CLOCK_MONOTONIC, in ns, at the counter's value `ticks`; 0 if that was earlier.
     pub fn monotonic_ns(&self, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
         let passed = (passed * i128::from(self.ns_per_tick)) >> 32;

@@ -7,13 +7,12 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's
-/// displacement.
+/// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's displacement.
 const RESERVED: usize = 1 << 30;
-/// The number of bytes for functions, which are at the end of the reservation.
+/// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
 
-/// How far each layout is below the one before it.
+/// The distance between layouts.
 const SHIFT: u64 = 37 * PAGE;
 
 pub(super) struct Draft {
@@ -23,8 +22,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, which take no memory yet. Layouts have different addresses, because branch predictors use
-    /// addresses, so that equal code in another layout has another speed.
+    /// Reserves addresses, without memory. Layouts differ in their addresses, because branch predictors use these, so
+    /// that equal code has another speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -59,13 +58,13 @@ impl Draft {
         Ok(())
     }
 
-    /// Writes bytes. Panics if they are outside the parts that were opened.
+    /// Writes bytes. Panics outside the opened parts.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
         assert!(open, "{at:#x} is not open");
         let to = self.base.wrapping_add((at - self.start()) as usize);
-        // SAFETY: the destination was made writable in our mapping, and no reference to it exists.
+        // SAFETY: the destination is writable in our mapping, and no reference to it exists.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -99,13 +98,12 @@ impl Drop for Draft {
     }
 }
 
-/// Executable code, unmapped when this is dropped.
 pub(super) struct Code {
     draft: Draft,
 }
 
 impl Code {
-    /// Writes a part again. No thread may run the code at that time, which `&mut` proves.
+    /// Writes a part again. No thread may run the code then, which `&mut` proves.
     pub(super) fn rewrite(
         &mut self,
         part: &Range<u64>,

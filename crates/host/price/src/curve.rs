@@ -1,26 +1,24 @@
-//! The cost of a hit, by the time since the last hit of the same function.
-//!
-//! The detour is cheap while caches and branch predictors still have it. The more code ran since the last hit, the
-//! dearer it is. The time since the last hit is estimated as the target's CPU time divided by the function's hits.
+//! The cost of a hit, by the time since the same function's last hit: the more code ran in between, the less of the
+//! detour is cached. That time is estimated as the target's CPU time divided by the function's hits.
 
 use tiptoe_event::Cost;
 
 use super::functions::{LOOPS, SURROUNDINGS};
 use super::median;
 
-/// The lowest cost of a hit, because a store and two jumps are never quite free.
+/// The lowest cost, because a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
-/// The low end of the interval is this part of the hottest loop's cost.
+/// The low end: this part of the hottest loop's cost.
 const CHEAPER: f64 = 0.7;
-/// The high end of the interval is this multiple of the dearest surrounding's cost.
+/// The high end: this multiple of the dearest surrounding's cost.
 const DEARER: f64 = 2.0;
-/// The most that a hit costs if all its code and data are outside the caches.
+/// The most that a hit costs if nothing is cached.
 const COLD_NS: f64 = 300.0;
 
-/// How long a call took on other machines, for [`Curve::elsewhere`].
+/// A call's time on other machines, for [`Curve::elsewhere`].
 const CALL_NS: f64 = 2.0;
 
-/// The measurement of one loop in one surrounding.
+/// One loop in one surrounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// The time between two hits of one function.
@@ -29,17 +27,16 @@ pub struct Point {
     pub added_ns: f64,
 }
 
-/// The loops, from the fewest functions to the most.
 type Points = [Point; LOOPS.len()];
 
-/// The cost of a hit, measured in each surrounding.
+/// A hit's cost in each surrounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {
     surroundings: [Points; SURROUNDINGS.len()],
 }
 
 impl Curve {
-    /// Returns a curve that is the same in all surroundings, from the time that a hit added in each loop.
+    /// Returns a curve that is the same in all surroundings, from what a hit added in each loop.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -56,20 +53,18 @@ impl Curve {
         Curve::new([points; SURROUNDINGS.len()])
     }
 
-    /// Returns the curve through these points. The points of each surrounding must be sorted by gap.
+    /// Returns the curve through these points; each surrounding's must be sorted by gap.
     pub(super) const fn new(surroundings: [Points; SURROUNDINGS.len()]) -> Curve {
         Curve { surroundings }
     }
 
-    /// Returns whether the gaps are sorted, as [`Curve::at`] needs them.
     pub(super) fn is_ordered(&self) -> bool {
         let mut surroundings = self.surroundings.iter();
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// Returns the cost of a hit if the same function is hit every `gap_ns` on average: the median
-    /// of the surroundings. The interval reaches from the hottest loop to code between hits that
-    /// empties all caches.
+    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval reaches from
+    /// the hottest loop to code in between that empties all caches.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -85,8 +80,8 @@ impl Curve {
     }
 }
 
-/// Returns the price at a gap. Between two points it is linear in the gap's logarithm; below the
-/// first it is the same share of the gap; above the last it is constant.
+/// Between two points the price is linear in the gap's logarithm; below the first it is the same share of the gap;
+/// above the last it is constant.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -100,8 +95,7 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price at a gap. Above the last point it is the same share of the gap as at that point, but at
-/// most [`COLD_NS`].
+/// Above the last point the highest price is the same share of the gap, but at most [`COLD_NS`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {
@@ -134,7 +128,7 @@ mod tests {
             assert!((got - want).abs() < 1e-9, "{gap}: {got}");
         };
         check(2.0, 0.5); // a hot loop
-        check(1.0, 0.25); // hotter than any measured loop: the same share
+        check(1.0, 0.25); // hotter: the same share
         check(20.0, 1.0);
         check(200.0 * 10f64.sqrt(), 2.0); // half way, by the logarithm
         check(20_000.0, 10.0);

@@ -1,11 +1,11 @@
-//! Generates functions that differ as those of a compiler do, and a loop that calls them.
+//! Generates functions as different as a compiler's, and a loop that calls them.
 //!
-//! The functions have a convention of their own: %rdi is a random state, %rsi the memory, %rdx the computed value. %rax
-//! is the result. It is dead at entry, as in most programs, so that saving it is not on the critical path.
+//! Their convention: %rdi is a random state, %rsi the memory, %rdx the computed value, %rax the result. %rax is dead at
+//! entry, as in most programs, so that saving it is not on the critical path.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
-/// The memory of [`Surrounding::Memory`], in words: 1 MiB.
+/// The words of [`Surrounding::Memory`]: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +13,11 @@ pub(super) enum Surrounding {
     /// Long functions with branches: code and branch targets overflow the first caches.
     Code,
     Compute,
-    /// Functions that also read and write memory at random.
+    /// Functions that also access memory at random, which hides the detour.
     Memory,
 }
 
-/// All surroundings, ordered by value.
+/// Ordered by value.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 
@@ -98,8 +98,7 @@ fn touch(code: &mut Vec<u8>, seed: u32) {
     code.extend([0x48, 0xff, 0x04, 0xce]); // incq (%rsi,%rcx,8)
 }
 
-/// Returns the C function `run(laps, memory)` for address `at`. Each lap calls every function once,
-/// not in the order of their addresses.
+/// Returns the C function `run(laps, memory)`. Each lap calls every function once, not by address.
 pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     let mut code = vec![0x53, 0x48, 0x89, 0xfb]; // push %rbx; mov %rdi,%rbx
     let relative = |code: &mut Vec<u8>, to: u64| {
@@ -117,7 +116,7 @@ pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     code
 }
 
-/// Returns a number that looks random (the finalizer of SplitMix64).
+/// The finalizer of SplitMix64.
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

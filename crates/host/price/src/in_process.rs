@@ -15,36 +15,36 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// How often each version is timed in each layout.
+/// Timings of a version in a layout.
 const REPEATS: usize = 3;
-/// The number of layouts. There are several, because costs differed by a tenth between two.
+/// Several, because costs differed by a tenth between two.
 const LAYOUTS: u8 = 3;
-/// About how long one timing takes.
+/// A timing's approximate duration.
 const BLOCK_NS: f64 = 80_000.0;
-/// The number of calls after a change of version that are not timed.
+/// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
-/// The index of the yardstick's loop: 64 functions.
+/// The yardstick's loop has 64 functions.
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible nanoseconds of an unpatched call, and those that a patch may add. The latter may be negative, because
-/// other programs disturb both measurements.
+/// The possible ns of an unpatched call, and those that a patch adds: negative if other programs disturb both
+/// measurements.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// Nanoseconds of a call in one loop.
+/// A call's nanoseconds in a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoopTimes {
-    /// The time of an unpatched call.
+    /// An unpatched call.
     pub(super) plain: f64,
-    /// The time that counting added.
+    /// Added by counting.
     pub(super) count: f64,
-    /// The time that a filter added which rejects the call.
+    /// Added by a filter that rejects the call.
     pub(super) filtered: f64,
 }
 
-/// The times, by loop and surrounding.
+/// By loop and surrounding.
 pub(super) type InProcess = [[LoopTimes; SURROUNDINGS.len()]; LOOPS.len()];
 
 pub(super) fn measure() -> io::Result<InProcess> {
@@ -68,8 +68,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop. Measuring it takes 1 ms. The time shows whether the prices of an
-/// earlier run still hold.
+/// Returns a counted call's time in one loop, in 1 ms. It shows whether an earlier run's prices still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -78,7 +77,6 @@ pub(super) fn yardstick() -> io::Result<f64> {
     Ok(median(times.collect()))
 }
 
-/// The numbers are by loop, then by surrounding.
 impl Price for InProcess {
     const KIND: &'static str = "counts";
     const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
@@ -117,11 +115,11 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// The word that trampolines read. It points to a descriptor, whose first word points to the counters.
+    /// Read by trampolines. It points to a descriptor, whose first word points to the counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// The program and its memory. They must stay on one thread, because trampolines read that thread's [`DESCRIPTOR`].
+/// Must stay on one thread, because trampolines read that thread's [`DESCRIPTOR`].
 struct Bench {
     program: Program,
     counters: Box<[AtomicU64]>,
@@ -139,13 +137,13 @@ impl Bench {
         })
     }
 
-    /// Makes about `calls` calls, in whole laps. Returns the number of calls.
+    /// Makes about `calls` calls, in whole laps. Returns their number.
     fn run(&self, index: usize, calls: u64) -> u64 {
         let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
         DESCRIPTOR.set(&raw const descriptor);
-        // SAFETY: `memory` has the required length. This thread's word, for which the program was
-        // made, points to `descriptor` until the call returns.
+        // SAFETY: `memory` has the required length. This thread's word, for which the program was made, points to
+        // `descriptor` until the call returns.
         unsafe { self.program.run(index, laps, self.memory.as_ptr()) };
         DESCRIPTOR.set(ptr::null());
         laps * LOOPS[index] as u64
@@ -162,8 +160,7 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns what counting and rejecting add to each call: the medians of the differences to the plain version. The
-    /// versions are timed in turns, whose order rotates.
+    /// Returns the medians of differences to the plain version. Versions are timed in turns, whose order rotates.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));
@@ -181,7 +178,6 @@ impl Bench {
     }
 }
 
-/// Returns the medians of plain calls, and of what the other versions added in the same turns.
 fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> LoopTimes {
     let added = |version: &[f64]| {
         let pairs = version.iter().zip(&plain);
@@ -198,7 +194,7 @@ fn words(len: usize) -> Box<[AtomicU64]> {
     (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Returns the offset of [`DESCRIPTOR`] from this thread's pointer.
+/// [`DESCRIPTOR`]'s offset from the thread pointer.
 fn tls_offset() -> io::Result<i32> {
     let thread: u64;
     // SAFETY: the word at the thread pointer holds the thread pointer (x86-64 ABI).

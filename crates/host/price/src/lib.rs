@@ -1,36 +1,23 @@
-//! What one hit costs on this machine, and what tiptoe itself uses. [`clock`] compares the machine's clocks.
+//! What one hit costs on this machine, and what tiptoe itself uses.
 //!
 //! # How
-//! The same trampolines that targets get are written into a small program of our own, which is timed with and
-//! without them in turns. The detour dominates the cost of a hit, and depends on what ran since the same
-//! function was last hit: in a hot loop two jumps and an increment are nearly free, over a thousand functions
-//! in turn they are not. So loops of 1 to 1,024 functions are timed. Each gives the time between two hits of
-//! one function, and the cost of a hit. An event is priced by that [`Curve`] at its own time between hits.
+//! A small program of our own is timed with and without the trampolines that targets get, in turns. A hit's cost
+//! depends on what ran since the same function's last hit: two jumps and an increment are nearly free in a hot loop,
+//! but not over a thousand functions. So loops of 1 to 1,024 functions are timed, and an event is priced by that
+//! [`Curve`] at its own time between hits.
 //!
-//! The median of three surroundings gives the estimate; the interval contains all three, a hot loop, and a
-//! margin for real programs:
+//! The estimate is the median of three [surroundings](functions::Surrounding); the interval contains all three, a hot
+//! loop, and a margin for real programs.
 //!
-//! | surrounding | what it shows |
-//! |---|---|
-//! | long functions with branches | the detour where code and branch targets are short of cache |
-//! | computing only | the detour where nothing else is slow |
-//! | random memory traffic | the detour beside loads, which hide it |
-//!
-//! | cost | measured in | with |
-//! |---|---|---|
-//! | count, filtered | this thread, generated functions in private memory | the real planner and trampolines |
-//! | trap | a forked child | `int3`, and a handler that moves the thread on |
-//! | kernel | a forked child | uprobes on three functions of this very program: one for each [`Step`] |
-//!
-//! Measurements are kept for later runs ([`cache`]), each kind of [`price`] separately.
+//! A trap, and a kernel uprobe for each [`Step`], are timed in a forked child. Measurements are kept for later runs
+//! ([`cache`]).
 //!
 //! # Invariants
-//! - Nothing outside this thread may be changed: no signal handler, no code that other threads run, no
-//!   descriptor that stays open.
-//! - What cannot be measured here (no executable memory, no permission) gets a default with a wide interval,
-//!   never an error: a trace must not be lost for its price.
-//! - Every interval contains its estimate, no unit cost is below [`FLOOR_NS`], and none above the time from
-//!   one hit to the next.
+//! - Nothing outside this thread may be changed: no signal handler, no code that other threads run, no descriptor that
+//!   stays open.
+//! - What cannot be measured gets a default with a wide interval, never an error: a trace must not be lost for its
+//!   price.
+//! - Every interval contains its estimate; no cost is below [`FLOOR_NS`], or above the time between hits.
 
 #![warn(missing_docs)]
 
@@ -68,36 +55,35 @@ pub use lock_waits::{Calls as FutexCosts, futex_calls};
 pub use scope_visits::scope_visit;
 use trap::Trap;
 
-/// The low end of a cost is this part of the measured cost.
+/// An interval's ends, as multiples of the measured cost.
 const CHEAPER: f64 = 0.7;
-/// The high end of a cost is this multiple of the measured cost.
 const DEARER: f64 = 1.5;
 
-/// The costs to measure besides that of a counted hit.
+/// Costs besides a counted hit's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// A hit at a site where only a breakpoint fits.
+    /// A hit where only a breakpoint fits.
     pub trap: bool,
-    /// A hit of a kernel uprobe.
+    /// A kernel uprobe's hit.
     pub kernel: bool,
 }
 
-/// The time that one hit adds, by what happens at the hit.
+/// The time that a hit adds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitCosts {
-    /// A jump to a trampoline that counts.
+    /// A jump to a counting trampoline.
     pub count: Curve,
     /// A hit that the filter rejects.
     pub filtered: Curve,
     /// One reading of the clock.
     pub reading_ns: f64,
-    /// A breakpoint whose handler moves the thread to its trampoline.
+    /// A breakpoint whose handler moves the thread on.
     pub trap: Cost,
     /// A kernel uprobe.
     pub kernel: KernelCosts,
 }
 
-/// The cost of a kernel uprobe, by how the kernel executes the instruction.
+/// A kernel uprobe's cost by [`Step`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelCosts {
     nop: Cost,
@@ -106,7 +92,7 @@ pub struct KernelCosts {
 }
 
 impl KernelCosts {
-    /// Returns the cost of a hit at an instruction that the kernel executes in this way.
+    /// Returns the cost at an instruction that the kernel executes in this way.
     pub fn of(&self, step: Step) -> Cost {
         match step {
             Step::Nop => self.nop,
@@ -117,7 +103,7 @@ impl KernelCosts {
 }
 
 impl UnitCosts {
-    /// Values from other machines, for costs that cannot be measured.
+    /// From other machines, for what cannot be measured.
     pub const DEFAULT: UnitCosts = UnitCosts {
         count: Curve::elsewhere([0.6, 0.8, 0.8, 2.6, 12.0]),
         filtered: Curve::elsewhere([1.0, 1.1, 1.1, 4.0, 12.5]),
@@ -139,8 +125,8 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// Returns the cost of a hit, cached or measured. Measuring takes about 100 ms, and tens of ms more
-/// for each requested kind.
+/// Returns a hit's costs, cached or measured. Measuring takes about 100 ms, and tens of ms more for each requested
+/// kind.
 pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
@@ -159,7 +145,7 @@ pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     costs
 }
 
-/// Returns only the cost of a kernel uprobe's hit. Measuring takes tens of ms.
+/// Returns a kernel uprobe's cost. Measuring takes tens of ms.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     measured_kernel_costs(prices).unwrap_or(UnitCosts::DEFAULT.kernel)
 }
@@ -173,17 +159,17 @@ fn measured_kernel_costs(prices: &PriceCache) -> Option<KernelCosts> {
     })
 }
 
-/// The costs of the two ways to count a function into which no jump fits.
+/// The two ways to count a function without room for a jump.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrapAlternatives {
-    /// A hit of the agent's trap.
+    /// The agent's trap.
     pub trap: Cost,
-    /// A hit of the kernel's uprobe.
+    /// The kernel's uprobe.
     pub kernel: KernelCosts,
 }
 
 impl TrapAlternatives {
-    /// Returns both costs, cached or measured; `None` if they cannot be measured. Measuring takes tens of ms.
+    /// Returns both costs, cached or measured in tens of ms; `None` if they cannot be measured.
     pub fn fetch(prices: &PriceCache) -> Option<TrapAlternatives> {
         let kernel = measured_kernel_costs(prices)?;
         let Trap(ns) = prices.take(|| trap::measure().ok())?;
@@ -191,45 +177,43 @@ impl TrapAlternatives {
         Some(TrapAlternatives { trap, kernel })
     }
 
-    /// Returns whether the kernel is cheaper at an instruction that it executes in this way.
+    /// Returns whether the kernel is cheaper at such an instruction.
     pub fn kernel_is_cheaper(&self, step: Step) -> bool {
         self.kernel.of(step).ns < self.trap.ns
     }
 }
 
-/// Returns the cost of a call that is followed to its return: two more detours, and a frame that is pushed and popped.
-/// In a hot loop a followed call took 2.8 ns and a counted one 0.6; over 256 functions they took 6.6 and 2.5.
+/// Returns the cost of a call followed to its return: two more detours, and a frame pushed and popped. In a hot loop it
+/// took 2.8 ns, a counted one 0.6; over 256 functions 6.6 and 2.5.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// Returns the cost of a timed call: that of a followed call and two readings of the clock, which partly overlap with
-/// the rest.
+/// Returns a timed call's cost: a followed call and two readings of the clock, which partly overlap with it.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit that is counted by value. In a hot loop it took 0.4 ns more for few values, and 5 ns more
-/// for more values than there is room for.
+/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more for few values, 5 ns more without room
+/// for them.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a followed call of the function of `--under`. In a hot loop its two atomic changes of a word
-/// took less than 1 ns.
+/// Returns the cost of a followed call of `--under`'s function, whose two atomic changes took less than 1 ns in a hot
+/// loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }
 
-/// Returns the cost of a recorded hit: one more reading of the clock, and for writing the record 5 ns in a hot loop.
+/// Returns a recorded hit's cost: a reading of the clock, and in a hot loop 5 ns for the record.
 pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [3.0, 5.0, 16.0].map(|written| reading_ns + written);
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the curve of the times that `added` selects. The gap of a loop is the time of a lap, in which each function
-/// is hit once.
+/// Returns the curve of `added`. A loop's gap is its lap, because each function is hit once a lap.
 fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -243,14 +227,13 @@ fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     }))
 }
 
-/// Returns the cost with the interval by which real programs were found to deviate.
+/// Adds the interval by which real programs deviated.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)
 }
 
-/// Returns the nanoseconds of a turn. It is the median over blocks of turns, because one interruption may take longer
-/// than all blocks together.
+/// Returns a turn's ns: the median of blocks, because one interruption may take longer than all.
 fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     const BLOCK: u64 = 400;
     const BLOCKS: u64 = 50;
@@ -263,7 +246,7 @@ fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     median((0..BLOCKS).map(&mut block).collect())
 }
 
-/// Returns the median of several measurements.
+/// Returns the median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
@@ -330,7 +313,7 @@ mod tests {
         assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
     }
 
-    /// Regression: one long interruption made a wait for a lock seem to cost 24 us.
+    /// Regression: one interruption made a wait for a lock seem to cost 24 us.
     #[test]
     fn an_interruption_raised_the_price() {
         let interruption = std::time::Duration::from_millis(200);

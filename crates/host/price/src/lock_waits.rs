@@ -1,8 +1,6 @@
-//! Measures the cost of recording a wait for a lock, and a wake.
-//!
-//! The agent's engine runs here on memory of our own: with one lock whose waits return at once, then with 200 locks
-//! whose waits sleep, then with both again while sampling skips the waits. The call into the agent is not included,
-//! because it overlaps with the system call.
+//! Measures the cost of recording a wait for a lock, and a wake. The agent's engine runs on memory of our own: one lock
+//! whose waits return at once, then 200 whose waits sleep, then both while sampling skips the waits. The call into the
+//! agent overlaps with the system call, so it is not included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -23,26 +21,26 @@ use crate::clock;
 
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// The result of a futex call that returned without waiting.
+/// The result of a call that did not wait.
 const AT_ONCE: i64 = -11;
 /// The thread that holds the locks.
 const HOLDER: u32 = 4242;
-/// The library whose function is between the futex call and the user's code.
+/// Between the futex call and the user's code.
 const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
     end: 0x2000,
     part: RuntimePart::Libc,
 };
-/// A call costs at most this multiple if the program's data fills the caches.
+/// A call's most, if the program's data fills the caches.
 const COLD: f64 = 2.0;
 
-/// The additional cost of futex calls.
+/// Futex calls' additional costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// A wait.
     pub wait: Cost,
-    /// A wait that is skipped by sampling.
+    /// A wait skipped by sampling.
     pub passed_over: Cost,
     /// A wake.
     pub wake: Cost,
@@ -66,7 +64,7 @@ impl Price for Calls {
     }
 }
 
-/// Returns the costs of futex calls, cached or measured.
+/// Returns the costs, cached or measured.
 pub fn futex_calls(prices: &PriceCache) -> Calls {
     prices.take(|| Some(measure())).unwrap_or_else(measure)
 }
@@ -125,7 +123,7 @@ impl CallRecorder<'_> {
             at: 0,
             is_timed: true,
         };
-        // A wait that sleeps is charged to a holder.
+        // A holder is charged for a sleep.
         let lock = || (result == 0).then_some(OwnedLock::Mutex);
         self.thread.begins(&call, lock, clock::ticks, |_| HOLDER);
         if operation == WAIT {

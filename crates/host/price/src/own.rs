@@ -1,6 +1,4 @@
-//! Measures what tiptoe itself uses: CPU time, and for how long it stops threads of targets.
-//!
-//! Both are for this process, since the run began.
+//! Measures what this process uses since the run began: CPU time, and for how long it stops targets' threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,13 +18,13 @@ pub struct OwnUse {
 }
 
 impl OwnUse {
-    /// Begins a run: what tiptoe uses from now on is counted.
+    /// Begins a run.
     pub fn begin() -> OwnUse {
         LONGEST_STOP_NS.store(0, Relaxed);
         OwnUse { before: process() }
     }
 
-    /// Adds to a session what its run has used.
+    /// Adds a run's use to its session.
     pub fn report(&self, session: &mut tiptoe_session::Session) {
         let used = process().saturating_sub(self.before);
         session.own_cpu_ns = Some(used.as_nanos() as u64);
@@ -44,8 +42,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which waits for the end of a helper process, and adds the helper's CPU time. No other child may be
-/// reaped at the same time, because its CPU time would be counted as the helper's.
+/// Calls `run`, which waits for a helper's end, and adds the helper's CPU time. No other child may be reaped at that
+/// time, because its CPU time would be added, too.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -54,15 +52,14 @@ pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Records how long a thread of a target was stopped, or borrowed.
+/// Records how long a target's thread was stopped, or borrowed.
 pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
 
-/// Returns the CPU time of this process, of a thread, or of the reaped children.
+/// Returns the CPU time of this process, a thread, or the reaped children.
 pub fn used_by(whom: UsageWho) -> Duration {
     let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
-    // getrusage(2) cannot fail with these arguments.
     getrusage(whom).map_or(Duration::ZERO, |usage| {
         of(usage.user_time()) + of(usage.system_time())
     })

@@ -1,8 +1,5 @@
-//! The generated program, and how to patch and unpatch it.
-//!
-//! Its versions take turns at the same addresses, so that only the patches differ. Otherwise addresses would matter,
-//! because even two equal copies have different speeds. The version must change only while no thread runs the program,
-//! so only the thread that changes it may run it.
+//! The generated program and its patches. Its versions take turns at the same addresses, because even equal copies have
+//! different speeds. No thread may run it while its version changes, so only the thread that changes it runs it.
 
 use std::io;
 use std::ops::Range;
@@ -22,28 +19,25 @@ use super::functions::{LOOPS, Surrounding, function, run};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Plain,
-    /// Every function counts in the counter of its index.
+    /// Each function has the counter of its index.
     Count,
-    /// Every function has a filter that rejects all calls.
+    /// Each function has a filter that rejects all calls.
     Filtered,
 }
 
-/// All versions, ordered by value.
+/// Ordered by value.
 pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
 
 const PAGE: u64 = 4096;
-/// The alignment of functions, as compilers choose it. It is also the offset of the thunks in an arena.
+/// Functions' alignment, as compilers choose it; also the thunks' offset in an arena.
 const ALIGN: usize = 16;
-/// The byte that compilers put between functions.
+/// Compilers put it between functions.
 const FILLER: u8 = 0xcc;
 
 pub(super) struct Program {
     code: Code,
-    /// The address of each loop of [`LOOPS`].
     entries: [u64; LOOPS.len()],
-    /// The range of the functions' addresses.
     part: Range<u64>,
-    /// The functions' first bytes, by version.
     edits: [Vec<Edit>; VERSIONS.len()],
 }
 
@@ -52,12 +46,11 @@ struct Edit {
     bytes: [u8; 5],
 }
 
-/// A function's address and bytes. The filler up to the next function is among the bytes.
+/// A function's address and bytes, with the filler after it.
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes a program of `count` functions and all trampolines. The word that trampolines read is at the offset `tls`
-    /// from the thread pointer.
+    /// Writes `count` functions and all trampolines. Trampolines read the word at `tls` from the thread pointer.
     pub(super) fn new(
         surrounding: Surrounding,
         layout: u8,
@@ -67,8 +60,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // The trampolines' calls of the agent lead to code that only returns (`ret $8`), because every thread has
-        // counters and no system call is hooked.
+        // The trampolines' calls of the agent only return (`ret $8`), because every thread has counters and no system
+        // call is hooked.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
@@ -110,15 +103,14 @@ impl Program {
         })
     }
 
-    /// Calls each function of a loop once in each lap.
+    /// Calls each function of a loop once a lap.
     ///
     /// # Safety
-    /// `memory` must point to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words. This
-    /// thread's word at `tls` must point to a descriptor whose first word points to one counter for
-    /// each function.
+    /// `memory` must point to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words. This thread's word at
+    /// `tls` must point to a descriptor whose first word points to a counter for each function.
     pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
-        // SAFETY: the entry has the code of `functions::run`, a C function of this type, which
-        // lives as long as this value. The caller vouches for the memory.
+        // SAFETY: the entry is `functions::run`, a C function of this type, which lives as long as this value. The
+        // caller vouches for the memory.
         unsafe {
             let run: extern "C" fn(u64, *const AtomicU64) =
                 std::mem::transmute(self.entries[index]);
@@ -136,7 +128,7 @@ impl Edit {
     }
 }
 
-/// Returns `arg1 == 0`, never true: `arg1` is the memory's address in all functions.
+/// Returns `arg1 == 0`, never true: `arg1` is the memory's address.
 fn reject_all() -> Filter {
     let never = Comparison {
         arg: 1,
@@ -164,7 +156,6 @@ fn write_functions(
     (0..count).map(place).collect()
 }
 
-/// Writes the loops after the last function. If a loop has more functions than there are, it calls all.
 fn write_entries(draft: &mut Draft, functions: &[FunctionBytes]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
     let mut end = functions
@@ -186,8 +177,7 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// Writes a counting trampoline for each function, as in a target, with this filter. Returns the bytes that patch
-    /// the functions.
+    /// Writes counting trampolines as in a target. Returns the patches.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],

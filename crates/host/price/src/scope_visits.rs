@@ -1,7 +1,5 @@
-//! Measures the cost of entering a scope and leaving it.
-//!
-//! The agent's engine runs here on memory of our own: with one scope again and again, then with 100 scopes in turns.
-//! The call into the agent is not included.
+//! Measures the cost of entering and leaving a scope. The agent's engine runs on memory of our own: one scope, then 100
+//! in turns. The call into the agent is not included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +14,7 @@ use super::each_turn;
 use super::price::{self, Price};
 use crate::clock;
 
-/// A visit costs at most this multiple if the program's data fills the caches.
+/// A visit's most, if the program's data fills the caches.
 const COLD: f64 = 2.0;
 
 struct Visit(Cost);
@@ -34,7 +32,7 @@ impl Price for Visit {
     }
 }
 
-/// Returns the cost of entering a scope and leaving it.
+/// Returns the cost of entering and leaving a scope.
 pub fn scope_visit(prices: &PriceCache) -> Cost {
     let measured = || Some(Visit(measure()));
     prices

@@ -1,4 +1,4 @@
-//! Measures the cost of a breakpoint with a signal handler.
+//! Measures a breakpoint with a signal handler.
 
 use std::arch::naked_asm;
 use std::io;
@@ -7,11 +7,10 @@ use super::child::{Child, now_ns};
 use super::median;
 use super::price::{self, Price};
 
-/// The number of hits in one measurement.
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
-/// Nanoseconds for each hit.
+/// Nanoseconds of a hit.
 #[derive(Debug)]
 pub(super) struct Trap(pub(super) f64);
 
@@ -35,10 +34,9 @@ pub(super) fn measure() -> io::Result<Trap> {
     Ok(Trap(median(all?)))
 }
 
-/// Runs in the child: installs the handler, and hits the breakpoint.
 fn hits(_: u8) -> f64 {
-    // SAFETY: the sets and the action are initialised before use; the handler writes only its
-    // context; `breakpoint` is a C function.
+    // SAFETY: the sets and the action are initialised before use; the handler writes only its context; `breakpoint` is
+    // a C function.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = move_on as *const () as usize;
@@ -55,19 +53,19 @@ fn hits(_: u8) -> f64 {
     }
 }
 
-/// Hits a breakpoint; its second instruction is never reached.
+/// `ud2` is never reached.
 #[unsafe(naked)]
 extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// The displaced instruction of [`breakpoint`].
+/// [`breakpoint`]'s displaced instruction.
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");
 }
 
-/// Moves the thread to its trampoline, as the agent's handler does.
+/// Moves the thread on, as the agent's handler does.
 extern "C" fn move_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel gives a valid context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };

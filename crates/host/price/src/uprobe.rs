@@ -1,6 +1,5 @@
-//! Measures the cost of a hit of the kernel's uprobe, by the instruction at the probe.
-//!
-//! The parent arms the probes that its child hits, so only the child's memory gets breakpoints.
+//! Measures a kernel uprobe's hit, by the instruction at the probe. The parent arms the probes that its child hits, so
+//! that only the child's memory gets breakpoints.
 
 use std::arch::naked_asm;
 use std::io;
@@ -15,14 +14,14 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// Nanoseconds for each hit.
+/// Nanoseconds of a hit.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// A hit at a no-operation, which this kernel may replace by a call.
+    /// At a no-operation, possibly replaced by a call.
     pub(super) nop: f64,
-    /// A hit at a `push`, which the kernel emulates.
+    /// At a `push`, which is emulated.
     pub(super) push: f64,
-    /// A hit at an instruction that the kernel single-steps.
+    /// At a single-stepped instruction.
     pub(super) single_step: f64,
 }
 
@@ -44,14 +43,14 @@ impl Price for Steps {
     }
 }
 
-/// A function to probe, and the number of its hits in one measurement.
+/// A function to probe, and its hits in a measurement.
 type ProbeCase = (extern "C" fn(), u32);
 
-/// One for kernels that optimise a no-operation of five bytes, and one for kernels that optimise a no-operation of ten.
+/// By the optimised no-operation: of five bytes, or of ten.
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Measures all three kinds. Fails without permission for uprobes.
+/// Fails without permission for uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
         ReplacedNop::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),

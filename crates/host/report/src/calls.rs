@@ -6,15 +6,12 @@ use crate::columns::{joined, left};
 use crate::number::since_start;
 use crate::{Options, event_name, printable, printable_lines};
 
-/// The registers of the first two integer arguments.
 const REGISTERS: [&str; 2] = ["rdi", "rsi"];
-/// On a terminal with fewer columns, lines have narrower columns than in a file, because one call would not fit on a
-/// line even if the program's name is short.
+/// Narrower terminals get narrower columns, because otherwise one call would not fit on a line.
 const WIDE: usize = 110;
 
-/// Returns one call as a line, or as several on a narrow terminal: seconds since the start, the thread, the event, and
-/// at most two arguments or registers. On a narrow terminal the program's name is left out of the event if the thread
-/// has the same name.
+/// Returns one call: seconds since the start, thread, event, and at most two arguments or registers. A narrow
+/// terminal omits the program's name if the thread has the same, and may need several lines.
 pub fn call(call: &Call, options: &Options) -> String {
     let name = event_name(call.event);
     let comm = printable(call.comm);
@@ -38,7 +35,7 @@ pub fn call(call: &Call, options: &Options) -> String {
     printable_lines(&lines.join("\n"))
 }
 
-/// Returns the beginning of a line that is printed while the trace runs: seconds since the start, and the thread.
+/// Returns the beginning of a line of a running trace: seconds since the start, and the thread.
 pub(crate) fn moment(at_ns: u64, comm: &str, tid: u32, options: &Options) -> String {
     let at = since_start(at_ns);
     let who = format!("{}/{tid}", printable(comm));
@@ -52,7 +49,7 @@ fn is_narrow(options: &Options) -> bool {
     options.width.is_some_and(|width| width < WIDE)
 }
 
-/// Formats a small number as decimal; a larger one, which may be an address, as hexadecimal.
+/// Formats a small number as decimal, and a larger one as hexadecimal, because it may be an address.
 fn argument(value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {
@@ -66,7 +63,7 @@ mod tests {
     use super::*;
     use crate::json_line;
 
-    /// Regression: on 80 columns the arguments of each call were on a line of their own.
+    /// Regression: on 80 columns, arguments were on lines of their own.
     #[test]
     fn calls_of_a_server_fit_80_columns() {
         let one = Call {

@@ -1,7 +1,7 @@
-//! Text in the columns of a terminal: how wide it is, where its lines end, and what is left out of a row.
+//! Text in the columns of a terminal: its width, line ends, and what a row omits.
 //!
-//! All widths are those of [`columns`]: escape sequences take none, and characters of East Asian scripts take two.
-//! No other module may measure text, because a table that mixes two measures is not aligned.
+//! Only [`columns`] may measure text, because a table that mixes two measures is not aligned. Escape sequences
+//! have width 0, and characters of East Asian scripts width 2.
 
 use textwrap::core::display_width;
 use textwrap::{WordSplitter, WrapAlgorithm};
@@ -9,22 +9,19 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Replaces a space inside a name, at which no line may end while the name fits on one line. [`Options::wrapped`]
-/// prints a space for it.
+/// Replaces a space inside a name: no line ends there while the name fits. [`Options::wrapped`] prints a space.
 const JOINED: &str = "\u{a0}";
 
-/// A name is never shortened to fewer columns, because it could not be recognized.
+/// Names are never shortened further, because they could not be recognized.
 pub(crate) const LEAST_NAME: usize = 12;
 
-/// The indent of all lines but the first, for a text without a label.
+/// The indent of further lines of a text without a label.
 const INDENT: usize = 2;
 
 const HINT: &str = "hint: ";
-/// A hint that begins so is a command.
 const COMMANDS: [&str; 2] = ["tiptoe ", "sudo "];
 
-/// The labels with which sentences begin. If a sentence has several lines, the others begin below the text after its
-/// label.
+/// The labels of sentences. Further lines are indented by the label's width.
 const LABELS: [(&str, Option<TextRole>); 6] = [
     ("warning: ", Some(TextRole::Warning)),
     ("note: ", Some(TextRole::Warning)),
@@ -34,27 +31,26 @@ const LABELS: [(&str, Option<TextRole>); 6] = [
     ("cost of tracing: ", None),
 ];
 
-/// Returns how many columns the text takes.
 pub(crate) fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns the text, marked so that no line ends at its spaces while it fits on one line.
+/// Returns the text, marked so that no line ends at its spaces while it fits.
 pub(crate) fn joined(text: &str) -> String {
     text.replace(' ', JOINED)
 }
 
-/// Returns a name from the traced program, escaped, and marked so that it is not broken while it fits on a line.
+/// Returns a name from the traced program, escaped and marked as [`joined`] does.
 pub(crate) fn whole(name: &str) -> String {
     joined(&printable(name))
 }
 
-/// Returns the text with spaces before it, so that it fills `width` columns.
+/// Returns the text, padded on the left to `width` columns.
 pub(crate) fn right(text: &str, width: usize) -> String {
     spaces(width.saturating_sub(columns(text))) + text
 }
 
-/// Returns the text with spaces after it, so that it fills `width` columns.
+/// Returns the text, padded on the right to `width` columns.
 pub(crate) fn left(text: &str, width: usize) -> String {
     text.to_owned() + &spaces(width.saturating_sub(columns(text)))
 }
@@ -63,8 +59,8 @@ fn spaces(count: usize) -> String {
     " ".repeat(count)
 }
 
-/// Returns the name, without its middle if it takes more than `room` columns. If `room` is below [`LEAST_NAME`], the
-/// name stays whole, because the rest could not be recognized.
+/// Returns the name without its middle if it is wider than `room`. Below [`LEAST_NAME`] it stays whole, because
+/// the rest could not be recognized.
 pub(crate) fn shortened(name: &str, room: usize) -> String {
     if columns(name) <= room || room < LEAST_NAME {
         return name.to_owned();
@@ -73,12 +69,12 @@ pub(crate) fn shortened(name: &str, room: usize) -> String {
     format!("{}…{end}", first_columns(name, room - 1 - columns(end)))
 }
 
-/// Returns the text, without its end if it takes more than `room` columns.
+/// Returns the text without its end if it is wider than `room`.
 pub(crate) fn cut(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }
-    // Without styles, because a cut before a style's end would colour the text after it.
+    // Without styles, because a cut before a style's end would colour the following text.
     format!("{}…", first_columns(&plain(text), room.saturating_sub(1)))
 }
 
@@ -102,15 +98,15 @@ pub fn message(text: &str, options: &Options) -> String {
 }
 
 impl Options {
-    /// Returns the row, without its end if it is wider than the terminal.
+    /// Returns the row without its end if it is wider than the terminal.
     pub(crate) fn fit(&self, row: &str) -> String {
         let row = row.trim_end();
         self.width
             .map_or_else(|| row.to_owned(), |width| cut(row, width))
     }
 
-    /// Returns a label and a text as lines that fit the terminal. They end at spaces, except inside a word that fits on
-    /// no line. All other lines begin below the text. Without a width there is one line.
+    /// Returns a label and a text, wrapped at spaces to the terminal's width. Only a word that fits on no line is
+    /// broken. Further lines begin below the text. Without a width there is one line.
     pub(crate) fn wrapped(&self, label: &str, text: &str) -> Vec<String> {
         let one = format!("{label}{text}");
         match self.width {
@@ -119,7 +115,6 @@ impl Options {
         }
     }
 
-    /// Returns a sentence as lines that fit the terminal.
     pub(crate) fn sentence(&self, text: &str) -> Vec<String> {
         let label = LABELS.iter().find(|(label, _)| text.starts_with(label));
         let (label, role) = label.copied().unwrap_or_default();
@@ -136,8 +131,8 @@ impl Options {
     }
 }
 
-/// Returns the lines of a text. A command between backticks that fits on no line gets a line of its own, which is wider
-/// than the terminal. The terminal then breaks it without a line end, so that a user can copy it.
+/// Wraps a text. A command between backticks that fits on no line has a line of its own, wider than the terminal:
+/// the terminal breaks it without a line end, so that a user can copy it.
 fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
     let Some((before, literal, after)) = long_literal(text, width.saturating_sub(INDENT)) else {
         return wrap_words(label, text, width);
@@ -155,7 +150,7 @@ fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the first literal between backticks that is a command and wider than `room`, with the text before and after.
+/// Returns the first command between backticks that is wider than `room`, with the text before and after it.
 fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
     let mut parts = text.match_indices('`').map(|(at, _)| at);
     while let (Some(begin), Some(end)) = (parts.next(), parts.next()) {
@@ -168,7 +163,7 @@ fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
 }
 
 fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
-    // A label that leaves too little room is wrapped as a part of the text.
+    // A label that leaves too little room is wrapped with the text.
     let (label, rest) = match columns(label) * 3 > width * 2 {
         true => ("", format!("{label}{text}")),
         false => (label, text.to_owned()),
@@ -190,7 +185,7 @@ fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace(JOINED, " ")).collect()
 }
 
-/// Returns a word. If it does not fit on a line, lines may end at the spaces inside it.
+/// Returns the word; its spaces may end lines if it does not fit on one.
 fn word_in(word: &str, room: usize) -> String {
     match columns(word) > room {
         true => word.replace(JOINED, " "),
@@ -198,7 +193,7 @@ fn word_in(word: &str, room: usize) -> String {
     }
 }
 
-/// Marks each literal between backticks, such as a command, so that it is not broken while it fits on a line.
+/// Marks literals between backticks, such as commands, so that they are not broken while they fit.
 fn join_literals(text: &str, room: usize) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -246,7 +241,7 @@ mod tests {
         assert_eq!(unlimited, ["note: a b"]);
     }
 
-    /// Regression: a name with parameters was broken at its spaces, so that it could not be found by a search.
+    /// Regression: a name with parameters was broken at its spaces, so that a search did not find it.
     #[test]
     fn a_name_is_broken_only_if_no_line_holds_it() {
         let text = format!("by {}, x", whole("shop::add(int, int)"));

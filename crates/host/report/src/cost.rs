@@ -1,11 +1,10 @@
-//! The last two lines of a report: the CPU time of tiptoe itself, and the cost of tracing for the target.
+//! The last two lines of a report: tiptoe's own CPU time, and the cost of tracing for the target.
 
 use tiptoe_session::{Basis, Calibration, Cost, Event, FunctionNote, Note, Programs, Session, Via};
 
 use crate::number::{grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
-/// Returns the line on what tiptoe itself used, which the cost of tracing does not include: `tiptoe itself used 0.120 s
-/// of CPU time, and stopped a thread for at most 1.20ms`. `None` if the session does not have these numbers.
+/// Returns the line on tiptoe's own CPU time, which the cost of tracing excludes; `None` if it is unknown.
 pub(crate) fn own_line(session: &Session) -> Option<String> {
     let used = seconds(session.own_cpu_ns?);
     let stop = session.longest_stop_ns.map_or_else(String::new, |ns| {
@@ -14,8 +13,8 @@ pub(crate) fn own_line(session: &Session) -> Option<String> {
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
 }
 
-/// Returns a note if the counted calls cost more than the budget, a share of the target's CPU time. This can happen
-/// because counting has no limit.
+/// Returns a note if the counted calls cost more than the budget, a share of the target's CPU time: counting has
+/// no limit.
 pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let is_counted = |event: &&Event| {
         let followed = event.ends.is_none_or(|ends| ends.only_counted > 0);
@@ -37,7 +36,6 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     })
 }
 
-/// Returns the sentence of the note of [`above_budget`].
 pub(crate) fn above_budget_sentence(budget_millionths: u64, has_least: bool) -> String {
     let budget = short_percent(budget_millionths as f64 / 1e6);
     let unless = match has_least {
@@ -56,7 +54,7 @@ pub fn cost_line(cost: &Cost) -> String {
     line(cost, "the target's CPU time")
 }
 
-/// Returns the line on the cost, as [`cost_line`] does; `of` names the CPU time that the cost is a share of.
+/// As [`cost_line`]; `of` names the CPU time that the cost is a share of.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
@@ -87,7 +85,7 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     format!("cost of tracing: {share}% of {of} ({low} to {high}, {basis}){rejected}")
 }
 
-/// Returns the added cost of the target's forks, such as ` and 500 forks x 40.2us`; empty if it did not fork.
+/// Returns the added cost of the target's forks, such as ` and 500 forks x 40.2us`; empty without forks.
 fn forks(cost: &Cost) -> String {
     cost.forks.map_or_else(String::new, |forks| {
         let (count, noun) = (grouped(forks.count), plural(forks.count, "fork"));
@@ -95,8 +93,8 @@ fn forks(cost: &Cost) -> String {
     })
 }
 
-/// Returns the line for a cost that the kernel measured: the time of our BPF programs for the
-/// target, and for all processes if there were runs for others.
+/// Returns the line for a measured cost: the time of our BPF programs for the target, and for all processes if
+/// they ran for others.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
     let (runs, noun) = (grouped(programs.runs), plural(programs.runs, "run"));
@@ -149,7 +147,7 @@ mod tests {
         assert_eq!(own_line(&session), Some(both));
     }
 
-    /// `--budget 1%` ended with a cost of 11.99%, and only the documentation said why.
+    /// Regression: `--budget 1%` ended with a cost of 11.99% without a reason.
     #[test]
     fn a_cost_above_the_budget_has_its_reason() {
         let event = |via, cost_ns| Event {
@@ -169,12 +167,12 @@ mod tests {
             has_least: false,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
-        // All of these calls were followed, which the budget limits.
+        // All calls of this event were followed, and followed calls are limited by the budget.
         session.events[2].ends = Some(Ends::default());
         assert_eq!(above_budget(&session, 0.01), None);
     }
 
-    /// Regression: the note said that each call is counted, even for a trap that was disabled.
+    /// Regression: the note claimed that each call is counted, even for a disabled trap.
     #[test]
     fn a_cost_above_the_budget_does_not_claim_a_disabled_traps_calls() {
         let trap = Event {
@@ -195,7 +193,7 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
     }
 
-    /// Regression: a price that was measured while the machine's speed changed was used without a word.
+    /// Regression: a price measured while the machine's speed changed was used silently.
     #[test]
     fn an_unsteady_calibration_is_said() {
         let mut cost = Cost::default();

@@ -1,9 +1,8 @@
 //! Tables whose columns are as wide as their cells.
 //!
-//! A row has numbers, words, a name, and remarks or a tail, which describe the name. If a row is wider than the
-//! terminal, its tail or remarks move to lines below it. Then spare columns are left out, or moved to a line below if a
-//! legend explains them. The name is cut last, because the user asked for it; `--json` and a wider terminal show all of
-//! it. A name loses its middle, because names of C++ and Rust differ at both ends.
+//! A row has numbers, words, a name, and remarks or a tail that describe the name. If it is too wide, its tail or
+//! remarks move below it. Then spare columns are omitted, or moved below if a legend explains them. The name is
+//! cut last, because the user requested it. It loses its middle, because C++ and Rust names differ at both ends.
 
 use tiptoe_event::{kind_prefix, single_colon};
 
@@ -12,40 +11,33 @@ use crate::number::counted;
 use crate::style::TextRole;
 use crate::{Options, printable};
 
-/// The indent of lines below a row.
 pub(crate) const BELOW: &str = "         ";
-/// The indent of stacks and values below a row.
 pub(crate) const BELOW_STACK: &str = "        ";
 
-/// A table.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
-    /// Headings of right-aligned columns.
     numbers: Vec<String>,
-    /// Headings of left-aligned columns, which are between the numbers and the name.
+    /// Headings of left-aligned columns, between the numbers and the name.
     words: Vec<String>,
     name: String,
-    /// The heading of the column after the name; empty without such a column.
+    /// The heading of the column after the name; empty without one.
     tail: &'static str,
-    /// The headings of the columns that may be left out. They are left out in this order until all names fit.
+    /// The headings of the columns that are omitted, in this order, until all names fit.
     spare: &'static [&'static str],
-    /// The heading of a column whose cells move to lines below the rows if they do not fit, and the text that explains
-    /// that column.
+    /// The heading of a column whose cells move below the rows if they do not fit, and its explanation.
     legend: Option<(&'static str, String)>,
     /// What the lines below a row lack if details are folded.
     folded: &'static [&'static str],
     rows: Vec<GridRow>,
 }
 
-/// A row of a [`Grid`].
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// The sum of rows that are not shown, for the first column, and a name for these rows.
+    /// The sum of omitted rows, for the first column, and the name of these rows.
     Sum(String, String),
 }
 
-/// The cells of a row.
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     /// A cell for each column of numbers, then of words.
@@ -56,7 +48,7 @@ pub(crate) struct Cells {
     pub(crate) below: Vec<LineBelow>,
 }
 
-/// A text below a row. If it needs several lines, the others begin below `text`.
+/// A text below a row; its further lines begin below `text`.
 #[derive(Debug)]
 pub(crate) struct LineBelow {
     pub(crate) label: String,
@@ -71,7 +63,6 @@ impl LineBelow {
 }
 
 impl Grid {
-    /// Returns a table with these right-aligned columns, and then the column of the names.
     pub(crate) fn new(numbers: &[&str], name: String) -> Grid {
         Grid {
             numbers: numbers.iter().map(|&head| head.to_owned()).collect(),
@@ -80,32 +71,29 @@ impl Grid {
         }
     }
 
-    /// Adds left-aligned columns before the name.
     pub(crate) fn with_words(mut self, words: &[&str]) -> Grid {
         self.words = words.iter().map(|&head| head.to_owned()).collect();
         self
     }
 
-    /// Adds a column after the name.
     pub(crate) fn with_tail(mut self, heading: &'static str) -> Grid {
         self.tail = heading;
         self
     }
 
-    /// Sets the columns that may be left out, in this order.
+    /// Sets the columns that may be omitted, in this order.
     pub(crate) fn with_spare(mut self, spare: &'static [&'static str]) -> Grid {
         self.spare = spare;
         self
     }
 
-    /// Adds a line below the table that explains a column. If the column does not fit, its cells are printed below
-    /// their rows.
+    /// Adds a line below the table that explains a column, whose cells move below the rows if it does not fit.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
     }
 
-    /// Sets what the lines below a row lack if details are folded, so that the table can say so.
+    /// Sets what the table reports as missing below the rows if details are folded.
     pub(crate) fn with_folded(mut self, folded: &'static [&'static str]) -> Grid {
         self.folded = folded;
         self
@@ -128,7 +116,7 @@ impl Grid {
         self.rows.push(GridRow::Sum(number, of));
     }
 
-    /// Adds the sum of the rows that are left out, if there are any.
+    /// Adds the sum of the omitted rows, if there are any.
     pub(crate) fn add_left_out(&mut self, rows: usize, noun: &str, sum: String) {
         if rows > 0 {
             let rows = sum_name(rows, noun);
@@ -136,7 +124,6 @@ impl Grid {
         }
     }
 
-    /// Returns the lines of the heading and of the rows. Each line fits the terminal.
     pub(crate) fn lines(&self, options: &Options) -> Vec<String> {
         let (widths, mut left_out) = self.widths(options.width);
         let name_width = self.name_width_if_tails_fit(&widths, options.width);
@@ -175,8 +162,8 @@ impl Grid {
         lines
     }
 
-    /// Returns what is not shown if details are folded: the column that would move below the rows, the tail unless it is
-    /// beside the names, and what the lines below the rows lack.
+    /// Returns what folding hides: the column that would move below the rows, tails that are not beside the
+    /// names, and `folded`.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);
@@ -233,7 +220,7 @@ impl Grid {
         lines.extend(below.flat_map(|below| options.wrapped(&below.label, &below.text)));
     }
 
-    /// Returns the heading and the row's cell of the column that the legend explains, if that column does not fit.
+    /// Returns the heading and the row's cell of the explained column, if that column does not fit.
     fn legend_cell_without_room<'a>(
         &self,
         cells: &'a [String],
@@ -256,8 +243,8 @@ impl Grid {
         })
     }
 
-    /// Returns the width of each column, and the headings of the spare columns that do not fit. The width is 0 for a
-    /// column that must be left out, because all its cells are empty or because it does not fit.
+    /// Returns the columns' widths, and the headings of the spare columns that do not fit. A width of 0 omits a
+    /// column: it is empty or does not fit.
     fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
         let width = |(at, head): (usize, &String)| {
             let cells = self.cells().filter_map(|row| row.cells.get(at));
@@ -286,8 +273,8 @@ impl Grid {
         (widths, left_out)
     }
 
-    /// Returns the width of the column of names if every tail fits on the line of its row. `None` if there are no
-    /// tails, or if one does not fit.
+    /// Returns the width of the names' column if every tail fits on its row's line; otherwise, or without tails,
+    /// `None`.
     fn name_width_if_tails_fit(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
         if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
             return None;
@@ -300,7 +287,6 @@ impl Grid {
         terminal.is_none_or(|width| row <= width).then_some(name)
     }
 
-    /// Returns the cells in their columns, with two spaces after each.
     fn aligned(&self, cells: &[String], widths: &[usize]) -> String {
         let columns = cells.iter().zip(widths).enumerate();
         columns
@@ -313,8 +299,8 @@ impl Grid {
     }
 }
 
-/// Returns the heading of the column of names. It contains what all rows share: the beginning of their names, unless
-/// that is empty, and one more property.
+/// Returns the heading of the names' column, with what all rows share: the names' beginning and one more
+/// property.
 pub(crate) fn heading(name: &str, beginning: &str, property: Option<String>) -> String {
     let beginning = (!beginning.is_empty()).then(|| format!("{}…", printable(beginning)));
     let shared: Vec<String> = beginning.into_iter().chain(property).collect();
@@ -324,13 +310,13 @@ pub(crate) fn heading(name: &str, beginning: &str, property: Option<String>) -> 
     }
 }
 
-/// Returns the sum of the widths and of the two spaces after each column.
+/// Returns the sum of the widths, with two spaces after each column.
 fn taken(widths: &[usize]) -> usize {
     let widths = widths.iter().filter(|width| **width > 0);
     widths.map(|width| width + 2).sum()
 }
 
-/// Returns `<- CALLER <- CALLER`, the innermost caller first. A line may end only before an arrow.
+/// Returns `<- CALLER <- CALLER`, the innermost first. Lines may end only before an arrow.
 pub(crate) fn arrows(callers: &[&String]) -> String {
     let callers = callers
         .iter()
@@ -341,7 +327,7 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
-/// Returns the name of a row that is the sum of rows that are not shown.
+/// Returns the name of a row that sums omitted rows.
 pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
     counted(rows as u64, &format!("more {noun}"))
 }
@@ -352,21 +338,21 @@ pub(crate) fn sum_legend(indent: &str, rows: usize, noun: &str, options: &Option
     options.wrapped(&format!("{indent}("), &text)
 }
 
-/// Returns the beginning that all events' names share: kind and binary (`uprobe:redis-server:`), the kind, or nothing.
+/// Returns the beginning that all events' names share: `KIND:BINARY:`, `KIND:`, or nothing.
 pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
     shared(names.clone().map(binary_prefix))
         .or_else(|| shared(names.map(kind_prefix)))
         .unwrap_or_default()
 }
 
-/// Returns the prefix that all names have; `None` if there are no names, or if two differ.
+/// Returns the prefix that all names have; `None` if two differ or there are none.
 pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
     let first = prefixes.next()?;
     first.filter(|_| prefixes.all(|prefix| prefix == first))
 }
 
-/// Returns the beginning of a name: the kind, if there is one, and the binary, each with the `:` after it. The file
-/// name of a library may contain a `:` before its `.so`.
+/// Returns a name's beginning: the kind, if there is one, and the binary, each with its `:`. A library's file
+/// name may contain a `:` before its `.so`.
 pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
     let start = kind_prefix(name).map_or(0, str::len);
     let library = name[start..].find(".so").map(|at| start + at);
@@ -375,8 +361,8 @@ pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
     Some(&name[..=end])
 }
 
-/// Returns the heading and the rows of a plain table, with two spaces between columns. Columns of numbers are aligned to the
-/// right, and columns without a cell are left out. Cells may be styled.
+/// Returns the heading and the rows of a plain table. Columns of numbers are right-aligned, and empty columns are
+/// omitted. Cells may be styled.
 pub fn table_lines(heads: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let heads: Vec<String> = heads.iter().map(|&head| head.to_owned()).collect();
     let cells = |at: usize| rows.iter().map(move |row| row[at].as_str());

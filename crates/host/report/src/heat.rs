@@ -1,6 +1,6 @@
 //! Heat lines: a row's histogram as a line of blocks, from short to long times.
 //!
-//! All rows of a table have one scale, so that blocks in one column of the terminal mean the same times.
+//! All rows of a table share a scale, so that blocks in one column of the terminal mean the same times.
 
 use tiptoe_session::Histogram;
 
@@ -8,26 +8,23 @@ use crate::Options;
 use crate::number::{edge_ns, time};
 use crate::style::TextRole;
 
-/// The heading of the column of heat lines.
 pub(crate) const HEAT: &str = "heat";
 
-/// The most cells of a line.
 const CELLS: i64 = 8;
-/// The characters of cells, by the cell's count in eighths of the row's highest count.
+/// The blocks, by the cell's count in eighths of the row's highest.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The scale that all lines of a table share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeatScale {
     /// The coarsest scale of the rows' histograms.
     scale: u8,
-    /// The first and the last bucket of that scale in any row.
+    /// The first and last bucket of any row, in that scale.
     first: i64,
     last: i64,
 }
 
 impl HeatScale {
-    /// Returns the scale for the rows of a table. `None` if no row has a time that is longer than 0 ns.
+    /// Returns a table's scale; `None` if no row has a time above 0 ns.
     pub(crate) fn of<'a>(
         rows: impl Iterator<Item = Option<&'a Histogram>> + Clone,
     ) -> Option<HeatScale> {
@@ -45,7 +42,7 @@ impl HeatScale {
         Some(HeatScale { scale, first, last })
     }
 
-    /// Returns the end of the line below the table, which names the shortest and the longest time of the scale.
+    /// Returns the end of the line below the table: the scale's shortest and longest time.
     pub(crate) fn legend(self) -> String {
         let edge = |bucket| time(edge_ns(bucket, self.scale));
         let (from, to) = (edge(self.first), edge(self.last + 1));
@@ -79,7 +76,7 @@ impl HeatScale {
         }
     }
 
-    /// Returns the number of buckets in a cell, and the number of cells.
+    /// Returns the buckets per cell, and the number of cells.
     fn cells(self) -> (i64, usize) {
         let buckets = self.last - self.first + 1;
         let each = (buckets + CELLS - 1) / CELLS;
@@ -89,7 +86,7 @@ impl HeatScale {
 
 /// Returns the bucket of a coarser scale that contains this one.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
-    // A shift by 62 already turns every bucket into 0 or -1, and a shift by 64 or more would overflow.
+    // Limited because a shift by 64 or more would overflow; 62 already turns every bucket into 0 or -1.
     bucket >> from.saturating_sub(to).min(62)
 }
 

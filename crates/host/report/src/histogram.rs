@@ -8,23 +8,21 @@ use crate::number::{edge_ns, grouped, share, time};
 use crate::style::TextRole;
 use crate::{Options, event_name};
 
-/// The most rows of one histogram, which with its heading must fit on a screen.
+/// The most rows of a histogram, so that it fits a screen with its heading.
 const ROWS: i64 = 16;
 /// Columns before the bars.
 const LABELS: usize = 43;
-/// The most columns of a row. A row has this number if the terminal's width is unknown.
+/// The most columns of a row, and their number if the terminal's width is unknown.
 const WIDTH: usize = 100;
-/// The last character of a bar, by the number of its filled eighths.
+/// The last character of a bar, by its filled eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/// A range of times, and the number of times in it.
 struct TimeRange {
-    /// The ends in nanoseconds; the lower one is excluded. `None` for the row of 0 ns.
+    /// In nanoseconds, the lower end excluded; `None` for the row of 0 ns.
     ends_ns: Option<(f64, f64)>,
     count: u64,
 }
 
-/// Formats the median, the 99th percentile and the longest time.
 pub(crate) fn durations(histogram: Option<&Histogram>) -> [String; 3] {
     let times = histogram.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
     times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
@@ -37,7 +35,7 @@ pub(crate) fn of_calls(session: &Session, options: &Options) -> Vec<Vec<String>>
     draw_all(timed, options)
 }
 
-/// Returns the first histograms that have times, up to the number that the options allow.
+/// Returns the histograms that have times, up to the options' limit.
 pub(crate) fn draw_all<'a>(
     histograms: impl Iterator<Item = (String, &'a Histogram)>,
     options: &Options,
@@ -50,7 +48,6 @@ pub(crate) fn draw_all<'a>(
         .collect()
 }
 
-/// Returns the name and the bars of one histogram.
 fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     let rows = rows(histogram);
     let total = histogram.total();
@@ -63,9 +60,9 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     heading.chain(lines).collect()
 }
 
-/// Returns the rows from the shortest to the longest time, without a gap. Each row joins `joined` buckets, which is the
-/// smallest power of two that leaves at most [`ROWS`] rows. The session may be from a file that anybody wrote, so no
-/// number of buckets, offset or scale may cause an overflow.
+/// Returns the rows from the shortest to the longest time, without a gap. Each joins `joined` buckets, the
+/// smallest power of two that leaves at most [`ROWS`] rows. No number of buckets, offset or scale may cause an
+/// overflow, because the session's file may be hostile.
 fn rows(histogram: &Histogram) -> Vec<TimeRange> {
     let zero = (histogram.zero_count > 0).then_some(TimeRange {
         ends_ns: None,
@@ -105,7 +102,7 @@ fn line(row: &TimeRange, most: u64, total: u64, options: &Options) -> String {
     options.fit(&format!("  {times:<16}  {count:>13}  {share}  {bar}"))
 }
 
-/// Formats a share in percent. A share that rounds to 0 is `<0.1%`, so that its row does not look empty.
+/// Formats a share in percent, `<0.1%` instead of 0, so that its row does not look empty.
 fn visible_share(count: u64, total: u64) -> String {
     match share(count, total) {
         share if share == "0.0%" && count > 0 => "<0.1%".to_owned(),
@@ -113,7 +110,7 @@ fn visible_share(count: u64, total: u64) -> String {
     }
 }
 
-/// Returns a bar of `width` cells times `count / most`, rounded up to an eighth, so that a single count is visible.
+/// Returns a bar of `width * count / most` cells, rounded up to an eighth, so that a single count is visible.
 fn bar(count: u64, most: u64, width: usize) -> String {
     let whole = u128::from(most.max(1));
     let eighths = (u128::from(count) * width as u128 * 8).div_ceil(whole) as usize;

@@ -8,7 +8,7 @@ use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
-/// Returns the table. `None` if no holds were recorded.
+/// Returns the table; `None` without recorded holds.
 pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let lock = &locks.holds.first()?.lock;
     let shown = &locks.holds[..options.shown(locks.holds.len())];
@@ -22,7 +22,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
             true => format!(">={}", time(hold.total_ns as f64)),
             false => time(hold.total_ns as f64),
         };
-        // The lock may have another name in another process. Then the row has that name.
+        // In another process, the lock may have another name.
         let other_lock = match hold.lock == *lock {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),
@@ -41,7 +41,6 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// Returns the histograms of the hold times.
 pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
     let name = |hold: &Hold| format!("held from {}", printable(&hold.callsite));
     let holds = locks.holds.iter();

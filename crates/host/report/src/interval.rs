@@ -7,11 +7,11 @@ use crate::grid::common_prefix;
 use crate::number::{rate, seconds};
 use crate::{Options, event_name, printable_lines};
 
-/// The number of events that one line names.
+/// The most events named in a line.
 const NAMED: usize = 4;
 
-/// Returns one interval as a line, or as several on a narrow terminal: its end, the rate of all events together, and
-/// the rates of the busiest events. On a terminal a binary that all these events share is named only once.
+/// Returns one interval: its end, the rate of all events, and the rates of the busiest ones. On a terminal, a
+/// binary that these share is named once; a narrow one may need several lines.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
@@ -41,7 +41,6 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
     printable_lines(lines.join("\n").trim_end())
 }
 
-/// Returns the mark before a lower bound; empty for an exact number.
 fn lower_bound_mark(is_bound: bool) -> String {
     if is_bound { ">=" } else { "" }.to_owned()
 }

@@ -1,4 +1,4 @@
-//! The table of timed calls: the event with the most time first.
+//! The table of timed calls, the event with the most time first.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,6 @@ use crate::heat::{HEAT, HeatScale};
 use crate::number::{counted, grouped, time};
 use crate::{Options, printable};
 
-/// A column: its heading, and how an event's cell is formatted.
 struct Column {
     heading: &'static str,
     cell: fn(Ends, &Latency) -> String,
@@ -34,16 +33,15 @@ const TIMES: [Column; 7] = [
         if_timed(calls, calls.histogram.max_ns as f64)
     }),
 ];
-/// The columns that a narrow terminal leaves out, in this order.
+/// The columns that a narrow terminal omits, in this order.
 const SPARE: &[&str] = &["mean", "p90", "self", HEAT, LEFT.heading];
-/// The heading of the column that rows are sorted by.
+/// The heading of the column by which rows are sorted.
 const TOTAL: &str = "total";
 
 const fn column(heading: &'static str, cell: fn(Ends, &Latency) -> String) -> Column {
     Column { heading, cell }
 }
 
-/// Formats a time; `-` if no call was timed.
 fn if_timed(calls: &Latency, ns: f64) -> String {
     match calls.histogram.total() {
         0 => "-".to_owned(),
@@ -51,10 +49,9 @@ fn if_timed(calls: &Latency, ns: f64) -> String {
     }
 }
 
-/// An event whose calls were timed.
 pub(crate) type TimedEvent<'a> = (&'a Event, &'a Latency);
 
-/// Returns the timed events that were hit, those with the most time first.
+/// Returns the timed events that were hit, the most time first.
 pub(crate) fn worst_first(session: &Session) -> Vec<TimedEvent<'_>> {
     let hit = session.events.iter().filter(|event| event.count > 0);
     let mut timed: Vec<TimedEvent> = hit
@@ -66,13 +63,12 @@ pub(crate) fn worst_first(session: &Session) -> Vec<TimedEvent<'_>> {
     timed
 }
 
-/// Orders by time, the most first.
 fn most_first(a: &Latency, b: &Latency) -> Ordering {
     b.total_ns.cmp(&a.total_ns)
 }
 
-/// Returns the lines of the table: its heading, the events with the most time, and the sum of the other events. The
-/// parts of an event are below it. `None` if no event was timed.
+/// Returns the table: the events with the most time, each with its parts, and the sum of the others. `None` if no
+/// event was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));
@@ -105,7 +101,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     Some(grid.lines(options))
 }
 
-/// Returns the columns. [`LEFT`] is one of them only if a call ended without a return.
+/// Returns the columns, with [`LEFT`] only if a call ended without a return.
 fn columns(timed: &[TimedEvent]) -> Vec<Column> {
     let left = |(event, _): &TimedEvent| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);
@@ -113,7 +109,6 @@ fn columns(timed: &[TimedEvent]) -> Vec<Column> {
     [TIMED].into_iter().chain(left).chain(TIMES).collect()
 }
 
-/// The columns before the name.
 struct Columns<'a> {
     numbers: Vec<Column>,
     heat: Option<HeatScale>,
@@ -128,7 +123,6 @@ impl Columns<'_> {
         numbers.chain([heat]).collect()
     }
 
-    /// Returns the cells of a row that has only a total.
     fn total(&self, total: &str) -> Vec<String> {
         let number = |column: &Column| match column.heading {
             TOTAL => total.to_owned(),
@@ -156,7 +150,7 @@ fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// Adds the sum of the rows that are not shown to the column of totals. Does nothing if all rows are shown.
+/// Adds the sum of the omitted rows, if any, to the column of totals.
 fn add_left_out(
     grid: &mut Grid,
     columns: &Columns,

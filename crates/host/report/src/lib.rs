@@ -2,10 +2,9 @@
 //!
 //! A report must read only the session, so that sessions of other machines and versions print here.
 //!
-//! Names and comms come from the traced program, so they may contain escape sequences that a
-//! terminal obeys. Each row must escape its fields before it aligns them, because an escaped name
-//! is wider. [`printable_lines`] must be the last step of each text, because otherwise a field that
-//! a row forgot would reach the terminal.
+//! Names and comms come from the traced program and may contain escape sequences that a terminal obeys. Each row
+//! must escape its fields before it aligns them, because escaping widens them. [`printable_lines`] must be each
+//! text's last step, because otherwise a field that a row forgot would reach the terminal.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -55,42 +54,41 @@ pub use style::TextRole;
 pub use text::text;
 pub use watch::access;
 
-/// The number of events that a report shows by default.
+/// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// The least default on a terminal, where a report shows only as many as there is room for.
+/// The least default on a terminal, where it depends on the height.
 pub(crate) const LEAST_TOP: usize = 3;
-/// The number of histograms that a report draws by default.
+/// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
 
 /// The format of a text report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The most events, parts of an event, and histograms that are shown; 0 shows all. `None` means [`DEFAULT_TOP`]
-    /// events and parts, and [`DEFAULT_HISTOGRAMS`] histograms.
+    /// The most events, parts of an event, and histograms; 0 shows all. `None` means [`DEFAULT_TOP`] and
+    /// [`DEFAULT_HISTOGRAMS`].
     pub top: Option<usize>,
-    /// The number of columns of the terminal. Rows that are wider lose some of their content, and wider sentences are
-    /// wrapped. `None` if the text is not for a terminal, so that no line is changed.
+    /// The terminal's columns: wider rows are shortened and wider sentences wrapped. `None` if the text is not
+    /// for a terminal.
     pub width: Option<usize>,
-    /// The lines of the terminal, in which a report without `top` and histograms fits, if that is possible.
+    /// The terminal's lines, into which a report without `top` and histograms should fit.
     pub height: Option<usize>,
-    /// Whether rows have fewer details, so that each takes few lines. [`text`] sets it if a report would not fit otherwise.
+    /// Whether rows have fewer details. [`text`] sets it if a report would not fit otherwise.
     pub is_folded: bool,
-    /// Whether times are drawn as histograms. Otherwise each row of a table has a heat line.
+    /// Whether times are drawn as histograms instead of a heat line in each row.
     pub histograms: bool,
-    /// Whether all notes are printed. Otherwise only the first few of many similar notes are printed.
+    /// Whether all notes are printed, instead of the first few of each kind.
     pub all_notes: bool,
-    /// Whether the text has colours. The text must mean the same without them.
+    /// Whether the text has colours. It must mean the same without them.
     pub color: bool,
 }
 
 impl Options {
-    /// Returns how many of `len` rows are shown.
     pub(crate) fn shown(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
     }
 
-    /// Returns the options with the largest default from `least` on for which a text, given how many lines it has, leaves
-    /// a line of the terminal to the prompt. `None` if no default does.
+    /// Returns the options with the largest default from `least` on that leaves one line of the terminal to the
+    /// prompt. `lines` counts a text's lines. `None` if no default fits.
     pub(crate) fn fitted(
         &self,
         least: usize,
@@ -109,17 +107,16 @@ impl Options {
         }
     }
 
-    /// Returns how many details of a row are shown, of which a row usually has at most `usually`.
+    /// Returns how many details of a row are shown, usually `usually`.
     pub(crate) fn details(&self, usually: usize) -> usize {
         if self.is_folded { 1 } else { usually }
     }
 
-    /// Returns how many of `len` histograms are drawn.
     pub(crate) fn drawn(&self, len: usize) -> usize {
         at_most(self.top.unwrap_or(DEFAULT_HISTOGRAMS), len)
     }
 
-    /// Returns the scale of a table's heat lines; `None` if histograms are drawn, or if no row has times.
+    /// Returns the scale of a table's heat lines; `None` if histograms are drawn or no row has times.
     pub(crate) fn heat<'a>(
         &self,
         rows: impl Iterator<Item = Option<&'a Histogram>> + Clone,
@@ -139,7 +136,7 @@ fn at_most(limit: usize, len: usize) -> usize {
     }
 }
 
-/// Returns the session as one line of JSON, with the keys that [`tiptoe_session`] lists, and with its notes in words.
+/// Returns the session as a line of JSON with the keys of [`tiptoe_session`], and its notes in words.
 pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     session.sentences = note_sentences(&session);
     for event in &mut session.events {
@@ -148,24 +145,22 @@ pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     json_line(&session)
 }
 
-/// Returns a part of a session, such as an interval or a call, as one line of JSON, in which all characters that a terminal
-/// would obey are escaped.
+/// Returns a part of a session as a line of JSON, in which all characters that a terminal would obey are escaped.
 pub fn json_line(part: &impl Serialize) -> Result<String, serde_json::Error> {
     let json = serde_json::to_string(part)?;
     Ok(PrintableJson(&json).to_string() + "\n")
 }
 
-/// Returns an event's name for a row: its resolved spec, without `uprobe:`, the most common kind.
+/// Returns an event's name for a row: its spec without `uprobe:`, the most common kind.
 pub(crate) fn event_name(event: &str) -> String {
     printable(event.strip_prefix("uprobe:").unwrap_or(event))
 }
 
-/// Returns text from the traced program, escaped by [`Printable`].
 pub(crate) fn printable(text: &str) -> String {
     Printable(text).to_string()
 }
 
-/// Returns text of several lines in which a terminal obeys only line ends and the styles of this crate.
+/// Returns text in which a terminal obeys only line ends and this crate's styles.
 pub fn printable_lines(text: &str) -> String {
     if !text.contains(|c| c != '\n' && is_unseen(c)) {
         return text.to_owned();

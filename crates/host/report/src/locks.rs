@@ -1,6 +1,6 @@
-//! The tables of contended locks: those with the most waiting time first, each with the call sites that woke its
-//! waiters. Waits without a holder, such as those for a condition variable, have a table of their own. Otherwise idle
-//! workers would fill the top rows.
+//! The tables of contended locks, those with the most waiting time first, with the call sites that woke the
+//! waiters. Waits without a holder, such as those for a condition variable, have their own table, because
+//! otherwise idle workers would fill the top rows.
 
 use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 
@@ -11,12 +11,11 @@ use crate::lock_name::with_mode;
 use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
 
-/// The number of blamed call sites in a row.
 const BLAMED: usize = 3;
-/// If the holder is unknown in at least this share of the waiting time, in percent, the report says so.
+/// The report mentions unknown holders from this share of the waiting time on, in percent.
 const UNKNOWN: u64 = 5;
 
-/// Returns the tables and the deadlocks, each as a block of lines. Empty if the session did not watch locks.
+/// Returns the tables and deadlocks, each as a block of lines; empty if locks were not watched.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let Some(locks) = &session.locks else {
         return Vec::new();
@@ -38,7 +37,6 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns the line in place of a table without rows.
 fn none_line(locks: &Locks) -> String {
     let is_uncounted = without_row(locks) > 0 || locks.others > 0 || !locks.drops.is_empty();
     match is_uncounted || !locks.deadlocks.is_empty() {
@@ -47,7 +45,7 @@ fn none_line(locks: &Locks) -> String {
     }
 }
 
-/// Returns the number of waits that were not over and are in no row.
+/// Returns the number of unfinished waits that are in no row.
 pub(crate) fn without_row(locks: &Locks) -> u64 {
     let open = locks.rows.iter().filter_map(|row| row.unfinished.as_ref());
     let in_rows = open.fold(0, |sum: u64, open| sum.saturating_add(open.waits));
@@ -68,7 +66,6 @@ fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
         .collect()
 }
 
-/// Returns the histograms of waits, for the locks with the most waiting time, and then those of hold times.
 pub(crate) fn histograms(locks: &Locks, options: &Options) -> Vec<Vec<String>> {
     let rows = locks.rows.iter();
     let timed = rows.filter_map(|row| Some((name(row), row.histogram.as_ref()?)));
@@ -81,7 +78,7 @@ fn name(row: &Lock) -> String {
     with_mode(&row.lock, row.mode.as_deref())
 }
 
-/// Returns the time for which threads waited for a lock, with `>=` if it is a lower bound and `~` if it is an estimate.
+/// Returns a lock's waiting time, with `>=` if it is a lower bound and `~` if it is estimated.
 fn total(row: &Lock) -> String {
     let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
     let open_ns = row.unfinished.as_ref().map_or(0, |open| open.total_ns);
@@ -95,12 +92,12 @@ fn total(row: &Lock) -> String {
     }
 }
 
-/// Returns whether some of a row's waits were seen only in part.
+/// Returns whether some waits were seen only in part.
 fn is_at_least(row: &Lock) -> bool {
     row.early.is_some() || row.unfinished.is_some() || row.left > 0
 }
 
-/// Returns the call site with the most waiting time, and the number of other call sites.
+/// Returns the call site with the most waiting time, and the number of others.
 fn from(row: &Lock) -> String {
     let others = match row.callsites {
         0 | 1 => String::new(),
@@ -112,29 +109,27 @@ fn from(row: &Lock) -> String {
     }
 }
 
-/// Returns the locks' type if all have the same.
 fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
     let kind = &*rows.first()?.kind;
     rows.iter().all(|row| row.kind == kind).then_some(kind)
 }
 
-/// Returns the binary, such as `memcached:`, if the names of all locks begin with it; otherwise an empty text.
+/// Returns the binary, such as `memcached:`, with which the names of all locks begin; otherwise an empty text.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
     let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and the rows without one. The table shows only the sum of the latter, because they
-/// would push the waits off the screen. If no row has a wait, or with `--top 0`, all rows are returned as rows with a
-/// wait. A row with fewer returns at once than contended calls may have a wait too, because the end of one of its calls
-/// is unknown.
+/// Returns the rows with a wait, and the rows without. The table shows only the sum of the latter, because they
+/// would push the waits off the screen. If no row has a wait, or with `--top 0`, all count as rows with a wait.
+/// So does a row with fewer returns at once than contended calls, because the end of a call is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
-    // Folded, they are in the sum of the rows that are not shown.
+    // Folded, they are in the sum of the omitted rows.
     let are_rows = options.is_folded || options.top == Some(0);
     match waits.is_empty() || none.len() < 2 || are_rows {
         true => (rows.to_vec(), Vec::new()),
@@ -211,7 +206,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// Returns the lines below a row. If details are folded, this is only who held a lock.
+/// Returns the lines below a row; if folded, only the blame.
 fn below(row: &Lock, options: &Options) -> Vec<LineBelow> {
     if options.is_folded {
         return blame(row, options)
@@ -224,7 +219,6 @@ fn below(row: &Lock, options: &Options) -> Vec<LineBelow> {
     waits.chain(holders).collect()
 }
 
-/// Returns the line on the waits that began before the trace.
 fn early(lock: &Lock) -> Option<LineBelow> {
     let early = lock.early.as_ref()?;
     let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
@@ -238,7 +232,6 @@ fn early(lock: &Lock) -> Option<LineBelow> {
     Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on waits that were not over.
 fn unfinished(lock: &Lock) -> Option<LineBelow> {
     let open = lock.unfinished.as_ref()?;
     let waits = format!("{} {}", grouped(open.waits), plural(open.waits, "wait"));
@@ -248,7 +241,7 @@ fn unfinished(lock: &Lock) -> Option<LineBelow> {
     Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on how many readers held a rwlock while other threads waited for it.
+/// Returns the line on how many readers held a rwlock while others waited.
 fn readers(lock: &Lock) -> Option<LineBelow> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
@@ -256,12 +249,12 @@ fn readers(lock: &Lock) -> Option<LineBelow> {
     Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on the lock's holders. If they are unknown, the line is on the call sites that woke the waiters.
+/// Returns the line on the holders or, if they are unknown, on the call sites that woke the waiters.
 fn blame(lock: &Lock, options: &Options) -> Option<LineBelow> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }
 
-/// Returns the line on the holders of the lock, by their share of the waiting time.
+/// Returns the line on the holders, by share of the waiting time.
 fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
@@ -292,7 +285,7 @@ fn holder_name(holder: &Holder) -> String {
     }
 }
 
-/// Returns the line on the call sites that ended the waits, by their share of the waiting time.
+/// Returns the line on the call sites that ended the waits, by share of the waiting time.
 fn wakers_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);

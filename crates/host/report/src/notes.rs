@@ -1,4 +1,4 @@
-//! The notes of a report. Warnings come first. If there are several notes of one kind, only the first few are printed.
+//! The notes of a report, warnings first. Of each kind only the first few are printed.
 
 use tiptoe_session::{Note, Session, Severity};
 
@@ -11,17 +11,15 @@ mod signals;
 
 pub(crate) use sentences::sentence;
 
-/// The most notes of one kind that are printed.
 const SHOWN: usize = 3;
 
-/// The notes that were printed while the trace runs, each with the number of notes like it. Only the first few of one
-/// kind are printed then, because the report repeats all.
+/// The notes printed while the trace runs, with the number of notes like each. Only the first few of a kind are
+/// printed, because the report repeats all.
 #[derive(Debug, Default)]
 pub struct LiveNotes(Vec<(Note, usize)>);
 
 impl LiveNotes {
-    /// Returns the line for a note. `None` if [`SHOWN`] notes of its kind, and the line that announces more, were
-    /// printed.
+    /// Returns the line for a note; `None` after [`SHOWN`] notes of its kind and the line that announces more.
     pub fn line(&mut self, note: &Note) -> Option<String> {
         let all = &mut self.0;
         let at = all.iter().position(|(known, _)| known.is_like(note));
@@ -42,14 +40,13 @@ impl LiveNotes {
     }
 }
 
-/// A note of a report.
 struct NoteLine<'a> {
     severity: Severity,
     text: String,
-    /// The kind and data of the note. `None` if the note follows from the session's numbers, or is a text of an old
-    /// session. Such a note is like no other note.
+    /// `None` if the note follows from the session's numbers, or is an old session's text. Such a note is like no
+    /// other.
     note: Option<&'a Note>,
-    /// How many equal notes the session has, for example one of each process that runs a stripped file.
+    /// How many equal notes the session has, such as one for each process that runs a stripped file.
     times: usize,
 }
 
@@ -77,12 +74,12 @@ impl<'a> NoteLine<'a> {
     }
 }
 
-/// Returns the sentences of the notes that a session has.
+/// Returns a session's notes as sentences.
 pub fn note_sentences(session: &Session) -> Vec<String> {
     in_words(&session.notes, &session.sentences)
 }
 
-/// Returns the sentences of these notes. An old session has no notes, but only `sentences`.
+/// Returns these notes as sentences. An old session has only `sentences`.
 pub(crate) fn in_words(notes: &[Note], sentences: &[String]) -> Vec<String> {
     match notes {
         [] => sentences.iter().map(|text| printable(text)).collect(),
@@ -90,9 +87,8 @@ pub(crate) fn in_words(notes: &[Note], sentences: &[String]) -> Vec<String> {
     }
 }
 
-/// Returns the lines of all notes on a session.
 pub(crate) fn lines(session: &Session, options: &Options) -> Vec<String> {
-    let mut all = derived::notes(session);
+    let mut all = derived::notes(session, options);
     match &session.notes[..] {
         [] => {
             let old = note_sentences(session).into_iter();
@@ -134,8 +130,7 @@ fn repeated(times: usize) -> String {
     }
 }
 
-/// Returns the notes, grouped by kind. The groups are in the order of their first notes. Of equal notes only the first
-/// is kept.
+/// Groups the notes by kind, in the order of their first notes, and joins equal ones.
 fn by_kind(lines: Vec<NoteLine<'_>>) -> Vec<Vec<NoteLine<'_>>> {
     let mut kinds: Vec<Vec<NoteLine<'_>>> = Vec::new();
     for line in lines {

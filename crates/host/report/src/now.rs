@@ -8,7 +8,7 @@ use crate::lock_name::with_mode;
 use crate::number::time;
 use crate::{Options, printable};
 
-/// Returns the table of threads that wait for a lock, the table of those that wait for an event, and the deadlocks.
+/// Returns the table of threads that wait for a lock, that of threads that wait for an event, and the deadlocks.
 pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     let (idle, held): (Vec<&WaitingThread>, Vec<&WaitingThread>) =
         now.waits.iter().partition(|w| w.idle);
@@ -32,7 +32,7 @@ fn waiter(wait: &WaitingThread) -> String {
     format!("{} {}", wait.tid, printable(&wait.comm))
 }
 
-/// Returns the holder, the number of readers, or `-` if neither is known.
+/// Returns the holder or the number of readers; `-` if unknown.
 fn holders(wait: &WaitingThread) -> String {
     match (wait.holder, wait.readers) {
         (Some(tid), _) => {
@@ -74,8 +74,7 @@ fn table(waits: &[&WaitingThread], heading: &str, options: &Options) -> Vec<Stri
     lines
 }
 
-/// Returns a sentence about a deadlock: each thread waits for a lock that the next one holds, or for the end of the
-/// next one.
+/// Describes a deadlock: each thread waits for a lock of the next one, or for its end.
 pub(crate) fn deadlock(ring: &[&WaitingThread]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));

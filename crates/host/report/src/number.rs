@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// Returns the noun after a number: `hit` or `switch` after 1, otherwise `hits`, `switches`.
+/// Returns the noun for a number: `hit` after 1, otherwise `hits`, `switches`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     let end = match count {
         1 => "",
@@ -23,12 +23,12 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{noun}{end}")
 }
 
-/// Returns a number and its noun: `1 event`, `2 events`.
+/// Formats `1 event`, `2 events`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {}", grouped(count), plural(count, noun))
 }
 
-/// Formats a count over a time as a rate per second; `-` if the time is 0.
+/// Formats a rate per second; `-` if the time is 0.
 pub(crate) fn rate(count: u64, ns: u64) -> String {
     if ns == 0 {
         return "-".to_owned();
@@ -36,8 +36,8 @@ pub(crate) fn rate(count: u64, ns: u64) -> String {
     grouped((count as f64 * 1e9 / ns as f64).round() as u64)
 }
 
-/// Formats a fraction in percent, without the sign: two decimals; below 0.1% two significant digits, so that a small
-/// cost is not printed as 0.
+/// Formats a fraction in percent, without the sign: two decimals; below 0.1% two significant digits, so that a
+/// small cost is not printed as 0.
 pub(crate) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     if percent >= 0.1 || percent <= 0.0 {
@@ -50,7 +50,7 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{percent:.0$}", decimals.max(2) as usize)
 }
 
-/// Formats a part of a whole in percent, with the sign; `-` if the whole is 0.
+/// Formats a share in percent, with the percent sign; `-` if the whole is 0.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -67,10 +67,9 @@ pub(crate) fn unit_ns(ns: f64) -> String {
     }
 }
 
-/// Formats a time of any length to three digits, in at most six characters up to 999 s. Longer times are whole
-/// seconds.
+/// Formats a time to three digits, in at most six characters. From 1,000 s on it has whole seconds.
 pub(crate) fn time(ns: f64) -> String {
-    // The limits are 999.5, 9.995 and 99.95, because larger numbers would be rounded to four digits.
+    // The limits, because 999.5, 9.995 and 99.95 would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     if ns < 999.5 {
         return format!("{ns:.0}ns");
@@ -87,7 +86,6 @@ pub(crate) fn time(ns: f64) -> String {
     format!("{:.decimals$}{unit}", ns / size)
 }
 
-/// Formats a time in seconds.
 pub(crate) fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     if seconds < 1.0 {
@@ -97,20 +95,20 @@ pub(crate) fn seconds(ns: u64) -> String {
     }
 }
 
-/// Formats a fraction in percent without trailing zeros: `1`, not `1.00`.
+/// Formats a fraction in percent without trailing zeros.
 pub(crate) fn short_percent(fraction: f64) -> String {
     let percent = percent(fraction);
     let digits = percent.trim_end_matches('0');
     digits.trim_end_matches('.').to_owned()
 }
 
-/// Formats a time since the start in seconds, to the nanosecond.
+/// Formats seconds since the start, to the nanosecond.
 pub(crate) fn since_start(ns: u64) -> String {
     let (seconds, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     format!("{seconds:>6}.{rest:09}")
 }
 
-/// Returns the lower end of a bucket.
+/// Returns a bucket's lower end.
 pub(crate) fn edge_ns(bucket: i64, scale: u8) -> f64 {
     (bucket as f64 / f64::from(scale).exp2()).exp2()
 }

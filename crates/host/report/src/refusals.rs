@@ -9,10 +9,10 @@ use crate::number::grouped;
 use crate::style::TextRole;
 use crate::{Options, printable};
 
-/// The most events that are named for each reason.
+/// The most events named for each reason.
 const EXAMPLES: usize = 3;
 
-/// Returns the heading, and a row for each reason. The most frequent reason is first.
+/// Returns a heading and a row for each reason, the most frequent first.
 pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for refusal in refusals {

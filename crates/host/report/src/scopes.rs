@@ -1,5 +1,5 @@
-//! The scopes, those with the most CPU time first: a table for people, and CSV. Every CSV line has all columns,
-//! whatever the options.
+//! The scopes, those with the most CPU time first: a table, and CSV, whose lines have all columns whatever the
+//! options.
 
 use tiptoe_session::{Scope, ScopeCounts, Session};
 
@@ -8,10 +8,9 @@ use crate::number::{grouped, seconds, time};
 use crate::stat::quoted;
 use crate::{Options, printable, printable_lines};
 
-/// The noun of [`grid::sum_name`].
 const SCOPE: &str = "scope";
 
-/// Returns the heading, the rows, and the sum of the scopes that are not shown.
+/// Returns the heading, the rows, and the sum of the omitted scopes.
 pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<String> {
     if all.is_empty() {
         return vec!["no scope was entered".to_owned()];
@@ -40,7 +39,6 @@ pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<S
     lines
 }
 
-/// Returns the sum of scopes.
 fn sum(scopes: &[Scope]) -> Scope {
     let mut sum = Scope {
         name: grid::sum_name(scopes.len(), SCOPE),
@@ -59,8 +57,8 @@ fn sum(scopes: &[Scope]) -> Scope {
     sum
 }
 
-/// Returns the CPU time for each entry. Scopes without an entry are left out, because their time is not that of an
-/// entry: the time outside all scopes, and in an interval the scopes that were entered before it.
+/// Returns the CPU time per entry. Scopes without one are excluded, because their time belongs to no entry: the
+/// time outside all scopes and, in an interval, scopes entered before it.
 fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
     let entered = scopes.iter().filter(|scope| scope.entries > 0);
     let timed = entered.filter_map(|scope| Some((scope.cpu_ns?, scope.entries)));
@@ -70,25 +68,25 @@ fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
     cpu_ns.checked_div(entries)
 }
 
-/// Returns the sum of the numbers that are known; `None` if neither is.
+/// Returns the sum of the known numbers; `None` without one.
 fn known_sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     let both = one.zip(other).map(|(one, other)| one.saturating_add(other));
     both.or(one).or(other)
 }
 
-/// Returns the table of an interval, under the time of the interval's end.
+/// Returns the table of an interval, under its end time.
 pub fn scope_counts(counts: &ScopeCounts, options: &Options) -> String {
     let mut lines = vec![format!("{}:", seconds(counts.at_ns))];
     lines.extend(rows(&counts.rows, &counts.events, options));
     printable_lines(&(lines.join("\n") + "\n\n"))
 }
 
-/// Returns the heading of the CSV: the columns' names.
+/// Returns the CSV's columns.
 pub fn scopes_csv_heading() -> &'static str {
     "seconds,scope,event,value,unit,state\n"
 }
 
-/// Returns the heading, and a line for each number of each scope. Empty if the session did not count scopes.
+/// Returns the heading and a line for each number of each scope; empty if scopes were not counted.
 pub fn scopes_csv(session: &Session) -> String {
     let Some(scopes) = &session.scopes else {
         return String::new();
@@ -97,7 +95,7 @@ pub fn scopes_csv(session: &Session) -> String {
     scopes_csv_heading().to_owned() + &csv_lines(at_ns, &scopes.rows, &scopes.events)
 }
 
-/// Returns a line for each number of each scope of an interval, without the heading.
+/// Returns a line for each number of each scope of an interval.
 pub fn scope_counts_csv(counts: &ScopeCounts) -> String {
     csv_lines(counts.at_ns, &counts.rows, &counts.events)
 }
@@ -113,8 +111,7 @@ fn csv_lines(at_ns: u64, rows: &[Scope], events: &[String]) -> String {
         cells.map(|cell| quoted(cell, ",")).join(",") + "\n"
     };
     let of_scope = |row: &Scope| {
-        // Only the row for the time outside all scopes has no wall time. It has no entries either, because nothing
-        // enters it.
+        // Only the row for the time outside all scopes has no wall time, and nothing enters it.
         let entries = row.wall_ns.map(|_| row.entries);
         let fixed = [
             ("entries", entries, ""),
@@ -198,7 +195,7 @@ mod tests {
         assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
     }
 
-    /// Regression: the rows beyond the limit were left out. Only their number was printed, and not their sum.
+    /// Regression: rows beyond the limit had their number printed, but not their sum.
     #[test]
     fn scopes_beyond_the_limit_are_summed() {
         let (mut all, events) = scopes();
@@ -225,7 +222,7 @@ mod tests {
         );
     }
 
-    /// Regression: the time outside all scopes was divided among the entries of the others.
+    /// Regression: the time outside all scopes was divided among the entries of others.
     #[test]
     fn the_sums_time_per_entry_is_that_of_entered_scopes() {
         let (mut all, events) = scopes();

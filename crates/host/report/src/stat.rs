@@ -1,4 +1,4 @@
-//! Counts in the two formats of `perf stat`: a table for people, and lines of fields for scripts, in perf's order.
+//! Counts in the two formats of `perf stat`: a table, and lines of fields for scripts, in perf's order.
 
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
@@ -19,17 +19,15 @@ pub use intervals::IntervalTable;
 use metric::GroupedCounts;
 use order::CGROUP;
 
-/// The width of the column of values.
 const VALUE: usize = 18;
-/// The width of the column of units, with the spaces around it.
+/// The width of the column of units, with its spaces.
 const UNIT: usize = 6;
-/// The width of the column of events' names if the width of rows has no limit.
+/// The width of the events' column if rows have no limit.
 const NAME: usize = 32;
-/// The width of a metric if the width of rows has no limit, and a spread or a share of time follows the metric.
+/// The width of a metric if rows have no limit and a spread or a share of time follows.
 const METRIC: usize = 32;
 
-/// Returns the whole report for people. If there were intervals, it has no table, because each interval was already
-/// printed.
+/// Returns the whole report. It has no table if intervals were already printed.
 pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String {
     let mut text = String::new();
     if stat.intervals.is_none() {
@@ -80,8 +78,7 @@ fn elapsed(stat: &Stat) -> String {
         return format!("{seconds:>18.9} seconds time elapsed\n");
     };
     let off = spread * seconds;
-    // The error is printed with three significant digits, and the time with as many decimals, because more would mean
-    // nothing.
+    // The error has three significant digits, and the time as many decimals, because more would mean nothing.
     let decimals = match off {
         off if off > 0.0 => (2 - off.log10().floor() as i32).clamp(0, 9) as usize,
         _ => 9,
@@ -92,8 +89,7 @@ fn elapsed(stat: &Stat) -> String {
     )
 }
 
-/// Returns the counts so far, one text for each event: `18,383 cs`. Counts of cgroups and events that are not counted
-/// are left out.
+/// Returns the counts so far, such as `18,383 cs`, without cgroups and uncounted events.
 pub fn counts_so_far(counts: &[Count]) -> Vec<String> {
     let counts = counts.iter();
     let whole = counts.filter(|it| it.cgroup.is_none() && it.state == CountState::Counted);
@@ -108,20 +104,19 @@ pub fn counts_so_far(counts: &[Count]) -> Vec<String> {
     whole.map(text).collect()
 }
 
-/// The widths of the columns of a table.
 struct Layout<'a> {
-    /// The text with which each row begins.
+    /// The text that begins each row.
     at: &'a str,
     name: usize,
     metric: usize,
-    /// Whether a cgroup's name is above its rows, because rows with a column for it do not fit the terminal.
+    /// Whether a cgroup's name is above its rows, because a column for it does not fit.
     has_headings: bool,
     options: &'a Options,
 }
 
 impl Layout<'_> {
-    /// Returns the layout of the table. The columns are as wide as those of `perf stat`; if a terminal limits the rows,
-    /// they are as wide as their widest cell.
+    /// Returns the layout: columns are as wide as in `perf stat` or, if a terminal limits the rows, as their
+    /// widest cell.
     fn of<'a>(
         counts: &[Count],
         at: &'a str,
@@ -147,7 +142,7 @@ impl Layout<'_> {
     }
 }
 
-/// Returns the rows of the whole target, then those of each cgroup, with `between` before each.
+/// Returns the whole target's rows, then each cgroup's, with `between` between them.
 fn blocks(between: &str, counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
     let blocks = counts.chunk_by(|one, other| of(one) == of(other));
@@ -155,7 +150,7 @@ fn blocks(between: &str, counts: &[Count], shared: &GroupedCounts, layout: &Layo
     blocks.join(between)
 }
 
-/// Returns the rows of one cgroup, below its name if there is no column for names of cgroups.
+/// Returns one cgroup's rows, below its name if names have no column.
 fn rows(counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let cgroup = counts.first().and_then(|count| shared.cgroup(count));
     let heading = cgroup.filter(|cgroup| layout.has_headings && !cgroup.is_empty());
@@ -170,7 +165,7 @@ fn rows(counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     heading.into_iter().chain(rows).collect()
 }
 
-/// Returns a row. If it is too wide, the text from the name on is wrapped, and the other lines begin below the name.
+/// Returns a row. If it is too wide, it is wrapped from the name on.
 fn count_line(count: &Count, shared: &GroupedCounts, layout: &Layout) -> String {
     let cpu = count
         .cpu
@@ -202,8 +197,8 @@ fn count_line(count: &Count, shared: &GroupedCounts, layout: &Layout) -> String 
         .collect()
 }
 
-/// Returns the end of a row: the spread of several runs, and the share of the time in which the event counted, if it is
-/// less than the whole time.
+/// Returns a row's end: the spread of several runs, and the share of time in which the event counted, if below
+/// 100%.
 fn row_end(count: &Count) -> String {
     let mut end = String::new();
     if let Some(spread) = count.spread {
@@ -216,8 +211,8 @@ fn row_end(count: &Count) -> String {
     end
 }
 
-/// Returns a value and its unit. A value with a unit has two decimals, and one without a unit is a whole number. If an
-/// event was not counted, the reason takes the place of the value.
+/// Returns a value and its unit, with two decimals if there is a unit. The reason replaces the value of an event
+/// that was not counted.
 fn shown(
     count: &Count,
     whole: impl Fn(f64) -> String,
@@ -238,7 +233,6 @@ fn shown(
     (value, unit)
 }
 
-/// Formats a number as `1,234.56`.
 fn hundredths(value: f64) -> String {
     let text = format!("{value:.2}");
     let (whole, rest) = text.split_once('.').unwrap_or((&text, "00"));
@@ -253,7 +247,7 @@ fn running_percent(count: &Count) -> f64 {
     }
 }
 
-/// Returns all counts as lines of fields:
+/// Returns all counts as lines of
 /// `[CPU,]value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
     let shared = GroupedCounts::of(&stat.counts, stat.elapsed_ns);
@@ -264,7 +258,7 @@ pub fn stat_fields(stat: &Stat, separator: &str) -> String {
         .collect()
 }
 
-/// Returns the counts of one interval as lines of the same fields, after the interval's end in seconds.
+/// Returns an interval's counts as lines of the same fields, after its end in seconds.
 pub fn counts_fields(counts: &Counts, separator: &str) -> String {
     let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
     let at_ns = Some(counts.at_ns as f64);
@@ -273,7 +267,7 @@ pub fn counts_fields(counts: &Counts, separator: &str) -> String {
         .collect()
 }
 
-/// Returns the fields of a count. With `has_spread` there is a field for the spread, even if this count has none.
+/// Returns a count's fields. `has_spread` adds a field for the spread, even if this count has none.
 fn fields(
     at_ns: Option<f64>,
     has_spread: bool,
@@ -314,7 +308,7 @@ fn fields(
     all.join(separator) + "\n"
 }
 
-/// Returns what counting cost, as one line.
+/// Returns the line on what counting cost.
 pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     let cost = &session.cost;
     let of = match session.cpus {
@@ -323,7 +317,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     };
     let part = |count: u64, noun: &str, ns: f64| {
         let (count, noun) = (grouped(count), plural(count, noun));
-        // A cost that was not measured, or was within the noise, is exactly 0 and is printed as `0`.
+        // A cost is exactly 0 if it was not measured or was within the noise.
         let ns = if ns == 0.0 {
             "0".to_owned()
         } else {

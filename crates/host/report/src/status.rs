@@ -8,27 +8,26 @@ use crate::columns::{LEAST_NAME, columns, cut, shortened};
 use crate::number::{grouped, percent, plural};
 use crate::printable;
 
-/// The hint that says how the user ends the run.
 const END: &str = "Ctrl-C ends";
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// The run waits for its `--delay`.
+    /// Waits for its `--delay`.
     Delayed {
-        /// The time until counting begins.
+        /// Time until counting begins.
         left: Duration,
     },
-    /// The run enters the target.
+    /// Enters the target.
     Attaching {
-        /// The number of functions that are done, and of all functions.
+        /// Functions done, and all functions.
         functions: Option<(u64, u64)>,
     },
-    /// The run counts.
+    /// Counts.
     Counting {
-        /// The time since counting began.
+        /// Time since counting began.
         elapsed: Duration,
-        /// The time until counting ends, with `--duration`.
+        /// Time until `--duration` ends it.
         left: Option<Duration>,
     },
 }
@@ -40,16 +39,16 @@ pub struct RunStatus<'a> {
     pub whom: &'a str,
     /// The run's state.
     pub state: RunState,
-    /// The count so far, and the noun for it in the singular.
+    /// The count so far, and its noun in the singular.
     pub hits: Option<(u64, &'static str)>,
     /// The cost so far.
     pub cost: Option<&'a Cost>,
-    /// What `stat` has counted so far, by [`counts_so_far`](crate::counts_so_far).
+    /// The counts of `stat` so far, by [`counts_so_far`](crate::counts_so_far).
     pub counts: &'a [String],
 }
 
-/// Returns the line, in at most `width` columns. A line that is too long loses first all counts but one, then the
-/// middle of the target's name, and then its own end.
+/// Returns the line in at most `width` columns. If it is too long, it loses all counts but one, then the middle
+/// of the target's name, then its own end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {
@@ -74,8 +73,7 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     cut(&format!("{before}{whom}{after}"), width)
 }
 
-/// Returns the text after the target's name: the first count, and then other counts while all of the text fits in
-/// `room` columns.
+/// Returns the text after the target's name: the first count, and others while all fits in `room` columns.
 fn counting(
     status: &RunStatus<'_>,
     elapsed: Duration,
@@ -110,12 +108,12 @@ fn counting(
     text + &end
 }
 
-/// Rounds up to seconds, so that 0 appears only when no time is left.
+/// Rounds up to seconds, so that 0 means that no time is left.
 fn rounded_up(left: Duration) -> Duration {
     Duration::from_secs(left.as_nanos().div_ceil(1_000_000_000) as u64)
 }
 
-/// Formats a time in whole seconds, with its two largest units: `59 s`, `2 min 5 s`, `3 h 0 min`.
+/// Formats whole seconds in the two largest units: `59 s`, `2 min 5 s`, `3 h 0 min`.
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60) {

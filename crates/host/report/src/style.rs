@@ -1,29 +1,29 @@
-//! Colours by meaning. The text must say the same without them.
+//! Colours by meaning. The text must mean the same without them.
 //!
-//! A terminal may obey no other escape sequences in a text than those of the styles here.
+//! Of escape sequences in a text, a terminal may obey only these styles.
 
 use anstyle::{AnsiColor, Reset, Style};
 
 use crate::number::share;
 use crate::{Options, printable};
 
-/// A part of a whole with at least this share is hot.
+/// The least share that is hot.
 const HOT: f64 = 0.2;
-/// A part of a whole with less than this share is dim.
+/// Smaller shares are dim.
 const DIM: f64 = 0.01;
 
-/// What a part of a text means to its reader.
+/// What a part of a text means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextRole {
-    /// The names of columns or of parts of a text.
+    /// The name of columns or of a part.
     Heading,
-    /// Something is not as expected, or works only partly.
+    /// Unexpected, or works only partly.
     Warning,
-    /// Something failed, or does not work.
+    /// Failed, or does not work.
     Error,
-    /// Something works.
+    /// Works.
     Good,
-    /// A hint at what the user can do.
+    /// What the user can do.
     Hint,
     /// A large part of a whole.
     Hot,
@@ -54,7 +54,6 @@ impl TextRole {
         }
     }
 
-    /// Returns the role for a part of a whole, if it is large or small.
     pub(crate) fn of_share(part: u64, whole: u64) -> Option<TextRole> {
         match part as f64 / whole as f64 {
             share if share >= HOT => Some(TextRole::Hot),
@@ -65,7 +64,7 @@ impl TextRole {
 }
 
 impl Options {
-    /// Returns the text, coloured with [`Options::color`].
+    /// Returns the text, with the role's colour if [`Options::color`] is set.
     pub fn styled(&self, role: impl Into<Option<TextRole>>, text: &str) -> String {
         match role.into().filter(|_| self.color) {
             Some(role) => {
@@ -76,7 +75,6 @@ impl Options {
         }
     }
 
-    /// Formats a part of a whole in percent.
     pub(crate) fn share(&self, part: u64, whole: u64) -> String {
         self.styled(TextRole::of_share(part, whole), &share(part, whole))
     }
@@ -88,7 +86,6 @@ fn sequences() -> Vec<String> {
     styles.into_iter().chain([reset]).collect()
 }
 
-/// Returns the text without its styles.
 pub(crate) fn plain(text: &str) -> String {
     let sequences = sequences().into_iter();
     sequences.fold(text.to_owned(), |text, sequence| {
@@ -96,7 +93,7 @@ pub(crate) fn plain(text: &str) -> String {
     })
 }
 
-/// Returns the line, in which everything that a terminal would obey is escaped, except styles.
+/// Escapes all that a terminal would obey, except styles.
 pub(crate) fn printable_line(line: &str) -> String {
     let sequences = sequences();
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The table of events: their counts, rates, shares and costs, and what counted them.
+//! The table of events: counts, rates, shares, costs, and what counted them.
 
 use tiptoe_session::{CountPart, Event, Session};
 
@@ -6,8 +6,7 @@ use crate::grid::{self, Grid, common_prefix};
 use crate::number::{counted, grouped, percent, rate, share};
 use crate::{Options, notes, printable};
 
-/// Returns the lines of the table: its heading, the events with the highest counts, and the sums of the other events.
-/// The parts of an event are below it.
+/// Returns the table: the events with the highest counts, each with its parts, and the sums of the others.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut events: Vec<&Event> = session.events.iter().collect();
     events.sort_by(|a, b| {
@@ -16,7 +15,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
             .then_with(|| a.event.cmp(&b.event))
     });
     let hit = events.partition_point(|event| event.count > 0);
-    // If not all events fit, those without a hit are left out.
+    // If not all events fit, those without a hit are omitted.
     let all = options.shown(events.len()) == events.len();
     let shown = if all {
         events.len()
@@ -38,7 +37,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// The sum of all counts, and how many of them are not exact.
+/// The sum of all counts, and how many are inexact.
 struct Whole {
     total: u64,
     bound_count: usize,
@@ -60,7 +59,7 @@ impl Whole {
         }
     }
 
-    /// Returns the mark of an event's share. The share of an exact count is smaller if another count is a lower bound.
+    /// Returns the mark of an event's share. An exact count's share is smaller if another count is a lower bound.
     fn share_mark(&self, event: &Event) -> &'static str {
         let own = count_mark(event);
         let other_bounds = self.bound_count - usize::from(own == AT_LEAST);
@@ -80,7 +79,6 @@ impl Whole {
 const AT_LEAST: &str = ">=";
 const ABOUT: &str = "~";
 
-/// Returns the mark of a count that is a lower bound, or scaled.
 fn count_mark(event: &Event) -> &'static str {
     let reading = event.reading();
     match reading.is_partial() {
@@ -90,11 +88,11 @@ fn count_mark(event: &Event) -> &'static str {
     }
 }
 
-/// What all rows share. It is in the heading, so that rows are narrower.
+/// What all rows share, for the heading, so that rows are narrower.
 struct SharedHeading<'a> {
-    /// The beginning of all events' names, such as `uprobe:redis-server:`.
+    /// Such as `uprobe:redis-server:`.
     prefix: &'a str,
-    /// The instrument that counts all events, the agent or the kernel. `None` if events have different ones.
+    /// The agent or the kernel; `None` if events differ.
     via: Option<&'static str>,
 }
 
@@ -150,8 +148,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate: at most that of the trace, because counters are not read at the very
-/// moments at which the trace's clock starts and stops.
+/// Returns the wall time for an event's rate: at most the trace's, because counters are not read exactly when its
+/// clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,
@@ -159,7 +157,6 @@ fn window_ns(event: &Event, session: &Session) -> u64 {
     }
 }
 
-/// Returns the remarks on an event, in parentheses.
 fn remarks(event: &Event) -> String {
     let mut remarks = Vec::new();
     if !event.names.is_empty() {
@@ -184,7 +181,7 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     let mut parts: Vec<&CountPart> = event.by.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
-    // The parts of a lower bound are lower bounds, too, so their shares may be larger or smaller.
+    // The parts of a lower bound are lower bounds too, so their shares may be larger or smaller.
     let (mark, share_mark) = match event.at_least {
         true => (AT_LEAST, ABOUT),
         false => ("", ""),
@@ -205,8 +202,7 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     }
 }
 
-/// Adds two rows for the events that are not shown: the sum of those that were hit, and the number of those that were
-/// not.
+/// Adds the omitted events: the sum of those that were hit, and the number of the others.
 fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);

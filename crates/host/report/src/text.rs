@@ -1,6 +1,6 @@
-//! The report for people: the target, the histograms, the refusals, the tables, the notes, the cost. The tables come
-//! after the histograms and refusals, because these may be long and the end of the report remains on the screen. If the
-//! notes would push the tables off the screen, the notes are above the tables.
+//! The report for people: target, histograms, refusals, tables, notes, cost. The tables come after the histograms
+//! and refusals, because these may be long and the report's end remains on the screen. Notes that would push the
+//! tables off the screen are above them.
 
 use tiptoe_session::{Now, Process, Session};
 
@@ -11,17 +11,17 @@ use crate::{
     refusals, scopes, stat, table, waits, watch,
 };
 
-/// The most processes that the first line names.
+/// The most processes named in the first line.
 const PROCESSES: usize = 3;
 
 /// Returns the whole report. Its last line is the cost of tracing, which a session of one moment
-/// ([`Session::now`]) does not have.
+/// ([`Session::now`]) lacks.
 pub fn text(session: &Session, options: &Options) -> String {
     printable_lines(&fitted(session, options))
 }
 
-/// Returns the report with as many rows as leave a line of the terminal to the prompt. If that is not possible, the notes
-/// are above the tables. If the tables alone do not fit, their rows have fewer details.
+/// Returns the report with as many rows as leave one line of the terminal to the prompt. Otherwise the notes are
+/// above the tables, whose rows have fewer details if the tables alone do not fit.
 fn fitted(session: &Session, options: &Options) -> String {
     let report = |options: &Options| match (&session.now, &session.stat) {
         (Some(now), _) => now_report(session, now, options),
@@ -56,7 +56,6 @@ fn fitted(session: &Session, options: &Options) -> String {
     }
 }
 
-/// The parts of a report, each of which is a block of lines or several.
 struct Report {
     summary: Vec<String>,
     notes: Vec<String>,
@@ -92,19 +91,17 @@ impl Report {
         lines_of(blocks.chain(self.end()))
     }
 
-    /// Returns what is below the notes if they are above the tables.
+    /// Returns what follows the notes if they are above the tables.
     fn end(&self) -> impl Iterator<Item = Vec<String>> {
         self.tables.clone().into_iter().chain([self.cost.clone()])
     }
 }
 
-/// Returns the blocks with an empty line between each two.
 fn lines_of(blocks: impl Iterator<Item = Vec<String>>) -> String {
     let blocks: Vec<String> = blocks.map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }
 
-/// Returns the histograms, the refusals and the tables.
 fn tables(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let mut blocks = Vec::new();
     if options.histograms {
@@ -118,7 +115,7 @@ fn tables(session: &Session, options: &Options) -> Vec<Vec<String>> {
     } else if let Some(watch) = &session.watch {
         blocks.extend(watch::blocks(watch, options));
     } else if let Some(scopes) = &session.scopes {
-        // If there were intervals, each was already printed.
+        // Intervals were already printed.
         let rows = scopes.intervals.is_none();
         let rows = rows.then(|| scopes::rows(&scopes.rows, &scopes.events, options));
         blocks.extend(rows);
@@ -130,7 +127,6 @@ fn tables(session: &Session, options: &Options) -> Vec<Vec<String>> {
     blocks
 }
 
-/// Returns the histograms of all timed rows.
 fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let waits = session.waits.iter();
     let waits = waits.flat_map(|waits| waits::histograms(waits, options));
@@ -140,7 +136,7 @@ fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
     waits.chain(locks).chain(calls).collect()
 }
 
-/// Returns the report of one moment. It has no cost, because nothing was patched and no thread was stopped.
+/// Returns the report of one moment. It has no cost, because nothing was patched or stopped.
 fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     let targets: Vec<String> = session.targets.iter().map(process).collect();
     let heading = format!("{}: now", targets.join(", "));
@@ -150,7 +146,6 @@ fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     lines_of(blocks.into_iter())
 }
 
-/// Returns the targets, how long they were traced, and their CPU time.
 fn summary(session: &Session) -> String {
     let mut targets: Vec<String> = session
         .targets

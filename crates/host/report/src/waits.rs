@@ -1,4 +1,4 @@
-//! The table of waits for the kernel's locks, those with the most time first.
+//! The table of waits for the kernel's locks, the most time first.
 
 use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
@@ -7,10 +7,8 @@ use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
-/// The most callers that are shown for a call site.
 const CALLERS: usize = 4;
 
-/// Returns the heading, the rows, and the total of the rows that are not shown.
 pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
     if waits.rows.is_empty() {
         return vec!["no thread waited".to_owned()];
@@ -56,7 +54,6 @@ pub(crate) fn rows(waits: &Waits, options: &Options) -> Vec<String> {
 
 const NUMBERS: [&str; 6] = ["total", "count", "mean", "p50", "p99", "max"];
 
-/// Returns a row's cells: the numbers, the heat line, the type and the mode.
 fn cells(wait: &Wait, heat: Option<HeatScale>, options: &Options) -> Vec<String> {
     let Histogram {
         p50_ns,
@@ -72,7 +69,7 @@ fn cells(wait: &Wait, heat: Option<HeatScale>, options: &Options) -> Vec<String>
     numbers.into_iter().chain(times).chain(words).collect()
 }
 
-/// Returns `read`, `write failed`, or `-` for a lock with only one mode.
+/// Returns `read`, `write failed`, or `-` for a lock with one mode.
 fn mode(wait: &Wait) -> String {
     let mode = match wait.mode {
         Mode::Read => "read",
@@ -86,7 +83,7 @@ fn mode(wait: &Wait) -> String {
     }
 }
 
-/// Returns the call site with the most waiting time, and the number of other call sites.
+/// Returns the call site with the most waiting time, and the number of others.
 fn callsite_text(wait: &Wait) -> String {
     let Some(callsite) = &wait.callsite else {
         return "(not known)".to_owned();
@@ -103,7 +100,6 @@ fn callers(wait: &Wait) -> Option<LineBelow> {
     (!callers.is_empty()).then(|| LineBelow::new(BELOW_STACK, arrows(&callers)))
 }
 
-/// Returns the histograms of the rows, those with the most time first.
 pub(crate) fn histograms(waits: &Waits, options: &Options) -> Vec<Vec<String>> {
     let name = |wait: &Wait| {
         let whose = wait

@@ -8,15 +8,12 @@ use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::number::{counted, grouped, plural, time};
 use crate::{Options, printable, printable_lines};
 
-/// The most callers that are shown for a stack.
 const CALLERS: usize = 5;
-/// The most stacks that are shown for a row.
 const STACKS: usize = 3;
-/// The most values that are shown for a row.
 const VALUES: usize = 5;
 
-/// Returns one access as a line, or as several on a narrow terminal: seconds since the start, the thread, the variable,
-/// its old and new value, and the instruction.
+/// Returns one access: seconds since the start, thread, variable, old and new value, and instruction. A narrow
+/// terminal may need several lines.
 pub fn access(access: &Access, options: &Options) -> String {
     let moment = moment(access.at_ns, access.comm, access.tid, options);
     let variable = whole(access.variable);
@@ -31,7 +28,6 @@ pub fn access(access: &Access, options: &Options) -> String {
     printable_lines(&options.wrapped(&moment, &text).join("\n"))
 }
 
-/// Returns a block for each variable: its summary and the table of its accesses.
 pub(crate) fn blocks(watch: &Watch, options: &Options) -> Vec<Vec<String>> {
     let variables = watch.variables.iter();
     variables
@@ -48,7 +44,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // If several rows have all the same thread, it is in the heading and not in a column.
+    // A thread that several rows share is in the heading instead of a column.
     let shared = threads.first().filter(|first| {
         let is_shared = threads.iter().all(|thread| thread == *first);
         threads.len() > 1 && is_shared
@@ -81,8 +77,8 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
 
 const HEADING: [&str; 4] = ["count", "changed", "first", "last"];
 
-/// Returns the summary, such as `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many of the accesses meet
-/// the conditions.
+/// Returns the summary, such as `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many accesses meet the
+/// conditions.
 fn summary(variable: &Variable) -> String {
     let Variable {
         name,
@@ -141,7 +137,7 @@ fn instruction_text(row: &Accesses) -> String {
     }
 }
 
-/// Returns the lines below a row: the values, then a line for each stack.
+/// Returns the lines below a row: the values, then each stack.
 fn below(row: &Accesses, options: &Options) -> Vec<LineBelow> {
     let mut lines = values(row, options.details(VALUES))
         .into_iter()

@@ -1,4 +1,4 @@
-//! Reports of timed calls must have exactly this text.
+//! Exact reports of timed calls.
 
 use tiptoe_event::{Ends, Histogram, Latency as Times, Reading};
 use tiptoe_report::{Options, text};
@@ -6,7 +6,7 @@ use tiptoe_session::{CountPart, Event, Latency, Process, Session, Via, argument_
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Returns the sums and the histogram of calls with these times and counts. A third of the time is in callees.
+/// Returns the sums and histogram of calls with these times and counts, a third of the time in callees.
 fn calls(times: &[(u64, u64)]) -> (Times, Histogram) {
     let mut histogram = Histogram::default();
     let mut sums = Times::default();
@@ -36,7 +36,7 @@ fn event(name: &str, times: &[(u64, u64)], more: Ends) -> Event {
     Event::new(name, Via::Agent, reading).with_histogram(&histogram)
 }
 
-/// Returns the session of a server: `dictFind` varies little, `call` has a few slow calls.
+/// Returns a server's session: `dictFind` varies little, `call` has a few slow calls.
 fn session() -> Session {
     let mut session = Session::new(vec!["redis-server".into()]);
     session.targets = vec![Process {
@@ -67,7 +67,7 @@ fn session() -> Session {
     session
 }
 
-/// Returns the session with calls that did not return or were only counted, and with parts by argument.
+/// Adds calls that did not return or were only counted, and parts by argument.
 fn eventful() -> Session {
     let mut session = session();
     let more = Ends {
@@ -95,7 +95,7 @@ fn eventful() -> Session {
     session
 }
 
-/// Checks the report without the heading and the table of counts.
+/// Checks the report after the heading and the table of counts.
 #[track_caller]
 fn shows(session: &Session, options: &Options, expected: &str) {
     let shown = text(session, options);
@@ -225,7 +225,7 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
     );
 }
 
-/// A `uretprobe:` has no times. A note counts its calls without a return, even if no call returned.
+/// A `uretprobe:` has no times. A note counts its calls without a return, even if none returned.
 #[test]
 fn returns_without_times() {
     let returns = |name: &str, ends: Ends| {

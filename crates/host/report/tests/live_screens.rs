@@ -1,5 +1,4 @@
-//! All that is printed while a trace runs, and the reports of one moment, of scopes and of cgroups. On a terminal of 80
-//! columns each must look as in `screens/NAME.txt`.
+//! Screens of a running trace, and reports of one moment, scopes and cgroups, must look as in `screens/NAME.txt`.
 
 mod made;
 
@@ -105,7 +104,6 @@ fn scopes(options: &Options) -> String {
     scope_counts(&counts, &options) + &text(&session, &options)
 }
 
-/// Returns events with the numbers of their recorded calls.
 fn recorded() -> Vec<Event> {
     let records = Records {
         recorded: 2,
@@ -276,7 +274,6 @@ fn stat_intervals(options: &Options) -> String {
     table.lines(&first, options) + &table.lines(&second, options) + &text(&stat(Some(2)), options)
 }
 
-/// Returns the lines of `watch --trace`.
 fn trace(options: &Options) -> String {
     let one = |at_ns, at, old: &str, new: &str| Access {
         at_ns,
@@ -314,7 +311,6 @@ fn trace(options: &Options) -> String {
     accesses.map(|one| access(&one, options) + "\n").concat()
 }
 
-/// Returns the lines of `lock --kernel --interval`.
 fn kernel_intervals(options: &Options) -> String {
     let one = |second: u64| Interval {
         at_ns: second * SECOND,
@@ -326,7 +322,7 @@ fn kernel_intervals(options: &Options) -> String {
         .concat()
 }
 
-/// A function that returns the text for a terminal of this width.
+/// Returns the text for a terminal of this width.
 type Screen = fn(&Options) -> String;
 
 const SCREENS: [(&str, Screen); 8] = [

@@ -1,11 +1,11 @@
-//! The serialized form of each kind of note, which programs read, and its line, which people read.
+//! The serialized form of each kind of note, and its line.
 
 use std::collections::BTreeSet;
 
 use tiptoe_report::LiveNotes;
 use tiptoe_session::Note;
 
-/// Pairs of lines: a note as JSON, and its line.
+/// A note as JSON, then its line.
 const NOTES: &str = include_str!("sessions/notes.txt");
 
 #[test]

@@ -1,6 +1,6 @@
-//! Each report on a terminal of 80 columns must look as in `screens/NAME.txt`.
+//! On 80 columns each report must look as in `screens/NAME.txt`.
 //!
-//! The numbers are made up, because only the layout is tested. `TIPTOE_WRITE_SCREENS=1` writes the files.
+//! Only the layout is tested, so the numbers are made up. `TIPTOE_WRITE_SCREENS=1` writes the files.
 
 mod made;
 
@@ -8,8 +8,9 @@ use made::{LONG, SECOND, at, buckets, check_screen, check_width, event, session}
 use tiptoe_event::Ends;
 use tiptoe_report::{Options, text};
 use tiptoe_session::{
-    Accesses, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks, Programs,
-    Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, WaitingThread, Waits, Watch,
+    Accesses, AddressSpace, Blame, Cost, Count, CountPart, Deadlock, Histogram, Hold, Lock, Locks,
+    Programs, Readers, Refusal, Session, Stack, Stat, Value, Variable, Wait, WaitingThread, Waits,
+    Watch,
 };
 
 fn histogram(times: &[(u64, u64)]) -> Histogram {
@@ -283,7 +284,6 @@ fn stat() -> Session {
     }
 }
 
-/// Returns the waits for kernel locks by thread.
 fn kernel_locks_by_thread() -> Session {
     let mut session = kernel_locks();
     let waits = session.waits.as_mut().expect("waits");
@@ -299,7 +299,6 @@ fn kernel_locks_by_thread() -> Session {
     session
 }
 
-/// Returns the waits for locks of a program by call site.
 fn locks_by_callsite() -> Session {
     let mut session = locks();
     let locks = session.locks.as_mut().expect("locks");
@@ -334,7 +333,27 @@ fn screens_of_80_columns_look_as_kept() {
     }
 }
 
-/// At 100 columns tables have columns that 80 columns leave out.
+/// `-v` also says how traps were looked up.
+#[test]
+fn a_screen_with_all_notes_looks_as_kept() {
+    let mut session = probe(false);
+    session.targets[0].address_space = Some(AddressSpace {
+        speculative: 1_234_567,
+        locked: 12,
+        missed: 1,
+        unsure: 3,
+        ..AddressSpace::default()
+    });
+    let options = Options {
+        all_notes: true,
+        ..at(80)
+    };
+    check_screen("probe-v", &text(&session, &options));
+    session.targets[0].address_space = Some(AddressSpace::default());
+    assert!(!text(&session, &options).contains("trap in"));
+}
+
+/// 100 columns have room for columns that 80 omit.
 #[test]
 fn screens_of_100_columns_look_as_kept() {
     let wide = ["probe", "latency", "lock", "hold", "kernel", "watch"];
@@ -345,7 +364,7 @@ fn screens_of_100_columns_look_as_kept() {
     }
 }
 
-/// Regression: notes, callers and costs were longer than the terminal's lines, which then broke inside words.
+/// Regression: notes, callers and costs were wider than the terminal, which broke them inside words.
 #[test]
 fn no_line_is_longer_than_the_terminal_is_wide() {
     for (name, session) in screens() {
@@ -355,7 +374,7 @@ fn no_line_is_longer_than_the_terminal_is_wide() {
     }
 }
 
-/// Regression: the rows with the most waiting time, which are first, were not on the screen any more.
+/// Regression: the first rows, which have the most waiting time, had left the screen.
 #[test]
 fn rows_did_not_fit_the_terminal() {
     let mut session = locks();
@@ -383,7 +402,7 @@ fn rows_did_not_fit_the_terminal() {
     }
 }
 
-/// Returns the sessions with many rows and notes, as a busy server has.
+/// Returns the sessions with many rows and notes, as of a busy server.
 fn long_screens() -> Vec<(&'static str, Session)> {
     let mut locks = locks();
     let rows = &mut locks.locks.as_mut().expect("locks").rows;
@@ -402,7 +421,7 @@ fn long_screens() -> Vec<(&'static str, Session)> {
     ]
 }
 
-/// What was asked for, and the cost, must remain on a terminal of 24 lines.
+/// What was requested, and the cost, must remain on 24 lines.
 #[test]
 fn screens_of_24_lines_look_as_kept() {
     for (name, session) in long_screens() {
@@ -425,7 +444,6 @@ fn screens_of_24_lines_look_as_kept() {
     }
 }
 
-/// Returns the text without the escape sequences of colours.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -453,7 +471,7 @@ fn colours_only_add_to_the_text() {
     }
 }
 
-/// A narrow report must contain all that a wide one contains, except the columns that it names as left out.
+/// A narrow report must contain all of a wide one, except the columns that it names.
 #[test]
 fn no_word_of_a_sentence_is_lost() {
     let words = |text: &str| {

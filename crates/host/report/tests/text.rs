@@ -1,4 +1,4 @@
-//! Whole reports must have exactly this text.
+//! Exact whole reports.
 
 use tiptoe_event::{Cost as UnitCost, Reading};
 use tiptoe_report::{Options, interval, json, json_line, text};

@@ -103,7 +103,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Returns the sum of the programs of two instruments.
     fn plus(self, other: Programs) -> Programs {
         let sum = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(a, b)| a + b);
         Programs {
@@ -116,8 +115,8 @@ impl Programs {
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time. A cost
-    /// is at most `cpu_ns`, because prices that a busy machine measured may be far too high.
+    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time: at most
+    /// `cpu_ns`, because prices measured on a busy machine may be far too high.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let total = match cpu_ns {
             0 => total,
@@ -141,7 +140,7 @@ impl Cost {
         }
     }
 
-    /// Returns the sum of the costs of two instruments, for the same target. The cost of a hit is the mean over all hits.
+    /// Returns the costs of two instruments for one target; the cost of a hit is the mean over all hits.
     #[must_use]
     pub fn plus(self, other: Cost) -> Cost {
         let hits = self.hits.saturating_add(other.hits);
@@ -170,7 +169,7 @@ impl Cost {
         }
     }
 
-    /// Adds `count` forks at a cost of `each`, in a target that used `cpu_ns`.
+    /// Adds `count` forks at `each`, in a target that used `cpu_ns`.
     pub fn add_forks(&mut self, count: u64, each: tiptoe_event::Cost, cpu_ns: u64) {
         let share = each.times(count).share_of(cpu_ns);
         self.fraction = (self.fraction + share.fraction).min(1.0);
@@ -180,7 +179,7 @@ impl Cost {
         self.forks = Some(Forks { count, unit_ns });
     }
 
-    /// Returns the cost of BPF programs in a target that used `cpu_ns`. The upper end is their time for all
+    /// Returns the cost of BPF programs in a target that used `cpu_ns`; the upper end is their time for all
     /// processes.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
@@ -219,7 +218,7 @@ mod tests {
         assert!(whole.plus(probes).fraction <= 1.0);
     }
 
-    /// Regression: prices that a busy machine measured gave waits a cost of `2440% (18 to 9724)`.
+    /// Regression: prices from a busy machine gave waits a cost of `2440% (18 to 9724)`.
     #[test]
     fn a_cost_was_more_than_all_time() {
         let unit = tiptoe_event::Cost::between(180.0, 24_400.0, 97_240.0);

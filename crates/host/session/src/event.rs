@@ -71,14 +71,14 @@ impl Event {
         }
     }
 
-    /// Sets the histogram of the calls' times. Does nothing if the event's calls were not timed.
+    /// Sets the calls' histogram, if they were timed.
     #[must_use]
     pub fn with_histogram(mut self, times: &Times) -> Event {
         self.latency = timed(self.reading(), times);
         self
     }
 
-    /// Returns the event's counts and times.
+    /// Returns the counts and times.
     pub fn reading(&self) -> Reading {
         Reading {
             count: self.count,
@@ -92,7 +92,7 @@ impl Event {
         }
     }
 
-    /// Returns the count extrapolated to the whole requested time.
+    /// Returns the count, extrapolated to the requested time.
     pub fn scaled(&self) -> u64 {
         self.reading().scaled().unwrap_or(self.count)
     }
@@ -126,7 +126,7 @@ pub struct CountPart {
 }
 
 impl CountPart {
-    /// Returns a part that has a count, but no ends and no times.
+    /// Returns a part with a count only.
     pub fn new(key: impl Into<String>, count: u64) -> CountPart {
         CountPart {
             key: key.into(),
@@ -137,7 +137,7 @@ impl CountPart {
         }
     }
 
-    /// Sets how the part's calls ended.
+    /// Sets how its calls ended.
     #[must_use]
     pub fn with_ends(self, ends: Ends) -> CountPart {
         CountPart {
@@ -146,7 +146,7 @@ impl CountPart {
         }
     }
 
-    /// Sets the times of the part's calls.
+    /// Sets its calls' times.
     #[must_use]
     pub fn with_latency(self, latency: Latency) -> CountPart {
         CountPart {
@@ -156,11 +156,10 @@ impl CountPart {
     }
 }
 
-/// The key of the calls whose argument's value had no room in their thread's memory.
+/// The key of calls whose value had no room in their thread's memory.
 pub const OTHER_VALUES: &str = "(other values)";
 
-/// Returns the key of an argument's value: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for values that may be
-/// addresses or flags.
+/// Returns a value's key: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for possible addresses and flags.
 pub fn argument_key(argument: u8, value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {
@@ -181,7 +180,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of an event.
+    /// Returns an event's refusal.
     pub fn new(event: impl Into<String>, reason: impl Into<String>) -> Refusal {
         Refusal {
             event: event.into(),

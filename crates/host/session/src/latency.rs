@@ -16,7 +16,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Returns the latency of these counts, with the histogram of these times.
+    /// Returns the latency of these counts and times.
     pub fn new(reading: Reading, times: &Times) -> Latency {
         Latency {
             total_ns: reading.total_ns,
@@ -34,7 +34,7 @@ impl Latency {
         }
     }
 
-    /// Returns the mean time; 0 if no call was timed.
+    /// Returns the mean; 0 if no call was timed.
     pub fn mean_ns(&self) -> f64 {
         match self.histogram.total() {
             0 => 0.0,
@@ -68,7 +68,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Returns the histogram of times; `max_ns` is the longest.
+    /// `max_ns` is the longest time.
     pub fn new(times: &Times, max_ns: u64) -> Histogram {
         let (offset, counts) = numbered_as_otlp(times);
         Histogram {
@@ -90,8 +90,8 @@ impl Histogram {
     }
 }
 
-/// Returns OTLP's index of the first bucket that is not empty, and the counts from it to the last one. Our bucket 0
-/// holds 1 ns, which OTLP has in bucket -1. OTLP's bucket 0 contains no whole number of nanoseconds.
+/// Returns OTLP's index of the first used bucket, and the counts up to the last. Our bucket 0 holds 1 ns, which
+/// is in OTLP's bucket -1; OTLP's bucket 0 contains no whole nanosecond.
 fn numbered_as_otlp(times: &Times) -> (i32, Vec<u64>) {
     let [one_ns, longer @ ..] = times.counts();
     let mut counts = vec![*one_ns, 0];

@@ -1,11 +1,10 @@
 //! The session: all observations, and their cost.
 //!
-//! The driver writes a [`Session`], and every report reads it. A session is plain data without behaviour, and the only
-//! contract between driver and report, so that a session from one machine prints on another. `--json` prints its
-//! serialized form. Keys may be added, but existing keys must keep their names and meanings, because programs read
-//! them.
+//! The driver writes a [`Session`], and every report reads it. It is plain data and the only contract between
+//! them, so that a session from one machine prints on another. `--json` prints it. Keys may be added, but must
+//! keep their names and meanings, because programs read them.
 //!
-//! Users read the documentation of public items too: `cargo run -p xtask -- schema` makes the JSON Schema and the
+//! Users read the documentation of public items: `cargo run -p xtask -- schema` makes the JSON Schema and the
 //! book's page of keys from it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -49,8 +48,8 @@ pub use watch::{
     Access, Accesses, Allowance, Attachment, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
-/// The version of a session's form. It must grow if existing keys get another meaning, or if a reader would go wrong
-/// without knowing a new key.
+/// The version of the form. It must grow if keys change their meaning, or if a reader would go wrong without a
+/// new key.
 pub const FORM: u32 = 2;
 
 /// One run of the driver. Times are in nanoseconds.
@@ -139,7 +138,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of all counted hits.
+    /// Returns the number of counted hits.
     pub fn total(&self) -> u64 {
         self.events
             .iter()

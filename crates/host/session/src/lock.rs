@@ -132,7 +132,7 @@ pub struct EarlyWaitSums {
 }
 
 impl EarlyWaitSums {
-    /// Adds the early waits of another row.
+    /// Adds another row's early waits.
     pub fn add(&mut self, more: &EarlyWaitSums) {
         self.waits = self.waits.saturating_add(more.waits);
         self.unfinished = self.unfinished.saturating_add(more.unfinished);
@@ -153,7 +153,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Adds the waits of another row.
+    /// Adds another row's waits.
     pub fn add(&mut self, more: &Unfinished) {
         self.waits = self.waits.saturating_add(more.waits);
         self.total_ns = self.total_ns.saturating_add(more.total_ns);

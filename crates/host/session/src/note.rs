@@ -1,11 +1,11 @@
 //! Notes: what the reader must know before trusting the numbers, as data.
 //!
-//! INVARIANT: a note has a kind and its data, and never a sentence, because programs that read a session match on the
-//! kind, and reports fold notes of one kind and meaning. `tiptoe-report` makes the sentences. A `why` is the text of
-//! the error or refusal that caused the note. Equal causes must have equal words, as in [`Refusal`](crate::Refusal).
+//! INVARIANT: a note has a kind and its data, never a sentence, because programs match on the kind, and reports
+//! fold notes of one kind and meaning; `tiptoe-report` makes the sentences. A `why` is the text of an error or
+//! refusal. Equal causes must have equal words, as in [`Refusal`](crate::Refusal).
 //!
-//! The enums are exhaustive on purpose, so that a new kind compiles only with a severity here and a sentence in the
-//! report. For the same reason no `match` on them may have a `_` arm, which xtask checks.
+//! The enums are exhaustive, so that a new kind compiles only with a severity here and a sentence in the report.
+//! So no `match` on them may have a `_` arm, which xtask checks.
 #![expect(missing_docs, reason = "the doc of a kind explains its fields")]
 
 use std::mem::discriminant;
@@ -17,14 +17,14 @@ use crate::Process;
 /// What a note means for the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The numbers are incomplete, or mean something else than the user requested.
+    /// The numbers are incomplete, or mean something else than requested.
     Warning,
     /// Everything else.
     Plain,
 }
 
-/// Defines [`Note`] and the kinds of each area. The word before a kind is its severity. If `by FIELD` follows a kind,
-/// or `because FIELD`, notes of this kind with different values of the field differ in meaning.
+/// Defines [`Note`] and each area's kinds, after their severity. Notes of a kind with different values of the
+/// field after `by` or `because` differ in meaning.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
         $(
@@ -141,6 +141,8 @@ notes! {
         Warning OtherTracer { events: Vec<String> };
         /// Probes of another tracer were removed from sites of tiptoe's.
         Warning OtherTracerLeft { pid: u32, times: u64 };
+        /// The program moved the code of these functions, or mapped it once more. Calls of the other code are not counted.
+        Warning CodeMoved { events: Vec<String> };
         /// A trap was hit too often, so tiptoe disabled it.
         Warning TrapSwitchedOff { event: String, hits: u64 };
         /// The function of `--under` was never called.
@@ -276,7 +278,7 @@ notes! {
     }
 }
 
-/// Returns a cause without numbers, because the text of an error may name its process.
+/// Returns a cause without numbers, because an error's text may name its process.
 fn cause(why: impl Into<Option<String>>) -> Option<String> {
     let why: Option<String> = why.into();
     why.map(|why| why.replace(|letter: char| letter.is_ascii_digit(), ""))

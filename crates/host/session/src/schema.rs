@@ -1,7 +1,5 @@
-//! The JSON Schema of what `--json` prints, made from this crate's types and their documentation.
-//!
-//! Only test builds contain this module, so that the command does not link schemars. `cargo run -p xtask -- schema`
-//! writes the file.
+//! The JSON Schema of what `--json` prints, from this crate's types and their documentation; `cargo run -p xtask
+//! -- schema` writes it. Only for test builds, so that the command does not link schemars.
 
 use schemars::JsonSchema;
 

@@ -12,8 +12,10 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups without a certain result. The bytes around the trap decided instead.
+    /// Lookups that found no probe. The bytes around the trap decided instead.
     pub missed: u64,
+    /// Lookups without a certain result, because the mappings were changing. The bytes around the trap decided instead.
+    pub unsure: u64,
     /// Calls that changed the mappings and that a hook saw.
     pub changes: u64,
     /// How often the kernel's list of mappings was read.

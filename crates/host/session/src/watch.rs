@@ -204,6 +204,8 @@ pub struct Reservations {
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,
+    /// Registers that threads inherited and held until their end without a reservation.
+    pub unreserved: u64,
     /// How often the lock of this side was taken, for any reason.
     pub holds: u64,
     /// How often taking the lock had to wait.

@@ -1,4 +1,4 @@
-//! The session's serialized form is a contract: its keys must stay, and it must read back.
+//! The serialized form is a contract: keys must stay, and it must read back.
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{

@@ -1,5 +1,4 @@
-//! The form of a session that watched the kernel's locks: its keys must stay, and it must read
-//! back.
+//! The same contract for a session of the kernel's locks.
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_session::{Cost, Dropped, Histogram, Mode, Outcome, Programs, Session, Wait, Waits};

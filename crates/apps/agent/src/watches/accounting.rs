@@ -39,7 +39,8 @@ impl Wait for Futex {
 /// Releases the registers of ended threads, and reserves those that threads could not reserve without waiting.
 pub fn look(shared: &Shared, hits: &Hits) {
     let pid = shared.pid.load(Relaxed); // constant within a session
-    hits.part(|tid, reserved| {
+    let all = registers();
+    hits.part(all, |tid, reserved| {
         let is_gone = !raw::thread_alive(pid, tid);
         if is_gone {
             account(hits, tid, reserved, |accounts, request| {
@@ -48,7 +49,6 @@ pub fn look(shared: &Shared, hits: &Hits) {
         }
         is_gone
     });
-    let all = registers();
     hits.make_up(all, |tid, reserved| {
         reserved
             | account(hits, tid, all & !reserved, |accounts, request| {

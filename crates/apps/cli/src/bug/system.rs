@@ -1,14 +1,12 @@
-//! Describes the machine for a bug report: chosen lines of files, which name no user, host or process.
+//! Describes the machine for a bug report, by chosen lines of files that name no user, host or process.
 
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The most bytes that are read from a file.
 const MOST_READ: u64 = 16 << 20;
 
-/// The fields of the first CPU that are written.
 const CPU: [&str; 7] = [
     "vendor_id",
     "cpu family",
@@ -19,13 +17,11 @@ const CPU: [&str; 7] = [
     "flags",
 ];
 
-/// The fields of the distribution that are written. Other fields may contain addresses of a company.
+/// Other fields may contain a company's addresses.
 const DISTRIBUTION: [&str; 4] = ["ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME"];
 
-/// The fields of `/proc/self/status` that say what tiptoe may do.
 const RIGHTS: [&str; 4] = ["CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
-/// The limits of tiptoe's own process that matter to tracing.
 const LIMITS: [&str; 4] = [
     "Max file size",
     "Max open files",
@@ -33,7 +29,6 @@ const LIMITS: [&str; 4] = [
     "Max address space",
 ];
 
-/// Settings with one short value each.
 const SETTINGS: [&str; 25] = [
     "/proc/sys/fs/protected_regular",
     "/proc/sys/fs/protected_symlinks",
@@ -62,7 +57,7 @@ const SETTINGS: [&str; 25] = [
     "/sys/module/apparmor/parameters/enabled",
 ];
 
-/// The folders in which distributions for x86-64 have their C library.
+/// Where distributions for x86-64 have their C library.
 const C_LIBRARIES: [&str; 5] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib64/libc.so.6",
@@ -71,11 +66,11 @@ const C_LIBRARIES: [&str; 5] = [
     "/lib/ld-musl-x86_64.so.1",
 ];
 
-/// Describes the machine whose root directory this is.
+/// Describes the machine with this root directory.
 pub fn describe(root: &Path) -> String {
     let read = |path: &str| read(root, path);
     let cpu = read("/proc/cpuinfo");
-    // The blocks of the other CPUs are left out, because they repeat the first.
+    // The other CPUs' blocks repeat the first.
     let first = cpu.split("\n\n").next().unwrap_or_default();
     let mut out = String::new();
     kernel(&mut out, &read);
@@ -103,11 +98,10 @@ pub fn describe(root: &Path) -> String {
 
 fn section(out: &mut String, name: &str, text: &str) {
     let text = if text.is_empty() { "unknown\n" } else { text };
-    // Writing to a String cannot fail.
     let _ = writeln!(out, "{name}\n{text}");
 }
 
-/// Writes the kernel's version, but not `/proc/version`, which names the user and the machine that built the kernel.
+/// Writes the kernel's version without `/proc/version`, which names the user and host that built it.
 fn kernel(out: &mut String, read: &impl Fn(&str) -> String) {
     let [release, version] = ["osrelease", "version"]
         .map(|name| read(&format!("/proc/sys/kernel/{name}")).trim().to_owned());
@@ -119,7 +113,6 @@ fn kernel(out: &mut String, read: &impl Fn(&str) -> String) {
     );
 }
 
-/// Returns the lines whose part before the separator is one of these names.
 fn fields(text: &str, separator: char, names: &[&str]) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -153,8 +146,7 @@ fn settings(read: impl Fn(&str) -> String) -> String {
     SETTINGS.iter().map(line).collect()
 }
 
-/// Returns the C libraries and their versions, as found in their files: tiptoe may be static, so it must not ask its
-/// own C library.
+/// Returns the C libraries' versions from their files: tiptoe's own may differ, because tiptoe may be static.
 fn c_libraries(root: &Path) -> String {
     let line = |path: &&str| {
         let content = read(root, path);
@@ -168,14 +160,14 @@ fn c_libraries(root: &Path) -> String {
     C_LIBRARIES.iter().filter_map(line).collect()
 }
 
-/// Returns the beginning of a file; empty if it cannot be read.
+/// Returns a file's beginning; empty if it cannot be read.
 fn read(root: &Path, path: &str) -> String {
     let path = root.join(path.trim_start_matches('/'));
     let mut bytes = Vec::new();
     let Ok(file) = File::open(path) else {
         return String::new();
     };
-    // Some of the kernel's files exist but cannot be read.
+    // Some kernel files exist but cannot be read.
     let _ = file.take(MOST_READ).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -184,7 +176,7 @@ fn read(root: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Files that contain secrets beside the chosen lines.
+    /// Files with secrets beside the chosen lines.
     const FILES: [(&str, &str); 9] = [
         ("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"),
         ("/proc/sys/kernel/version", "#1 SMP Debian 6.1.55-1\n"),

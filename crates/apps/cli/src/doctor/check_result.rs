@@ -1,4 +1,4 @@
-//! The result of a check: whether a thing works, what instruments lose without it, and what enables it.
+//! A check's result: whether a thing works, what instruments lose without it, and what enables it.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub enum Instrument {
 }
 
 /// The result of a check.
-// The order must be from best to worst, because a row keeps the worst.
+// Must be ordered from best to worst, because a row keeps the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

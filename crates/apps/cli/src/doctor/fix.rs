@@ -1,7 +1,7 @@
 //! What enables a missing thing, and `tiptoe doctor --fix`.
 //!
-//! INVARIANT: `--fix` runs only commands that are constants of this program, because it runs as root, and text from
-//! this machine, such as a path, could be crafted to do harm.
+//! INVARIANT: `--fix` runs only constant commands, because it runs as root and text from this machine, such as a
+//! path, could be crafted to do harm.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -13,12 +13,11 @@ use crate::failure::Failure;
 use crate::notice::Notice;
 use crate::terminal;
 
-/// What enables a missing thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fix {
-    /// Text for the user. `--fix` does not act on it.
+    /// Text for the user, on which `--fix` does not act.
     Advice(String),
-    /// A command that needs root. `--fix` runs it.
+    /// A command that `--fix` runs as root.
     Command(&'static [&'static str]),
 }
 
@@ -37,7 +36,7 @@ impl Serialize for Fix {
     }
 }
 
-/// Prints and runs each command once, until one fails. Fails if there is a command to run and the user is not root.
+/// Prints and runs each command once, until one fails. Fails if there are commands and the user is not root.
 pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {
     let mut commands: Vec<&[&'static str]> = Vec::new();
     for row in rows {

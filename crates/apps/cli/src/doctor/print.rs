@@ -1,5 +1,4 @@
-//! The report as text, at most 80 columns wide, so that it is readable in log files. Colours mark what works, what does
-//! not, and what to type; the words say the same.
+//! The report as text, at most 80 columns wide for log files. Colours only repeat the words.
 
 use std::fmt::Write;
 
@@ -9,14 +8,13 @@ use super::check_result::{CheckResult, State};
 use super::fix::Fix;
 use super::{DoctorReport, ScanGaps};
 
-/// The most columns of a line. Only commands may be wider.
+/// Only commands may be wider.
 const WIDTH: usize = 80;
-/// The width of a check's result. Longer results are clipped in the table. If the thing is missing, the whole result is
-/// printed below the table.
+/// The width of a result in the table, which clips longer ones. A missing thing's whole result is below the
+/// table.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
-/// Returns the report, coloured with [`Options::color`]. If it would push the verdict off the terminal, the checks that
-/// passed are only counted.
+/// Returns the report. Passed checks are only counted if they would push the verdict off the terminal.
 pub fn text(report: &DoctorReport, options: &Options) -> String {
     let whole = with_checks(report, 0, options);
     let is_long = |height| whole.lines().count() >= height;
@@ -27,11 +25,10 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     with_checks(report, passed.count(), options)
 }
 
-/// Returns the report. `passed` is the number of checks that passed, if these are not listed.
+/// Returns the report. `passed` is the number of passed checks if these are not listed.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
     let (can, not) = report.verdict.parts();
-    // Writing to a String cannot fail.
     let _ = writeln!(out, "{}\n", verdict(&can, not.as_deref(), options))
         .and_then(|()| head(&mut out, report))
         .and_then(|()| table(&mut out, &report.checks, passed, options))
@@ -52,7 +49,6 @@ fn verdict(can: &str, not: Option<&str>, options: &Options) -> String {
     text
 }
 
-/// Returns the lines of a text. All lines but the first are indented.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options {
         width: Some(width),
@@ -116,7 +112,7 @@ fn state(state: State) -> (&'static str, TextRole) {
     }
 }
 
-/// Writes what is missing, grouped by the command that enables it, because one command often enables several things.
+/// Writes what is missing by the command that enables it, because one often enables several things.
 fn missing(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
@@ -191,7 +187,7 @@ fn gaps(gaps: &ScanGaps) -> Vec<String> {
     lines
 }
 
-/// Returns at most `width` characters of a text, ending with `..` if some are left out.
+/// Returns at most `width` characters, with `..` instead of a longer end.
 fn clip(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.into(),
@@ -219,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Words must say all, because colours are lost in log files and some users cannot see them.
+    /// Words must say all, because log files lose colours and some users cannot see them.
     #[test]
     fn colours_say_nothing_that_words_do_not() {
         let report = DoctorReport::new(Capabilities::get(), Scan::default());
@@ -259,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Returns the report for an ordinary user of a virtual machine.
+    /// The report for an ordinary user of a virtual machine.
     fn made_up() -> DoctorReport {
         use Instrument::{Lock, Probe, Stat, Watch};
         let grant = Fix::Advice("sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep tiptoe".into());
@@ -327,7 +323,6 @@ mod tests {
         }
     }
 
-    /// `TIPTOE_WRITE_SCREENS=1` writes the file.
     #[test]
     fn the_report_looks_as_kept() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doctor.txt");

@@ -1,4 +1,4 @@
-//! The checks as rows: what was found, what a missing thing limits, and what enables it.
+//! The checks as rows: what was found, what a missing thing limits, what enables it.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -12,17 +12,17 @@ use super::check_result::{CheckResult, Instrument, State};
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// The number with which filters refuse. `vm.memfd_noexec` refuses by EACCES.
+/// The errno of seccomp filters; `vm.memfd_noexec` refuses by EACCES.
 const EPERM: i32 = 1;
 
-/// What helps where a filter refuses a call, which no right overrules.
+/// For a call that a filter refuses, which no right overrules.
 const WITHOUT_FILTER: &str =
     "run tiptoe without the seccomp filter (container: --security-opt seccomp=unconfined)";
 
-/// With a lower limit, descriptors soon run out, because a watch needs one for each thread and variable.
+/// With fewer, descriptors soon run out, because a watch needs one for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
-/// Returns the whole table, the most important rows first. `hidden` is how many processes refused to be read.
+/// Returns the table, most important first. `hidden` counts processes that refused to be read.
 pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     let grant = Grant { is_root: uid == 0 };
     vec![
@@ -49,8 +49,8 @@ pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     ]
 }
 
-/// How the user can get capabilities. Root lacks capabilities only in a container, which must be started with them.
-/// Other users get them by setting them on tiptoe's file.
+/// How the user gets capabilities: root lacks them only in a container, which must be started with them; for
+/// others they are set on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
     is_root: bool,
@@ -65,7 +65,7 @@ impl Grant {
         }
     }
 
-    /// Returns the command if the kernel refused for lack of permission, otherwise `otherwise`.
+    /// Returns the command if permission was missing, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -118,7 +118,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         Cap::Bpf,
         Cap::CheckpointRestore,
     ];
-    // cap_sys_admin includes all of these but cap_sys_ptrace.
+    // cap_sys_admin includes these except cap_sys_ptrace.
     let has =
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
@@ -162,7 +162,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     }
     match hidden {
         0 => CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override"),
-        // Nothing that the user can enable would change that.
+        // Nothing that the user can enable changes that.
         some => CheckResult::ok(name, format!("all but {some} that the kernel protects")),
     }
 }
@@ -351,8 +351,7 @@ fn cgroups(can: &Capabilities) -> CheckResult {
     }
 }
 
-/// Returns the row of a system call that only newer kernels have. Its state is never `No`, because nothing depends on
-/// the call.
+/// Returns the row of a newer system call. Its state is never `No`, because nothing depends on it.
 fn system_call(name: &'static str, check: Check) -> CheckResult {
     match check {
         Ok(()) => CheckResult::ok(name, "known to this kernel"),

@@ -1,4 +1,4 @@
-//! The verdict: which instruments work on this machine, and which features do not.
+//! Which instruments work on this machine, and which features do not.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub struct Verdict {
     pub not: Vec<&'static str>,
 }
 
-/// Features, each with the checks that it needs.
+/// Features, with the checks that each needs.
 const FEATURES: [(&str, &[&str]); 6] = [
     ("other users' processes", &["other users' processes"]),
     ("attaching in process", &["ptrace scope"]),
@@ -31,7 +31,7 @@ const FEATURES: [(&str, &[&str]); 6] = [
 ];
 
 impl Verdict {
-    /// Returns the verdict. `rows` must contain all checks, because a check without a row would count as passed.
+    /// `rows` must contain all checks, because a missing one would count as passed.
     pub fn new(can: &Capabilities, rows: &[CheckResult]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);
@@ -47,8 +47,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the two parts of the verdict, `you can: probe lock` and `not: hardware counters`; the second is `None`
-    /// if everything works.
+    /// Returns `you can: probe lock` and, unless everything works, `not: hardware counters`.
     pub fn parts(&self) -> (String, Option<String>) {
         let can: Vec<&str> = self.can.iter().map(|it| it.name()).collect();
         let can = match can[..] {
@@ -63,7 +62,7 @@ impl Verdict {
     }
 }
 
-/// Returns whether an instrument works in at least one way, for this user's own programs.
+/// Returns whether an instrument works in some way, for this user's own programs.
 fn works(can: &Capabilities, instrument: Instrument) -> bool {
     let for_agent = [
         can.membarrier_sync_core,

@@ -19,7 +19,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         true => [args.meanwhile, args.common.command.clone()].concat(),
         false => Vec::new(),
     };
-    // A command beside the whole system gets signals and the terminal as a traced one.
+    // A command beside the whole system gets signals and the terminal like a traced one.
     let beside = RequestTarget::Command(meanwhile.clone());
     let shape = match meanwhile.is_empty() {
         true => &target,
@@ -46,7 +46,6 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, extras))
 }
 
-/// Returns the processes whose waits are counted.
 fn target(common: &Common) -> Result<RequestTarget, Failure> {
     match common.all {
         true => Ok(RequestTarget::System),

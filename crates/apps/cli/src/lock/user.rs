@@ -38,7 +38,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, extras))
 }
 
-/// Returns a note if the kernel reports the waits of a process, because the agent could not enter: there they have no
+/// Returns a note if the kernel reports a process's waits, because the agent could not enter: these have no
 /// limit.
 fn ignored_budget(session: &Session) -> Option<Note> {
     let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
@@ -46,7 +46,7 @@ fn ignored_budget(session: &Session) -> Option<Note> {
     notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
-/// Prints what the threads of each process wait for now.
+/// Prints what each process's threads wait for now.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let target = probe::target(common, TargetOf::Locks)?;
@@ -60,7 +60,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
         let report = probe::rendered(session, &output, common, ReportExtras::default())?;
         reports.push(report);
     }
-    // A JSON report is one line. Text reports are separated by an empty line.
+    // JSON reports are lines. Text reports need an empty line between them.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

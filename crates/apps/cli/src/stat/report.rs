@@ -1,5 +1,5 @@
-//! Writes the report of `tiptoe stat`. In a report for scripts, notes and cost are comments, which come after the
-//! fields or go to stderr.
+//! Writes the report of `tiptoe stat`. In one for scripts, notes and cost are comments after the fields or on
+//! stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::{NotesTo, Output};
 use crate::terminal;
 
-/// Writes the report of `tiptoe stat`. With intervals, fields were already printed.
+/// With intervals, fields were already printed.
 pub(super) fn write(
     session: Session,
     output: Output,
@@ -25,7 +25,8 @@ pub(super) fn write(
     }
 }
 
-/// Writes fields with a separator, or CSV without one, and the comments. The comments go to stderr or after the fields.
+/// Writes the counts as fields between `separator`s, or as CSV if it is `None`. Writes the comments after the
+/// counts, or to stderr.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,
@@ -66,7 +67,6 @@ fn write_fields(
     output.write(&text)
 }
 
-/// Returns the comments of a report for scripts: the notes, and the cost.
 fn comments(session: &Session, cost: String) -> Vec<String> {
     let notes = tiptoe_report::note_sentences(session).into_iter();
     let notes = notes.map(|note| format!("# note: {note}"));

@@ -1,4 +1,4 @@
-//! A run of `tiptoe stat`, also by scope: its output, the observer that prints its intervals, and its report.
+//! A run of `tiptoe stat`, also by scope: its output, its observer, which prints intervals, and its report.
 
 use std::io;
 use std::process::ExitCode;
@@ -18,7 +18,6 @@ use crate::probe;
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 
-/// What `tiptoe stat` needs besides its request.
 pub(super) struct StatRun {
     pub(super) printer: Printer,
     output: Output,
@@ -27,8 +26,8 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and shows the status. Returns a request without events, too. Without a command, `target` is
-    /// no process. The status line shows `whom`, and `noun` for what is counted.
+    /// Opens the output, handles signals, and shows `whom` in the status, with `noun` for what is counted. Also
+    /// returns a request without events. Without a command, `target` is no process.
     pub(super) fn begin(
         args: &StatArgs,
         form: Form,
@@ -80,7 +79,6 @@ impl StatRun {
         Ok((run, probe::request(target.clone(), options)))
     }
 
-    /// Prints the report. Returns the exit status.
     pub(super) fn finish(self, mut outcome: Outcome) -> ExitCode {
         outcome.session.notes.extend(interrupt::unsaid(self.notes));
         let Printer { form, options, .. } = self.printer;
@@ -90,13 +88,12 @@ impl StatRun {
     }
 }
 
-/// The observer that prints intervals to the output of the report.
 pub(super) struct Printer {
     lines: LiveLines,
     options: Options,
     form: Form,
     table: IntervalTable,
-    /// Whether the CSV's line of names was printed, which must be only before the first interval.
+    /// Whether the CSV's line of names was printed, which only the first interval has.
     has_heading: bool,
 }
 

@@ -1,6 +1,5 @@
-//! `tiptoe stat --by scope`: counts for each scope that a program enters.
-//!
-//! The instrument of probes counts, because only an agent in the program sees its scopes.
+//! `tiptoe stat --by scope`. The instrument of probes counts, because only an agent in the program sees its
+//! scopes.
 
 use std::process::ExitCode;
 
@@ -13,7 +12,6 @@ use crate::failure::{Failure, TargetOf};
 use crate::probe;
 use crate::ready;
 
-/// The events that are counted without `-e`.
 const DEFAULT: &str = "context-switches,page-faults";
 
 pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
@@ -39,8 +37,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome))
 }
 
-/// Fails for options that counts of scopes do not have: perf's output fields (`-x`), CPUs, cgroups, several runs, and
-/// `-p` with a command.
+/// Fails for options that counts of scopes do not have.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),

@@ -1,6 +1,6 @@
 //! Compares what a command prints with a file.
 
-/// Fails unless `shown` is the text of a file in this folder. `TIPTOE_WRITE_SCREENS=1` writes the file.
+/// Compares `shown` with a file in this folder. `TIPTOE_WRITE_SCREENS=1` writes it.
 #[track_caller]
 pub fn check_screen(file: &str, shown: &str) {
     let path = format!("{}/tests/{file}", env!("CARGO_MANIFEST_DIR"));

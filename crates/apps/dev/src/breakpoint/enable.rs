@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that sleeping and running threads inherit. Accounting is not
-//! involved, because a slot is held from open to close, whether the breakpoint is enabled or not.
+//! `enable`: disables and enables one kernel breakpoint that other threads inherit. Accounting is not involved,
+//! because a slot is held from open to close.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, median_and_spread};
 
-/// The time that the threads are given to start.
+/// For the threads to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// What `enable` measures, and how much.
+/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Enable {
-    /// How often the breakpoint is disabled and enabled.
+    /// How often the breakpoint is switched.
     pub repeat: u32,
-    /// The number of sleeping threads.
+    /// Sleeping threads.
     pub passive: u32,
-    /// The number of running threads.
+    /// Running threads.
     pub active: u32,
-    /// How often all of it is measured.
+    /// How often all is measured.
     pub rounds: usize,
 }
 
@@ -52,7 +52,7 @@ impl Enable {
         Ok(table)
     }
 
-    /// Returns what `perf bench breakpoint enable` prints for this number.
+    /// Returns what `perf bench breakpoint enable` prints.
     fn as_perf(&self, us_per_op: f64) -> [String; 6] {
         [
             "# Running 'breakpoint/enable' benchmark:".to_owned(),
@@ -73,7 +73,7 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // Needs a thread of its own, so that only the children of that thread inherit the breakpoint.
+            // Only the children of this thread should inherit the breakpoint.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {

@@ -8,7 +8,6 @@ use tiptoe_kernel::watchpoints::Futex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// The calls without accounting.
     Ideal,
     Tiptoe,
     GlobalMutex,
@@ -29,7 +28,7 @@ impl Form {
 pub(super) trait Slots: Sync {
     fn reserve(&self, request: &Request) -> bool;
     fn release(&self, request: &Request);
-    /// Returns how long threads have waited for a lock so far.
+    /// Returns how long threads have waited for a lock.
     fn waited_ns(&self) -> u64;
 }
 
@@ -58,7 +57,7 @@ impl Slots for Accounting<'_, Futex> {
     }
 
     fn release(&self, request: &Request) {
-        // The result is ignored: a release cannot fail, because only reserved slots are released.
+        // A release of a reserved slot cannot fail.
         let _ = Accounting::release(self, request);
     }
 
@@ -68,14 +67,13 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
-/// The memory of the two forms that need it.
 pub(super) struct Storage {
     geometry: Geometry,
     words: [Vec<AtomicU64>; 2],
 }
 
 impl Storage {
-    /// Returns storage for this many simultaneous reservations; `None` if the numbers are invalid.
+    /// `None` if the numbers are invalid.
     pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
         let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {
@@ -100,7 +98,7 @@ impl Storage {
     }
 }
 
-/// An action on the slots of any form. It is generic, so that it is compiled for each form and no call is indirect.
+/// Generic, so that no call is indirect.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

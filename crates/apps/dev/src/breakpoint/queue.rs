@@ -1,14 +1,13 @@
-//! `queue`: simulates the cost of accounting on more CPUs than this machine has. The times of critical sections, locks
-//! and transfers between CPUs are measured in the same run; the simulation determines how long threads wait.
+//! `queue`: simulates the cost of accounting on more CPUs than this machine has, with one thread as in `stress`
+//! on each. Critical sections, locks and transfers between CPUs are measured in the same run; the simulation
+//! determines the waits.
 //!
-//! Each CPU has one thread that reserves and releases, as in `stress`. Up to this machine's number of CPUs, `stress`
-//! itself is measured, too, so that the simulation can be compared with it.
+//! Up to this machine's CPUs `stress` is measured, too, for comparison. Because a simulation is as uncertain as
+//! its inputs, these are measured several times, and each result is simulated. A row's spread is half the
+//! range.
 //!
-//! A simulation is as uncertain as its inputs. So the inputs are measured several times, and each result is simulated
-//! with its own random numbers. The spread of a simulated row is half the range of its results.
-//!
-//! The simplifications favour `global_mutex`: the transfer of a cache line takes as long with 256 CPUs as with two, and
-//! no cache is ever too small.
+//! The simplifications favour `global_mutex`: the transfer of a cache line takes as long with 256 CPUs as with
+//! two, and no cache is ever too small.
 
 mod load;
 mod locks;
@@ -27,38 +26,37 @@ use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
 
-/// The events before the measured part of a simulation, and those in it.
+/// Before the measured part, and in it.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
-/// How often the inputs are measured; each case is simulated with each result.
+/// How often the inputs are measured.
 const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 
-/// What to measure, and how much.
+/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
     /// The most CPUs.
     pub cpus: u32,
     /// The percentage of pairs that reserve for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// The slots of a CPU.
+    /// A CPU's slots.
     pub slots: u32,
-    /// The mean time of a thread's other work before a pair.
+    /// The mean of a thread's other work before a pair.
     pub work_ns: u32,
-    /// The time to transfer a cache line between two CPUs. Measured if `None`, which needs two CPUs.
+    /// The time to transfer a cache line between two CPUs. If `None`, it is measured, which needs two CPUs.
     pub line_ns: Option<f64>,
-    /// How often everything is measured.
+    /// How often each is measured.
     pub rounds: usize,
-    /// How long each measurement takes.
+    /// The time of each measurement.
     pub ms: u32,
 }
 
-/// A thread that never waits must get at least this share of its CPU. If it gets less, other programs ran there.
+/// A thread that never waits must get this share of its CPU; otherwise other programs ran there.
 const OWN: f64 = 0.95;
 
-/// The forms that take locks.
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
 
-/// Returns accounting of the product's size, for this many CPUs.
+/// Returns accounting of the product's size.
 fn geometry(cpus: u32, slots: u32) -> Result<Geometry, Error> {
     let geometry = Geometry::new(cpus, Registers::Mixed(slots), 1 << 17);
     geometry.ok_or(Error::Numbers)
@@ -84,8 +82,7 @@ impl Queue {
                 for form in FORMS {
                     let row = self.simulated(&prices, form, cpus, cpu_targets)?;
                     table.rows.push(row);
-                    // `stress` has no other work between pairs, so it can only be compared with simulations without
-                    // other work.
+                    // `stress` has no other work between pairs.
                     if cpus <= here && self.work_ns == 0 {
                         let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
                         table.rows.push(row);
@@ -104,7 +101,7 @@ impl Queue {
         Ok(table)
     }
 
-    /// Simulates a case once for each calibration.
+    /// Simulates a case with each calibration.
     fn simulated(
         &self,
         calibrations: &[Prices],
@@ -194,8 +191,7 @@ impl Queue {
     }
 }
 
-/// Measures the same case on this machine. Uses only the rounds in which no other program ran on the threads' CPUs, if
-/// there are such rounds.
+/// Measures the case on this machine, if possible only in rounds in which no other program ran on its CPUs.
 fn measured(
     stress: &Stress,
     form: Form,
@@ -204,7 +200,7 @@ fn measured(
 ) -> Result<(TableRow, bool), Error> {
     let round = |_| -> Result<(PairTimes, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
-        // In this form no thread waits. If its CPU time is less than its wall time, other programs ran on its CPUs.
+        // No thread waits in this form, so less CPU time than wall time shows other programs.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
         Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };

@@ -1,8 +1,8 @@
-//! `stress`: threads that only reserve and release slots, in pairs. A given percentage of the pairs is for a CPU, the
+//! `stress`: threads that only reserve and release slots, in pairs. A percentage of the pairs is for a CPU, the
 //! others are for the thread itself.
 //!
-//! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while it
-//! checks a held lock or sleeps for it. It is *asleep* while it neither runs nor is ready to run.
+//! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while
+//! it checks a held lock or sleeps for it, and *asleep* while it neither runs nor is ready to run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
 use crate::together::together;
 
-/// The pairs between two checks of the end flag. Must be a multiple of 100, so that percentages are exact.
+/// Between two checks of the end flag. A multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
 
-/// What to measure, and how much.
+/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Stress {
     /// The most threads.
     pub threads: u32,
     /// The percentage of pairs that reserve for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// The slots of a CPU.
+    /// A CPU's slots.
     pub slots: u32,
-    /// The number of CPUs in the accounting.
+    /// The CPUs in the accounting.
     pub cpus: u32,
-    /// How often every case is measured.
+    /// How often each case is measured.
     pub rounds: usize,
-    /// How long each measurement takes.
+    /// The time of each measurement.
     pub ms: u32,
 }
 
@@ -44,18 +44,15 @@ struct StressCase {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairTimes {
-    /// The wall time of a pair.
     pub(super) ns: f64,
-    /// The CPU time of a pair.
     pub(super) cpu_ns: f64,
     /// The share of time in which threads waited for each other.
     pub(super) waiting: f64,
-    /// The share of time in which threads slept.
     pub(super) asleep: f64,
 }
 
 impl Stress {
-    /// Returns a bench with four slots and this machine's CPUs.
+    /// Uses four slots and this machine's CPUs.
     pub fn new(rounds: usize, ms: u32, threads: u32) -> Stress {
         Stress {
             threads,
@@ -167,8 +164,7 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// Returns the requests of a thread's batch. `cpu_targets` percent of them, evenly spread, are for CPUs, each for the
-/// next one.
+/// `cpu_targets` percent of the requests, evenly spread, are for CPUs, in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

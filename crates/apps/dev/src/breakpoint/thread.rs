@@ -1,10 +1,9 @@
-//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers take
-//! batches. For each batch a worker creates threads, wakes them and joins them.
+//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers
+//! take batches of threads.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal` makes the
-//! same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the same
-//! round. The interval of that difference shows how much of it is chance. For comparison, the threads of `none` make no
-//! calls, and those of `kernel` inherit kernel events. Each case is also printed in perf's form.
+//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal`
+//! makes the same calls without accounting, so the price of accounting is the difference of `tiptoe` and
+//! `ideal` in the same round. The threads of `none` make no calls, and those of `kernel` inherit kernel events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,22 +17,21 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, interval, median_and_spread};
 
-/// What to measure, and how much.
+/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
-    /// The number of batches, over all workers.
+    /// Batches, over all workers.
     pub repeat: u32,
-    /// The slots of each thread, or in `kernel` the breakpoints of each thread.
+    /// The slots of each thread; in `kernel`, its breakpoints.
     pub breakpoints: u32,
-    /// The number of workers.
+    /// Workers.
     pub parallel: u32,
-    /// The threads of a batch.
+    /// A batch's threads.
     pub threads: u32,
-    /// How often each case is measured; the cases alternate.
+    /// How often each case is measured, in turns.
     pub rounds: usize,
 }
 
-/// What the threads of a case do besides starting and ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ThreadCase {
     None,
@@ -141,7 +139,7 @@ impl Thread {
         table.lines.extend(lines);
     }
 
-    /// Returns what `perf bench breakpoint thread` prints for this number, after a line that names the case.
+    /// Returns what `perf bench breakpoint thread` prints, after a line with the case.
     fn as_perf(&self, case: &str, us_per_op: f64) -> [String; 7] {
         let ops = f64::from(self.repeat) * f64::from(self.threads);
         let each = us_per_op * f64::from(self.parallel);
@@ -160,7 +158,7 @@ impl Thread {
     }
 }
 
-/// Adds a note for each case: how much longer it takes than `ideal` in the same rounds.
+/// Notes how much longer each case takes than `ideal` in the same rounds.
 fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>) {
     let ideal = measured.get(&ThreadCase::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);
@@ -190,7 +188,7 @@ fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>)
     }
 }
 
-/// Runs work on a thread of its own, so that no other thread inherits events from it.
+/// No other thread then inherits events from it.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -206,7 +204,7 @@ impl Act<ThreadTimes> for Thread {
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    // Relaxed: a worker needs only a unique number, and no data is handed over with it.
+                    // Relaxed: a worker needs only a unique number.
                     let next = || {
                         let order = Ordering::Relaxed;
                         batches.fetch_update(order, order, |left| left.checked_sub(1))
@@ -230,7 +228,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: a thread needs only a unique number.
+                // Relaxed: as above.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));
@@ -240,7 +238,6 @@ impl Thread {
         });
     }
 
-    /// Does the work of one thread of a batch.
     fn live(&self, slots: &impl Slots, task: u64, is_done: &AtomicU32) {
         let request = |holder: u32| {
             let target = Target::Task { task, cpu: None };
@@ -278,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Regression: the price was that of a pair in a hot loop, divided by a thread's time.
+    /// Regression: the price was a hot loop's pair, divided by a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| ThreadTimes {

@@ -6,9 +6,8 @@ use crate::options::Options;
 use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("faults.c");
-/// The threads for each CPU.
 const PER_CPU: u32 = 4;
-/// The mappings of each thread for each requested ms.
+/// Of each thread for each requested ms.
 const PER_MS: u32 = 250;
 
 pub(super) struct FaultLoad {

@@ -12,37 +12,35 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// The events that perf counts. If a case needs more events, these are repeated.
+/// Repeated if a case needs more events.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that are read at each switch to another cgroup. The first must be a clock, because its count is compared
-/// with its enabled time.
+/// Read at each switch to another cgroup. The first must be a clock, because its count is compared with its
+/// enabled time.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
     "context-switches:k",
     "alignment-faults",
 ];
-/// Counts time and switches of each cgroup.
 const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch { \
      @ns[cgroup] = sum(nsecs - @last[cpu]); @switches[cgroup] = count(); @last[cpu] = nsecs; }";
 
-/// The tool that counts while the tasks switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountingCase {
     Off,
     /// Two events of the whole system.
     System,
-    /// perf's events of cgroups, and those of the system if `with_system`.
+    /// perf's events of cgroups, and of the system if `with_system`.
     Perf {
         events: usize,
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe, which reads this number of events at switches. With 0 it uses the tasks' own counts.
+    /// This number of events is read at switches; with 0, only the counts that the kernel keeps for each task.
     Tiptoe {
         events: usize,
     },
-    /// tiptoe, which reads no events, but charges time, faults and switches on each CPU at switches.
+    /// No events are read, but time, faults and switches are charged on each CPU at switches.
     PerCpu,
 }
 
@@ -64,10 +62,9 @@ impl CountingCase {
     }
 }
 
-/// The running tool. It stops when this is dropped.
 pub(super) enum Counting {
     Off,
-    /// Sets of perf's events. The set of the whole system is first, if there is one.
+    /// That of the whole system is first.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -77,7 +74,6 @@ pub(super) enum Counting {
 }
 
 impl Counting {
-    /// Starts to count for this many cgroups, and their parent.
     pub(super) fn start(
         case: CountingCase,
         folder: &Folder,
@@ -98,7 +94,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does in each interval. Does nothing for a tool that reads by itself.
+    /// Reads all counts, as the tool does in each interval, unless it reads by itself.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}
@@ -133,7 +129,7 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // Both calls fail only if bpftrace has ended by itself.
+            // These fail only if bpftrace has ended.
             let _ = child.kill();
             let _ = child.wait();
         }

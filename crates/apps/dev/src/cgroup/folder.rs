@@ -1,5 +1,3 @@
-//! The cgroups of a bench.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,10 +8,10 @@ use crate::error::Error;
 use crate::temporary::TemporaryGuard;
 use crate::workshop::failed;
 
-/// A cgroup with the children `c0`, `c1`, … All are removed when this is dropped, or when a signal ends the process.
+/// A cgroup with the children `c0`, `c1`, … All are removed on drop, or when a signal ends the process.
 pub(super) struct Folder {
     cgroup: TemporaryGuard,
-    /// The mount point of cgroup2, and the tree's path below it.
+    /// The mount point of cgroup2.
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
     /// Whether perf's events can count for these cgroups.

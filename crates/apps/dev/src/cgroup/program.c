@@ -1,13 +1,10 @@
 // Tasks in cgroups that wake each other on one CPU. Each question is a line, and each answer a number:
-//   ring DIR TASKS CGROUPS   starts TASKS processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
+//   ring DIR TASKS CGROUPS   starts processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
 //   hops COUNT               hands the byte on COUNT times; ns per hop
 //   stop                     ends these processes; 1
-//   serve DIR WORKERS MS     clients in our own cgroup ask WORKERS of different kinds in DIR/c0 … for MS; the response time
-//                            in ns, as the geometric mean of the workers' means
-//   births DIR KIND COUNT    a task in DIR/c0 makes COUNT processes (KIND p) or threads (t), one after the other; the
-//                            mean time to make one, in ns
-//   ends                     the mean time from the last instruction of one of these tasks until its parent has waited
-//                            for it, in ns
+//   serve DIR WORKERS MS     clients ask workers of different kinds in DIR/c0 …; the mean response in ns
+//   births DIR KIND COUNT    a task in DIR/c0 makes processes (KIND p) or threads (t); the mean ns to make one
+//   ends                     the mean ns from one's last instruction until its parent has waited for it
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <math.h>
@@ -114,8 +111,7 @@ static void spin(double ns) {
     for (double end = now_ns() + ns; now_ns() < end;) {}
 }
 
-// The kinds of workers: little work, more, much; work with page faults; a sleep before it; and a second process that
-// does half of it.
+// Little work, more, much; with page faults; after a sleep; and with a second process that does half of it.
 enum kind { LITTLE, MORE, MUCH, FAULTS, SLEEPS, HANDS_ON, KINDS };
 
 static void work(enum kind kind, int other) {
@@ -144,7 +140,7 @@ static void work(enum kind kind, int other) {
     }
 }
 
-// Answers at one end of a socket. The second process of a worker is in the worker's cgroup.
+// The second process of a worker is in the worker's cgroup.
 static void answer(enum kind kind, int requests) {
     int ends[2] = {-1, -1};
     char byte;

@@ -1,8 +1,8 @@
-//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock, beside those of the bare lock and of std,
-//! and the throughput of threads that contend for one.
+//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock, beside those of the bare lock and of
+//! std, and the throughput of threads that contend for one.
 //!
-//! `wrapped` has only the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks the
-//! order of locks. In the rows `pair_within` the thread holds another lock.
+//! `wrapped` has only the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks
+//! the order of locks. In `pair_within` the thread holds another lock.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,13 +23,12 @@ use crate::turns::{CaseResults, in_turns, ratio};
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
-/// The pairs between two readings of the clock.
+/// Between two readings of the clock.
 const PAIRS: u32 = 1_000;
-/// The number of steps in a section, which takes about 150 ns, as in `convoy`.
+/// A section takes about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// The numbers of contending threads are 2, 4 and so on, up to this number or that of all CPUs.
+/// The most contending threads, unless there are more CPUs.
 const FEWEST: u32 = 8;
-/// The case that the others are compared with.
 const BARE: &str = "parking_lot";
 
 trait Mutex: Default + Sync {
@@ -50,7 +49,7 @@ impl Mutex for std::sync::Mutex<u64> {
     }
 }
 
-/// A case: its name, and the function that measures it.
+/// The name, and the function that measures it.
 type LinkedCase<M> = (&'static str, M);
 type Alone = fn(Duration) -> f64;
 type Together = fn(u32, Duration) -> f64;
@@ -89,7 +88,7 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         });
     }
     for threads in contenders(options) {
-        // The work of several threads takes longer to become steady.
+        // Several threads take longer to become steady.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
             let row = TableRow::new(*name, times, "ns").at("contended");
@@ -125,7 +124,6 @@ fn measure<M: Copy>(
     })
 }
 
-/// Compares each case with the bare lock.
 fn compare(found: &CaseResults<&'static str>, mut report: impl FnMut(&str, &[f64], &[f64])) {
     let mut cases = found.cases.iter();
     let Some((_, bare)) = cases.next() else {
@@ -139,9 +137,10 @@ fn thread_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the time of a pair, in ns of this thread's CPU time.
+/// Returns a pair's time, in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // Aligned, because a lock and its value are slower in two cache lines, and the stack begins at a random address.
+    // Aligned, because a lock and its value are slower in two cache lines, and the stack begins at a random
+    // address.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
@@ -160,7 +159,7 @@ fn pair_within<M: Mutex>(time: Duration) -> f64 {
     OwnLines::<M>::default().0.with(|_| pair::<M>(time))
 }
 
-/// Returns the time of a section of contending threads, in ns of wall time.
+/// Returns a section's ns of wall time.
 fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     let (lock, over) = (OwnLines::<M>::default(), OwnLines(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
@@ -184,13 +183,13 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // The sum is read after all threads have ended, because a reader would have to wait for the lock.
+    // After all threads have ended, because a reader would have to wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does dependent steps, with the same code at the same address for all cases. The code must use only registers,
-/// because the speed of a store and a load to the stack depends on the stack's address.
+/// Does dependent steps at the same address for all cases, in registers, because the speed of a store and a
+/// load to the stack depends on its address.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

@@ -1,4 +1,4 @@
-//! Other tools that show contention: preloaded libraries that replace the lock functions. Each library needs its own
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each needs its own
 //! program, because it cannot be unloaded.
 
 use std::path::PathBuf;
@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// Both versions of LTTng's wrapper of pthread, used without a session.
+/// Used without a session.
 const LTTNG: [&str; 2] = [
     "liblttng-ust-pthread-wrapper.so.1",
     "liblttng-ust-pthread-wrapper.so.0",
 ];
 const MUTRACE: [&str; 1] = ["libmutrace.so"];
-/// The folders in which these libraries may be.
 const FOLDERS: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -20,9 +19,7 @@ const FOLDERS: [&str; 4] = [
     "/usr/local/lib",
 ];
 
-/// A program with a preloaded library.
 pub(super) struct PreloadedProgram {
-    /// The case's name in rows.
     pub(super) case: &'static str,
     pub(super) program: Program,
 }

@@ -1,11 +1,10 @@
-// The program that `tiptoe-dev bench lock` measures. Each line of its stdin is a question; each answer is one line.
+// The program of `tiptoe-dev bench lock`. Each line of its stdin is a question; each answer is one line.
 //   pair mutex|other|read|write MS   CPU ns of an uncontended lock and unlock
 //   wait MS                    CPU ns of a futex wait that returns at once
 //   wake MS                    CPU ns of an unlock that wakes no thread
-//   floor wait|wake MS         CPU ns that the cheapest hooks would add to such a futex call
+//   floor wait|wake MS         CPU ns that the cheapest hooks would add to such a call
 //   convoy THREADS MS          wall ns of a contended lock, a section of 150 ns and an unlock
-//   pingpong sem|cond MS       wall ns of a turn of two threads on one CPU that sleep in between: by semaphores, or by
-//                              a condition
+//   pingpong sem|cond|mutex MS wall ns of a turn of two threads on one CPU that sleep in between
 //   armed                      1 if libc's futex calls are patched
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -60,7 +59,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// Sets the mutex to the state in which a thread holds it after a wait, so that the unlock makes the system call.
+// As after a wait, so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -68,9 +67,9 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// The cheapest hooks. The code jumps to a trampoline, which steps over the red zone and calls a stub. The stub saves
-// the registers that a function may change, and calls a function; then all return. The function before a wait reads the
-// clock. A wait also has a hook after it.
+// The cheapest hooks. The code jumps to a trampoline, which steps over the red zone and calls a stub. The stub
+// saves the registers that a function may change, and calls a function, which reads the clock before a wait. A
+// wait also has a hook after it.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"
@@ -109,8 +108,7 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// Returns how much longer one call takes than another. The two calls alternate, because the load of other programs
-// changes.
+// Returns how much longer one call takes than another, in turns, because the load of other programs changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);
@@ -123,7 +121,7 @@ static void section(void) {
     for (volatile int i = 0; i < steps; i++) {}
 }
 
-// Sets the number of steps of the section, so that it takes `ns` on this processor.
+// Sets the section's steps, so that it takes `ns`.
 static void calibrate(double ns) {
     steps = 1000;
     double took = each(section, 1);
@@ -184,7 +182,7 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
-// Lets the other thread run while this one holds the mutex, so that the other thread sleeps.
+// Lets the other thread run while this one holds the mutex, so that it sleeps.
 static void *take_turns_mutex(void *none) {
     on_one_cpu();
     uint64_t taken = 0;
@@ -199,7 +197,7 @@ static void *take_turns_mutex(void *none) {
     return none;
 }
 
-// The first third is not counted, because the threads are new and the agent must learn their rates.
+// The first third is not counted, because the agent must learn the new threads' rates.
 static double together(void *(*run)(void *), int threads, int ms) {
     pthread_t all[64];
     atomic_store(&stopped, 0);

@@ -1,4 +1,4 @@
-// A library that replaces the lock functions, tries first, and times only if that fails. tiptoe replaces no function.
+// Replaces the lock functions, tries first, and times only if that fails.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,28 +1,24 @@
-//! The cgroups of a plan, given by their names or their number.
-
 use std::collections::HashMap;
 
 use tiptoe_schedule::{Label, Tree};
 
 use crate::failure::{CgroupsFault, Failure};
 
-/// The most cgroups that can be requested.
 const MOST: usize = 100_000;
 
 /// The tree of cgroups, and those to count for.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// All cgroups: the counted ones, their ancestors, and those of a trace.
+    /// The counted ones, their ancestors, and those of a trace.
     pub tree: Tree,
-    /// The cgroups to count for, with their names as given.
+    /// With their names as given.
     pub counted: Vec<(String, Label)>,
-    /// The cgroups by path, without slashes at the ends.
+    /// By path, without slashes at the ends.
     labels: HashMap<String, Label>,
 }
 
 impl Cgroups {
-    /// Parses `web,db,batch/nightly`, or a number of cgroups. No list means no cgroup. Fails for
-    /// the root, and for a cgroup that is given twice.
+    /// Parses `web,db,batch/nightly`, or a number of cgroups. Fails for the root, and for duplicates.
     pub fn named(list: Option<&str>) -> Result<Cgroups, Failure> {
         let mut cgroups = Cgroups {
             tree: Tree::new(),
@@ -60,8 +56,8 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Returns the cgroup of a path, which is created with its ancestors if it does not exist.
-    /// `None` if a name in the path is empty, or the tree is full.
+    /// Returns the cgroup of a path, which is created if missing. `None` if a name in the path is empty, or the
+    /// tree is full.
     pub fn label(&mut self, path: &str) -> Option<Label> {
         let path = path.trim_matches('/');
         if let Some(label) = self.labels.get(path) {

@@ -1,31 +1,28 @@
-//! The events of a plan: their groups, whether they need a counter, and what they cost at switches.
-
 use tiptoe_event::{Counter, CounterError, counter_groups};
 
 use crate::failure::Failure;
 
-/// A group of events, which are counted together or not at all.
+/// Events that are counted together or not at all.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanGroup {
     /// Whether the group must always have its counters.
     pub is_pinned: bool,
-    /// The events, the leader first.
+    /// The leader is first.
     pub events: Vec<PlanEvent>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanEvent {
     pub name: String,
-    /// Whether the event needs one of the CPU's counters.
+    /// Whether it needs one of the CPU's counters.
     pub needs_slot: bool,
-    /// Whether `stat --for-each-cgroup` must read the event at switches, because the kernel does
-    /// not count it for each task.
+    /// Whether `stat --for-each-cgroup` must read it at switches, because the kernel does not count it for each
+    /// task.
     pub is_read: bool,
-    /// Whether the event costs `stat --for-each-cgroup` time at switches, because it is read there or counts switches.
+    /// Whether it costs `stat --for-each-cgroup` time at switches.
     pub is_at_switches: bool,
 }
 
-/// Parses lists of events and groups. Fails if an event is unknown.
 pub fn parse(lists: &[String]) -> Result<Vec<PlanGroup>, Failure> {
     let groups = lists.iter().flat_map(|list| counter_groups(list));
     let parsed = groups.map(|group| {

@@ -1,9 +1,7 @@
-//! The result of a simulation, as rows of the requested events.
-
 use serde::Serialize;
 use tiptoe_schedule::simulate::{GroupOutcome as Fate, Outcome};
 
-/// The result. The names of its fields are the keys of the JSON.
+/// The result of a simulation. The field names are the keys of the JSON.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
     pub slots: u32,
@@ -12,7 +10,7 @@ pub struct PlanReport {
     pub is_of_system: bool,
     pub seconds: f64,
     pub switches: u64,
-    /// Whether the switches were read from a file.
+    /// From a file.
     pub recorded: bool,
     pub turn_ns: u64,
     pub operation_ns: u64,
@@ -20,28 +18,28 @@ pub struct PlanReport {
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<EventRow>,
-    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty if there are no cgroups, or more events than
-    /// `stat` can read.
+    /// As `tiptoe stat --for-each-cgroup` counts. Empty without cgroups, or with more events than `stat` can
+    /// read.
     pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }
 
-/// One event, for all cgroups or for the system. Values are `None` if nothing ran.
+/// One event, for all cgroups or for the system. `None` if nothing ran.
 #[derive(Debug, Serialize)]
 pub struct EventRow {
     pub event: String,
     /// `cgroups` or `system`.
     #[serde(rename = "for")]
     pub of: &'static str,
-    /// The share of the enabled time in which the event counted.
+    /// The share of the enabled time in which it counted.
     pub counted_percent: Option<f64>,
-    /// The same share, in the cgroup in which it is smallest.
+    /// The same, in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
-    /// The number of cgroups that ran without being counted at all.
+    /// The cgroups that ran without being counted at all.
     pub not_counted: usize,
-    /// The number of cgroups in which the event is pinned and has no slot.
+    /// The cgroups in which the event is pinned and has no slot.
     pub in_error: usize,
-    /// The error of the scaled count, the median over cgroups.
+    /// Of the scaled count, the median over cgroups.
     pub error_percent: Option<f64>,
     pub worst_error_percent: Option<f64>,
     pub each: Vec<CgroupTimes>,
@@ -55,7 +53,6 @@ pub struct CgroupTimes {
     pub error_percent: Option<f64>,
 }
 
-/// The cost of one way to switch from one cgroup to another.
 #[derive(Debug, Serialize)]
 pub struct PolicyRow {
     /// `everything`, `changed` or `read`.
@@ -63,16 +60,15 @@ pub struct PolicyRow {
     pub added: u64,
     pub deleted: u64,
     pub per_switch: f64,
-    /// The number of events that are read at a switch.
+    /// The events that are read at a switch.
     pub reads: u64,
     pub cost_percent: f64,
-    /// The share of time that the system's events lost at switches that removed and added them.
+    /// The share of time that the system's events lost at switches.
     pub blind_percent: Option<f64>,
 }
 
 impl EventRow {
-    /// Returns the row of an event, from its results in these cgroups or in the system. Cgroups that never ran are left
-    /// out of shares and errors.
+    /// Cgroups that never ran are left out of shares and errors.
     pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
         let each = fates
             .iter()
@@ -117,7 +113,7 @@ impl CgroupTimes {
 }
 
 impl PolicyRow {
-    /// Returns the row of an outcome. The first `of_system` groups must be those of the system.
+    /// The first `of_system` groups must be those of the system.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,
@@ -140,7 +136,7 @@ impl PolicyRow {
         }
     }
 
-    /// Adds the cost of reading `reads` events at each switch, which takes `switch_ns`.
+    /// Adds the cost of reading `reads` events at each switch.
     pub fn with_reads(self, reads: u64, switch_ns: u64, outcome: &Outcome) -> PolicyRow {
         let more = percent(outcome.switches * switch_ns, outcome.ns);
         PolicyRow {
@@ -151,8 +147,7 @@ impl PolicyRow {
     }
 }
 
-/// Returns the error of a scaled count. `None` if the event never counted or is in error, because
-/// there is then no count to scale.
+/// `None` if the event never counted or is in error, because then there is no count to scale.
 fn error_percent(fate: &Fate) -> Option<f64> {
     let has_count = fate.times.running_ns > 0 && !fate.in_error;
     let parts = fate.error().filter(|_| has_count)?;

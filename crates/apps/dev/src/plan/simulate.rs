@@ -1,4 +1,4 @@
-//! Simulates a plan: from the requested events and switches to the report.
+//! Simulates a plan.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use super::rows::{EventRow, PlanReport, PolicyRow};
 use super::trace::Trace;
 use crate::failure::Failure;
 
-/// The inputs of a simulation, except the switches.
 #[derive(Debug)]
 pub struct Setting<'a> {
     pub groups: &'a [PlanGroup],
@@ -41,7 +40,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside of the counted cgroups run, too. They are simulated as tasks of the root.
+        // Tasks outside of the counted cgroups are simulated as tasks of the root.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -52,7 +51,7 @@ impl Setting<'_> {
         self.report(cpus as usize, time, false, switches)
     }
 
-    /// Simulates the switches of a trace, at most to its end. Fails if a group never fits.
+    /// Simulates a trace, at most to its end. Fails if a group never fits.
     pub fn recorded(&self, trace: &Trace, time: Option<Duration>) -> Result<PlanReport, Failure> {
         let end = Duration::from_nanos(trace.end_ns);
         let time = time.map_or(end, |time| time.min(end));
@@ -122,7 +121,7 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns the groups for the system, if requested, and then those for each cgroup. `rows` relies on this order.
+    /// The groups for the system are first; `rows` relies on this order.
     fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -132,7 +131,6 @@ impl Setting<'_> {
             .collect()
     }
 
-    /// Returns two rows for each event: one for the system and one for the cgroups.
     fn rows(&self, outcome: &Outcome) -> Vec<EventRow> {
         let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
         let (system, cgroups) = outcome.groups.split_at(self.system_group_count());
@@ -140,7 +138,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the rows of the events. `of` computes an event's result from that of its group.
+    /// `of` computes an event's result from its group's.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],
@@ -178,8 +176,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns a group in the form to simulate. If some of its events need counters, its software
-/// events are left out, because they count exactly when the others do.
+/// If some of a group's events need counters, its software events are left out, because they count exactly when
+/// the others do.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {
@@ -240,7 +238,7 @@ mod tests {
         assert_eq!(changed.blind_percent, Some(0.0));
         assert!(everything.blind_percent > Some(0.0));
         assert!(changed.per_switch < everything.per_switch);
-        // The kernel counts `cs` for each task, so only two events are read.
+        // The kernel counts `cs` for each task, so only two are read.
         assert_eq!((read.reads, read.per_switch), (2, 0.0));
         let switches_per_ns = report.switches as f64 / 2.0 / 500e6;
         let cost = 100.0 * switches_per_ns * (50.0 + 2.0 * 60.0);

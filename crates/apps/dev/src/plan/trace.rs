@@ -1,5 +1,3 @@
-//! Reads recorded switches from a file.
-
 use std::path::Path;
 
 use tiptoe_schedule::simulate::Switch;
@@ -7,20 +5,18 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::{Failure, TraceFault};
 
-/// CPU numbers in a trace must be below this, because they determine the size of an allocation.
+/// A limit, because CPU numbers in a trace determine the size of an allocation.
 const MOST_CPUS: usize = 4096;
 
-/// Recorded switches. Times are since the first line of the trace.
+/// Times are since the first line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// The switches of each CPU, in order.
+    /// Of each CPU, in order.
     pub cpus: Vec<Vec<Switch>>,
-    /// The time of the last switch on any CPU.
     pub end_ns: u64,
 }
 
-/// Reads a trace. Each line is `SECONDS CPU CGROUP`; a line that begins with `#` is a comment.
-/// Creates the cgroups that it names. Fails at the first bad line.
+/// Reads lines `SECONDS CPU CGROUP` and `#` comments, and creates the cgroups. Fails at the first bad line.
 pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     let text = std::fs::read_to_string(path);
     let path = path.to_owned();
@@ -31,7 +27,7 @@ pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     }
 }
 
-/// Parses a trace. Fails with the number of the first bad line and what is wrong with it.
+/// Fails with the number of the first bad line.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, TraceFault)> {
     let mut trace = Trace::default();
     let mut first_ns = None;
@@ -77,8 +73,7 @@ fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, TraceFault)
     }
 }
 
-/// Parses seconds such as `12.000345` exactly, without floating point. Ignores digits after the
-/// ninth.
+/// Parses seconds exactly, without floating point, to nine digits.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

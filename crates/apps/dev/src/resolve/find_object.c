@@ -1,5 +1,4 @@
-// Looks up with glibc which library an address belongs to, in several pinned threads at once, for MS milliseconds:
-// random addresses in the code of all loaded objects.
+// Looks up random addresses' libraries with glibc, in pinned threads at once, for MS milliseconds.
 //
 //   find-object THREADS MS   prints how many objects, and millions of lookups a second over all threads
 #define _GNU_SOURCE

@@ -1,5 +1,4 @@
-//! The case `dl_find_object`: glibc's lock-free lookup of the library at an address. It looks up no probes, but the
-//! libraries that a small C program loads.
+//! The case `dl_find_object`: glibc's lock-free lookup of the library at an address, in a small C program.
 
 use std::process::Command;
 
@@ -8,11 +7,10 @@ use crate::workshop::{Workshop, failed};
 
 const PROGRAM: &str = include_str!("find_object.c");
 
-/// The compiled program, whose folder is removed when this is dropped.
 pub(super) struct FindObject(Workshop);
 
 impl FindObject {
-    /// Compiles the program; `None` if this libc has no such function.
+    /// `None` if this libc has no such function.
     pub(super) fn compile() -> Result<Option<FindObject>, Error> {
         match Workshop::new("resolve", PROGRAM) {
             Ok(workshop) => Ok(Some(FindObject(workshop))),
@@ -21,7 +19,7 @@ impl FindObject {
         }
     }
 
-    /// Returns the number of libraries, and the millions of lookups per second in this many threads.
+    /// Returns the libraries, and the millions of lookups per second in this many threads.
     pub(super) fn measure(&self, threads: u32, ms: u32) -> Result<(usize, f64), Error> {
         let output = Command::new(self.0.folder().join("program"))
             .args([threads.to_string(), ms.to_string()])

@@ -10,25 +10,24 @@ use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::error::Error;
 use crate::together::together;
 
-/// The address of the first mapping, the distance between mappings, and their length. [`World::change`] maps and unmaps
-/// memory in the gaps between them.
+/// The first mapping, the distance between mappings, and their length. [`World::change`] uses the gaps between
+/// them.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// The number of files. Each file is mapped several times.
+/// Each file is mapped several times.
 const FILES: u64 = 64;
-/// The probes of each file.
 pub(super) const PROBES: u64 = 16;
 /// The offset of each mapping in its file, and the distance between probes.
 const OFFSET: u64 = 0x1000;
 const PROBE_DISTANCE: u64 = 0x3d0;
 
-/// The lookups between two checks of the end flag.
+/// Lookups between two checks of the end flag.
 const BATCH: u64 = 256;
-/// The number of batches before the measurement, which fill the caches.
+/// Batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Returns the shape of the address space. Eight mappings share a table, and changes need a few tables more.
+/// Eight mappings share a table, and changes need a few more.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -53,10 +52,9 @@ impl WorldCase {
     }
 }
 
-/// The number of lookups by result, and their rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LookupCounts {
-    /// Lookups in a second, over all threads.
+    /// Over all threads.
     pub per_s: f64,
     pub speculative: u64,
     pub locked: u64,
@@ -99,7 +97,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Measures lookups in this many threads for `ms`, while another thread makes `changes_per_s` changes per second.
+    /// Measures lookups, while another thread changes mappings.
     pub(super) fn measure(
         &self,
         case: WorldCase,
@@ -159,8 +157,8 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Repeats four changes until `end`: maps memory in a gap, unmaps the middle of that memory, moves a part of the
-    /// rest, and unmaps all of it.
+    /// Repeats four changes: maps memory in a gap, unmaps its middle, moves a part of the rest, and unmaps all
+    /// of it.
     fn change(&self, per_s: u32, end: Instant) {
         let start = Instant::now();
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
@@ -201,12 +199,11 @@ impl LookupCounts {
         }
     }
 
-    /// Returns the number of lookups with a result.
     fn answers(&self) -> u64 {
         self.speculative + self.locked + self.wrong
     }
 
-    /// Returns the sum of both counts. The rate is 0, because rates cannot be added.
+    /// The rate is 0, because rates cannot be added.
     pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
         LookupCounts {
             per_s: 0.0,
@@ -231,7 +228,7 @@ fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 
-/// Returns a random number (Knuth's MMIX). Only its upper half is random enough to be used.
+/// Knuth's MMIX. Only the upper half is random enough.
 #[inline]
 fn next(state: &mut u64) -> u64 {
     let step = state.wrapping_mul(6_364_136_223_846_793_005);

@@ -1,4 +1,4 @@
-// The program that `tiptoe-dev bench scope` measures. Each line of its stdin is a question, and each answer is one line.
+// The program of `tiptoe-dev bench scope`. Each line of its stdin is a question, and each answer is one line.
 //   scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads
 //   inner THREADS MS      the same inside another scope
 //   many THREADS MS       the same with a hundred scopes in turn

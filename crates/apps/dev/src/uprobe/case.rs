@@ -8,25 +8,24 @@ use crate::driver::{Calls, TraceRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// No probe: each call only jumps out of the function and back, as on the way to a probe.
+    /// Each call only jumps out of the function and back.
     Floor,
-    /// No probe: each call and each return only makes the jumps that a return probe needs.
+    /// Each call and return only makes the jumps that a return probe needs.
     ReturnFloor,
     Count,
     /// A filter rejects each call.
     Filtered,
     EntryReturn,
-    /// Each call is timed from entry to return.
+    /// From entry to return.
     Latency,
-    /// Each call is recorded, with the time and two arguments.
+    /// With the time and two arguments.
     Record,
-    /// Each call below a function is counted, and all calls are below it.
+    /// All calls are below the function.
     Under,
-    /// Each call below a function is counted, and no call is below it.
+    /// No call is below the function.
     NotUnder,
-    /// Each call is counted by the value of its first argument.
+    /// By the value of the first argument.
     ByArg0,
-    /// Each call is counted and timed by the value of its first argument.
     LatencyByArg0,
     Kernel,
     KernelReturn,
@@ -39,15 +38,15 @@ pub(super) struct CallLoad {
     pub threads: u32,
 }
 
-/// A function whose first instruction the kernel single-steps out of line, as it does with most instructions.
+/// The kernel single-steps its first instruction out of line, as it does most.
 pub(super) const SINGLE_STEPPED: Site = KINDS[5];
 const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
-/// This filter is never true, because the benched functions are called with 7.
+/// Never true, because the functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
-/// A function of the benched program that calls the loops.
+/// It calls the loops.
 const AROUND: &str = "measure";
-/// A function that never calls the loops.
+/// It never calls the loops.
 const ELSEWHERE: &str = "gap";
 
 impl Case {
@@ -67,7 +66,7 @@ impl Case {
         Case::KernelReturn,
     ];
 
-    /// Returns the case's name in rows. A count by a trap has its own name.
+    /// A count by a trap has its own name.
     pub(super) fn name(self, site: Site) -> &'static str {
         match self {
             Case::Floor if site == TRAP => "own_trap",
@@ -88,7 +87,6 @@ impl Case {
         }
     }
 
-    /// Returns the driver's request for the case.
     pub(super) fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> TraceRequest<'a> {
         let via = match self {
             Case::Kernel => Via::Kernel,
@@ -119,8 +117,7 @@ impl Case {
         }
     }
 
-    /// Returns the site whose functions have the path of this floor. `None` if the case is no floor, or if there is no
-    /// such site.
+    /// Returns the site whose functions have the path of this floor.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -132,19 +129,19 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// Returns whether the kernel counts. It may refuse to.
+    /// The kernel may refuse to count.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether the case must count hits. A probe that failed to count would look cheap.
+    /// A probe that failed to count would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // At this site only the kernel's trap is measured. It is compared with our trap at another site.
+        // Here only the kernel's trap is measured, to be compared with ours at another site.
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }
@@ -157,13 +154,12 @@ impl Case {
                 threads == 1 && site.functions == 1 && site != TRAP
             }
             Case::Kernel => site != TRAP && site.functions <= 256,
-            // Each function needs an event of its own, and closing an event takes 80 ms.
+            // Each function needs an event, whose closing takes 80 ms.
             Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,
         }
     }
 }
 
-/// Returns the name of the first instruction.
 pub(super) fn kind(site: Site) -> &'static str {
     match site.name {
         name if name.starts_with("push") => "push",

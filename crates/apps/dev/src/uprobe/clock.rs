@@ -1,5 +1,4 @@
-//! The row `rdtsc`: the cost of one reading of the time stamp counter. A timed call needs two readings, so it cannot be
-//! cheaper.
+//! The row `rdtsc`: one reading of the time stamp counter. A timed call needs two.
 
 use crate::assembly::{KINDS, READINGS, READS, Site};
 use crate::error::Error;
@@ -7,7 +6,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// Adds the row: the time of a function with many readings, minus the time of a function that only returns.
+/// The time of many readings, minus that of a function that only returns.
 pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> Result<(), Error> {
     let empty = KINDS.iter().find(|site| site.name == "ret");
     let mut time = |site: Site| -> Result<f64, Error> {

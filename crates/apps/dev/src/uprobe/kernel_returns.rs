@@ -1,7 +1,5 @@
-//! The case `kernel_uretprobe`: the kernel's return probes, as perf events of the benched thread.
-//!
-//! The driver never uses the kernel's return probes, because a program crashes if an exception passes one. The benched
-//! functions do not throw.
+//! The case `kernel_uretprobe`, by perf events of the benched thread. The driver never uses the kernel's return
+//! probes, because a program crashes if an exception passes one. The benched functions do not throw.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,12 +11,11 @@ use crate::assembly::Site;
 use crate::error::Error;
 use crate::target::Target;
 
-/// Events that count until they are closed.
 #[derive(Debug)]
 pub(super) struct KernelReturns(Vec<PerfEvent>);
 
 impl KernelReturns {
-    /// Arms a probe for each function of these sites, in the target's first thread.
+    /// Arms each function, in the target's first thread.
     pub(super) fn arm(target: &Target, sites: &[Site]) -> Result<KernelReturns, Error> {
         let path = target.program();
         let failed = |error| Error::Io {
@@ -45,7 +42,7 @@ impl KernelReturns {
         Ok(KernelReturns(events))
     }
 
-    /// Removes the probes. Returns how many returns they counted.
+    /// Returns how many returns were counted.
     pub(super) fn finish(self) -> Result<u64, Error> {
         let counts = self.0.iter().map(|event| Ok(event.read()?.count));
         counts

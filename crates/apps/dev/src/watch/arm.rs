@@ -11,10 +11,9 @@ use crate::workshop::{Program, Workshop};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArmMethod {
-    /// An event of each CPU, as in `tiptoe watch`, with its BPF program.
+    /// As in `tiptoe watch`, with its BPF program.
     CpuWide,
-    /// An event of each thread, which the threads that it starts inherit, as with `--via
-    /// kernel-task`.
+    /// Threads inherit the event, as with `--via kernel-task`.
     PerTask,
     /// All threads are stopped and their debug registers are set, as debuggers do.
     Ptrace,
@@ -30,14 +29,12 @@ impl ArmMethod {
     }
 }
 
-/// A running watch. It ends when this is dropped.
 #[expect(dead_code, reason = "only held")]
 pub(super) enum ArmedWatch {
     Watch(Box<Watchpoints>),
     Tracer(Program),
 }
 
-/// Consecutive words of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     pub(super) pid: u32,
@@ -54,7 +51,7 @@ impl Words {
         })
     }
 
-    /// Watches the words. Returns how many milliseconds that took.
+    /// Returns how many milliseconds that took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

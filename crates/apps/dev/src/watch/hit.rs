@@ -17,9 +17,8 @@ use crate::workshop::{Program, Workshop, failed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HitCase {
     Bare,
-    /// The kernel only counts.
     Count,
-    /// The program opens an event itself. The fields are the row's name, and the word by which the program is asked.
+    /// The program opens an event itself: the row's name, and the word by which the program is asked.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -53,9 +52,9 @@ impl HitCase {
     }
 }
 
-/// The number of stores before the measured ones, so that `tiptoe watch` has decoded their code.
+/// So that `tiptoe watch` has decoded the stores' code.
 const BEFORE: u64 = 100;
-/// The longest time until `tiptoe watch` has started, and the time after that in which it decodes code.
+/// Until `tiptoe watch` has started, and until it has decoded code.
 const LIMIT: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -130,8 +129,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
             // Wall time, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
-            // The program must end before gdb, because without gdb the next store would kill it. gdb ends with the
-            // program.
+            // The program must end first, because without gdb the next store would kill it. gdb ends with it.
             drop(program);
             drop(gdb);
             Ok(ns)
@@ -139,7 +137,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
     }
 }
 
-/// Starts to watch the first word, and returns when it is watched.
+/// Returns when the first word is watched.
 pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
     let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
     let until = Instant::now() + LIMIT;
@@ -157,7 +155,7 @@ pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<T
     Ok(tracing)
 }
 
-/// Fails unless all stores were counted. A tool that misses some would look cheap.
+/// A tool that misses stores would look cheap.
 fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
     match seen >= made {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Measures a loop that stores all the time: watched with the default allowance, and watched without one.
+//! Measures a loop that stores all the time, with the default allowance and without one.
 
 use tiptoe_collector::Budget;
 

@@ -1,14 +1,14 @@
-// The program that `tiptoe-dev bench watch` measures. Each line of its stdin is a question; each answer is one line.
+// The program of `tiptoe-dev bench watch`. Each line of its stdin is a question; each answer is one line.
 //   address               of four words; only the first is written
 //   hits N                CPU ns of a store to the first word, the mean of N
-//   stops N               wall ns of such a store, the mean of N
-//   own ring|chain|sigtrap|none   watches the first word by an event of the program's own; 0, or the error number
-//   seen                  the count of that event
+//   stops N               wall ns of such a store
+//   own ring|chain|sigtrap|none   watches the first word by an event of its own; 0, or the error number
+//   seen                  that event's count
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
 //   switch MS             CPU ns of a turn of two threads on one CPU that sleep in between
 //   threads N             starts N threads that sleep; N
-//   gap MS                the longest time, in ns, that this thread did not run although a CPU was free
-//   trace PID ADDRESS     stops another process's threads, makes each watch four words, continues them: ms, or -1
+//   gap MS                the longest ns that this thread did not run although a CPU was free
+//   trace PID ADDRESS     stops a process's threads, makes each watch four words, continues them: ms, or -1
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +34,7 @@
 static volatile uint64_t watched[4] __attribute__((aligned(64)));
 static uint64_t stored;
 
-// The store is in a function of its own, so that a hit has a caller and the stored value is in a register.
+// A function of its own, so that a hit has a caller and the stored value is in a register.
 __attribute__((noinline, noclone)) static void store(uint64_t value) { watched[0] = value; }
 
 static int own = -1;
@@ -91,7 +91,7 @@ static double seen(void) {
 }
 
 static double hits(long count, clockid_t clock) {
-    // The ring is emptied, as by a reader that is fast enough.
+    // As by a reader that is fast enough.
     if (ring != NULL) ring->data_tail = ring->data_head;
     double from = seconds(clock);
     for (long i = 0; i < count; i++) store(++stored);
@@ -112,7 +112,7 @@ static double hot(int ms) {
     return spent * 1e9 / rounds;
 }
 
-// A pair of threads that sleeps until a question starts it.
+// Sleeps until a question starts it.
 static sem_t begun[2], turns[2], ended;
 static atomic_int is_over;
 static atomic_ullong taken;
@@ -153,7 +153,7 @@ static double switches(int ms) {
     atomic_store(&is_over, 0);
     atomic_store(&taken, 0);
     for (int i = 0; i < 2; i++) sem_init(&turns[i], 0, i == 0);
-    // Exactly one of the two threads runs at any time, and no other thread of this process does.
+    // Exactly one of the two threads runs at any time, and no other thread of this process.
     double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < 2; i++) sem_post(&begun[i]);
     usleep(ms * 1000);
@@ -182,7 +182,7 @@ static int threads(int count) {
     return count;
 }
 
-// All threads are stopped until each one watches, as debuggers do.
+// All threads are stopped until each one watches, as by debuggers.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
     const unsigned long words_written = 0x99990055; // each of eight bytes, for writes, in this task

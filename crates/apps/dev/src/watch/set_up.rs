@@ -1,5 +1,4 @@
-//! Measures the time until four variables are watched in all threads, and how long a thread does not run during that
-//! time.
+//! Measures the time until four variables are watched, and a thread's longest gap in that time.
 
 use std::time::Duration;
 
@@ -11,18 +10,16 @@ use crate::table::{Table, TableRow};
 use crate::turns::in_turns;
 use crate::workshop::Workshop;
 
-/// The number of debug registers, all of which are used.
+/// All debug registers are used.
 const WORDS: u64 = 4;
-/// Pairs of the number of threads, and the time in ms for which one of them looks for gaps. The time must be longer
-/// than the set-up.
+/// Threads, and for how many ms one of them looks for gaps, which must be longer than the set-up.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
-/// The wait before the set-up.
 const BEFORE: Duration = Duration::from_millis(20);
 
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// The way to watch, or `None` if nothing is watched, and the value that is measured.
+/// `None` if nothing is watched; and the value that is measured.
 type SetUpCase = (Option<ArmMethod>, &'static str);
 
 const CASES: [SetUpCase; 7] = [

@@ -1,4 +1,5 @@
-//! Measures how much longer threads take to alternate on a CPU if they are watched, but write no watched variable.
+//! Measures how much longer threads take to alternate on a CPU if they are watched, but write no watched
+//! variable.
 
 use super::address;
 use super::arm::{ArmMethod, Words};
@@ -8,7 +9,7 @@ use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
-/// A way to watch, and the number of variables; `None` without a watch.
+/// The number of variables; `None` without a watch.
 type SwitchCase = Option<(ArmMethod, u64)>;
 
 const CASES: [SwitchCase; 4] = [

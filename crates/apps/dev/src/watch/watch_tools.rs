@@ -7,19 +7,16 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// A watched store takes longer than this, and other stores are faster.
+/// Only a watched store takes longer.
 const WATCHED_NS: f64 = 200.0;
-/// The number of slow stores in a row that prove a watch. A single slow store proves nothing, because its thread may
-/// have waited for a CPU.
+/// A single slow store proves nothing, because its thread may have waited for a CPU.
 const IN_A_ROW: usize = 3;
-/// The longest time until stores are watched.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Another tool that watches, which is killed when this is dropped.
 pub(super) struct OtherWatcher(Child);
 
 impl OtherWatcher {
-    /// Starts `perf record`, which samples each store, with its callers if requested.
+    /// Starts `perf record`, which samples each store.
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,

@@ -1,4 +1,4 @@
-//! What must be mapped for arenas, and the callers' arenas.
+//! Mappings for arenas, and the callers' arenas.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use tiptoe_wire::arena::CALLER_BYTES;
 
 use super::{ARENA_LEN, Arenas, TRIES, base_of};
 
-/// The distance of the farthest word that every instruction of a trampoline reaches.
+/// The farthest word that every instruction of a trampoline reaches.
 const REACH: u64 = (1 << 31) - ARENA_LEN;
 
-/// An arena for the return addresses that trampolines keep to follow calls.
+/// An arena for callers' return addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerArena {
-    /// The address of its first byte.
+    /// Its address.
     pub base: u64,
-    /// How many bytes are in use, from the first on.
+    /// Bytes in use, from the first on.
     pub used: u64,
 }
 
@@ -33,10 +33,9 @@ impl Arenas {
         &self.callers
     }
 
-    /// Returns the address ranges to map for the arenas opened since the last call of
-    /// [`Arenas::take_fresh`]. All arenas of a free range are in one mapping, because each mapping
-    /// makes a fork take longer. Below 4 GiB each arena is mapped alone, because a program may need
-    /// the addresses between them for pointers of 32 bits.
+    /// Returns the ranges to map for the next [`Arenas::take_fresh`]. A free range's arenas share a mapping,
+    /// because each makes a fork slower, but not below 4 GiB, because a program may need the addresses between for
+    /// pointers of 32 bits.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;
         let is_mapped = |base: u64| self.mapped.iter().any(|range| range.contains(&base));
@@ -63,7 +62,6 @@ impl Arenas {
         ranges
     }
 
-    /// Returns words for the callers of the trampoline at an address.
     pub(super) fn callers_near(&mut self, at: u64) -> Option<u64> {
         let found = self.callers.iter_mut().find_map(|arena| arena.take(at));
         found.or_else(|| {
@@ -74,7 +72,7 @@ impl Arenas {
         })
     }
 
-    /// Returns the base of a new arena within reach, but not of the trampoline's own arena.
+    /// Returns the base of a new arena within reach.
     fn free_near(&self, at: u64) -> Option<u64> {
         let free = self.preferred.iter().chain(&self.last_resort);
         let mut free = free.filter(|range| !self.mapped.contains(range));

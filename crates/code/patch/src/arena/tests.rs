@@ -48,8 +48,8 @@ fn every_place_has_trap_bytes_on_its_heads() {
     }
 }
 
-/// Regression: a jump that kept two bytes of the code and had one more head found no room at one of 16 positions of its
-/// library, because its offset was in the index of every arena.
+/// Regression: a jump with two fixed bytes and one more head had no room at one of 16 positions of its library,
+/// because the index of every arena was at its offset.
 #[test]
 fn each_offset_is_free_in_some_arena() {
     for page in 0..16 {
@@ -71,7 +71,6 @@ fn each_offset_is_free_in_some_arena() {
     }
 }
 
-/// A fork of the program takes longer with each mapping.
 #[test]
 fn arenas_of_a_free_range_are_mapped_at_once() {
     let free = SITE - (2 << 30)..SITE - 5;
@@ -96,7 +95,7 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
     assert!(bases.iter().all(inside), "{bases:x?} {ranges:x?}");
     assert!(!inside(&callers.base), "{callers:x?} {ranges:x?}");
 
-    // What is mapped already is not mapped again, and its free places are used.
+    // Existing mappings and their free places are reused.
     let mut again = Arenas::new(Space {
         preferred: vec![],
         mapped: ranges.clone(),
@@ -113,7 +112,7 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
     assert!(again.fresh_ranges().is_empty());
 }
 
-/// Regression: arenas began at the same distance from the code in every process.
+/// Regression: every process had its arenas at the same distance from the code.
 #[test]
 fn the_seed_chooses_among_all_free_places() {
     let base = |free: &Range<u64>, seed| {

@@ -31,8 +31,6 @@ fn patch(bytes: &[u8], offset: usize, body: &Body) -> Patch {
     planner.plan(&shape, body, Vec::new).expect("room")
 }
 
-/// Returns where the program continues at an offset in a trampoline, relative to the function, and
-/// our bytes on its stack.
 fn position(patch: &Patch, offset: usize) -> (u64, i64) {
     let (at, bytes) = (patch.unwind.address, &patch.unwind.bytes);
     let bases = BaseAddresses::default().set_eh_frame_hdr(at);
@@ -85,7 +83,6 @@ fn position(patch: &Patch, offset: usize) -> (u64, i64) {
     (value - SITE, offset + 4)
 }
 
-/// Marks the return point of a call that the trampoline follows by itself.
 const RETURNS: u64 = 1 << 32;
 
 fn all(patch: &Patch) -> Vec<(String, u64, i64)> {
@@ -143,7 +140,7 @@ fn a_count_at_an_entry() {
 
 #[test]
 fn a_count_that_keeps_everything() {
-    // After mov $1,%eax; test %edi,%edi; the red zone is stepped over.
+    // After mov $1,%eax; test %edi,%edi.
     let function = [&[0xb8, 1, 0, 0, 0, 0x85, 0xff][..], &FUNCTION].concat();
     let patch = patch(&function, 7, &COUNT);
     let lines = all(&patch);
@@ -183,11 +180,10 @@ fn a_followed_call_at_its_entry_and_exit() {
         let named = lines.iter().filter(|(known, ..)| known == name);
         named.map(|(_, _, depth)| *depth).collect()
     };
-    // Calls of the trampoline's own two ways, their exit, and all others.
+    // Of the trampoline's own two ways, their exit, and all others.
     assert_eq!(depths("rdtsc"), [0, 24, 24]);
     assert_eq!(depths("ret"), [0]);
-    // The function; the time, and the agent for an odd return; the function; the agent for an
-    // entry.
+    // The function; the time, and the agent for an odd return; the function; the agent for an entry.
     assert_eq!(depths("call"), [-8, 24, 32, -8, 32]);
     assert_eq!(depths("sub"), [0, 24]);
     assert!(
@@ -197,7 +193,6 @@ fn a_followed_call_at_its_entry_and_exit() {
     );
 }
 
-/// An unwinder looks up the byte before the return address, which is in the call.
 #[test]
 fn the_return_point_of_a_call_followed_without_a_thunk() {
     for timed in [false, true] {
@@ -286,6 +281,6 @@ fn a_record_accounts_for_all_that_it_has_pushed() {
             stands(name)
         );
     }
-    // The three counts: of a recorded hit, of a hit without credit, of a hit for which the ring has no room.
+    // A recorded hit, one without credit, and one without room in the ring.
     assert_eq!(stands("inc"), [(0, 32), (0, 8), (0, 32)]);
 }

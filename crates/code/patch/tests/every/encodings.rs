@@ -1,7 +1,5 @@
-//! One encoding of each instruction of 64-bit mode that the decoder knows, with and without a memory operand.
-//!
-//! Bytes are tried and decoded, not encoded, because the planner uses the decoder. A memory operand
-//! is at %rdi, or %rdi and the elements of vector register 1.
+//! One encoding of each instruction that the decoder knows, with and without a memory operand: %rdi, or %rdi and
+//! the elements of vector register 1. Bytes are tried and decoded, because the planner uses the decoder.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -38,12 +36,11 @@ pub fn missing() -> Vec<Code> {
 
 type EncodingMap = HashMap<(Code, bool), Encoding>;
 
-/// Operands to try; the stack pointer only if no other works.
+/// The stack pointer only if no other works.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
-/// Records these bytes' instruction, unless its form was recorded. Returns whether it is valid.
+/// Returns whether the bytes are valid.
 fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
-    // An immediate, or the displacement of a branch.
     let bytes = [head, operands, &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
     let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
     if instruction.is_invalid() {
@@ -58,13 +55,11 @@ fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
     true
 }
 
-/// Tries operands in memory, and registers with one of `others` as the second.
 fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
-        // With a displacement of four bytes the instruction is long, so a jump often has no guard
-        // there, and the planner must move the site.
+        // A displacement of four bytes makes the instruction so long that a jump often has no guard there.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
-            // A scale of 1, index 1, base %rdi.
+            // scale 1, index 1, base %rdi
             keep(
                 found,
                 head,
@@ -132,7 +127,7 @@ fn evex(found: &mut EncodingMap) {
     for (map, width) in (1..8).flat_map(|map| [(map, 0), (map, 0x80)]) {
         for (prefix, length) in (0..4).flat_map(|p| (0..3).map(move |l| (p, l << 5))) {
             for opcode in 0..=0xff {
-                // Without a mask, or with mask 1 if one is required.
+                // Without a mask, or with mask 1 if required.
                 for mask in [0, 1] {
                     let middle = [0xf0 | map, width | 0x7c | prefix, 0x08 | length | mask];
                     let head = [&[0x62][..], &middle, &[opcode]].concat();

@@ -1,27 +1,24 @@
-//! Runs code and records all state that a program can see: registers, flags, x87 and vector state,
-//! memory, and the signal that ended it.
+//! Runs code and records all state that a program can see.
 
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::{Machine, RECOVERED, RECOVERY, Registers, handle, read, write};
 
-/// Bytes of extended state, without AMX, which a program must request.
+/// Without AMX, which a program must request.
 const EXTENDED: usize = 4096;
-/// x87, SSE, AVX, AVX-512: neither protection keys nor AMX.
+/// x87, SSE, AVX, AVX-512.
 const COMPONENTS: u64 = 0xe7;
 const YMM: u32 = 2;
 const ZMM: u32 = 6;
-/// Compared bytes of the stack, above the return address and below: what an instruction pushes, but
-/// not what `enter` reserves.
+/// Compared bytes of the stack, above the return address and below: what an instruction pushes, not what `enter`
+/// reserves.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
-/// Offsets in the data page of the caller's stack pointer, a stack for the flags, and the code's
-/// final stack pointer.
+/// In the data page: the caller's stack pointer, a stack for the flags, the code's final stack pointer.
 const CALLER: u64 = 4064;
 const FLAGS_END: u64 = 4072;
 const ENDED: u64 = 4080;
-/// The flags, which are pushed to that stack.
 const FLAGS: u64 = 4056;
 
 std::arch::global_asm!(
@@ -55,7 +52,7 @@ std::arch::global_asm!(
     "mov 104+tiptoe_every_registers(%rip), %r13; mov 112+tiptoe_every_registers(%rip), %r14",
     "mov 120+tiptoe_every_registers(%rip), %r15",
     "call *136+tiptoe_every_registers(%rip)",
-    // A thread whose code faulted continues here too, on an arbitrary stack.
+    // Also after a fault, on an arbitrary stack.
     "tiptoe_every_over:",
     "mov %rax, 0+tiptoe_every_registers(%rip); mov %rcx, 8+tiptoe_every_registers(%rip)",
     "mov %rdx, 16+tiptoe_every_registers(%rip); mov %rbx, 24+tiptoe_every_registers(%rip)",
@@ -98,8 +95,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the differences from another state, each with its first place. Of the flags, only
-    /// those in `flags` are compared.
+    /// Returns the first differences from another state. Only `flags` are compared.
     pub fn difference(&self, other: &State, flags: u64) -> Option<String> {
         let first = |what: &str, a: &[u8], b: &[u8]| {
             let at = a.iter().zip(b).position(|(a, b)| a != b)?;
@@ -134,8 +130,7 @@ fn entry_stack() -> u64 {
     &raw const tiptoe_every_stack_end as u64 - 8
 }
 
-/// Returns code that may follow any instruction: it saves stack pointer and flags, and returns on
-/// the caller's stack.
+/// It may follow any instruction, because it returns on the caller's stack.
 pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     const STORE_STACK: [u8; 3] = [0x48, 0x89, 0x25];
     const LOAD_STACK: [u8; 3] = [0x48, 0x8b, 0x25];
@@ -155,7 +150,6 @@ pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     code
 }
 
-/// Returns registers that point to the data page, with numbers usable as counts and divisors.
 pub fn registers(machine: &Machine, flags: u64) -> Registers {
     let data = machine.data.start;
     let mut registers = [0; 17];
@@ -173,8 +167,8 @@ pub fn registers(machine: &Machine, flags: u64) -> Registers {
 
 pub fn prepare() {
     recover();
-    // SAFETY: the tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`.
-    // No code that uses the two statics has started.
+    // SAFETY: tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`. No code uses the
+    // statics yet.
     unsafe {
         let mask = _xgetbv(0) & COMPONENTS;
         tiptoe_every_mask = mask;
@@ -204,7 +198,7 @@ pub fn prepare() {
     }
 }
 
-/// Makes code that raises a signal continue after its call; its stack may be anywhere.
+/// Code that raises a signal continues after its call.
 fn recover() {
     RECOVERY.store(caller(), Relaxed);
     let stack = vec![0_u8; 1 << 17].leak();
@@ -221,7 +215,6 @@ fn recover() {
     }
 }
 
-/// Runs code, always with the same data and stack.
 pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let page = [0, 0, 0x80, 0x3f].repeat(1024);
     let stack = entry_stack() - BELOW as u64;
@@ -230,8 +223,8 @@ pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let flags_end = machine.data.start + FLAGS + 8;
     write(machine.data.start + FLAGS_END, &flags_end.to_le_bytes());
     write(stack, &[0x11; BELOW + 8 + ABOVE]);
-    // SAFETY: the machine's lock excludes other threads. Code that corrupts memory ends at a fault,
-    // from which the handler recovers.
+    // SAFETY: the machine's lock excludes other threads. The handler recovers from faults of code that corrupts
+    // memory.
     unsafe {
         tiptoe_every_registers[..17].copy_from_slice(registers);
         tiptoe_every_registers[17] = target;
@@ -249,7 +242,7 @@ pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
         }
         write(machine.data.start + FLAGS, &[0; 8]);
         let mut extended = (&raw const tiptoe_every_out).read().to_vec();
-        // The address of the last x87 instruction, and the header.
+        // The last x87 instruction's address, and the header.
         extended[8..16].fill(0);
         extended[512..576].fill(0);
         let above = entry_stack() + 8;

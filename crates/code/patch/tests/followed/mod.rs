@@ -1,5 +1,4 @@
-//! Calls that the trampoline follows by itself, while a signal handler interrupts at each
-//! instruction.
+//! Calls that the trampoline follows by itself, interrupted at each instruction.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -16,7 +15,6 @@ const FRAME: usize = FRAME_BYTES as usize / 8;
 const CREDIT: u64 = 1 << 40;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret
 const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3];
-/// A return address that no call has.
 const ELSEWHERE: u64 = 0x1234;
 
 struct FollowedFunction {
@@ -38,7 +36,7 @@ impl FollowedFunction {
             hits: Hits::default(),
         };
         let (at, patch) = machine.patched(&FUNCTION, &body);
-        // Stale contents, which are no call in progress.
+        // No call in progress.
         let frames = [0, 0x5555, 0x6666, 0x7777].repeat(300);
         let mut followed = FollowedFunction {
             machine,
@@ -52,14 +50,12 @@ impl FollowedFunction {
         followed
     }
 
-    /// Returns the end of the frames while there are none. It must not be a page's end, where the
-    /// trampoline calls the agent.
+    /// Returns the end of no frames, not a page's end, where the trampoline calls the agent.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Returns a call's caller as the agent gets it; no frames may exist yet.
     fn comes_from(&self, call: impl FnOnce()) -> u64 {
         self.machine.set_frames(0);
         call();
@@ -79,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// Checks all registers but the flags and the stack pointer, which the return proves.
+    /// The return proves the stack pointer.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);
@@ -98,7 +94,7 @@ impl FollowedFunction {
         assert_eq!((counted, returns, now.slow), (calls, calls, before.slow));
         assert_eq!(self.machine.count(0), CREDIT - calls);
         assert_eq!(self.machine.frames(), self.end(), "back where it was");
-        // SAFETY: words of the frames, which generated code wrote on this thread.
+        // SAFETY: generated code wrote the frames on this thread.
         let frame = unsafe { (self.end() as *const [u64; FRAME]).read_volatile() };
         assert_eq!([frame[0], frame[1], frame[3]], [0, SLOT.into(), 0]);
     }
@@ -130,10 +126,10 @@ fn calls_from_known_places_are_followed_without_the_agent() {
     }
 }
 
-/// The signal handler, which calls the function from one place.
+/// Calls the function from one place.
 #[inline(never)]
 fn handler(function: u64) {
-    // SAFETY: the patched function takes two numbers and returns one.
+    // SAFETY: the function takes two numbers and returns one.
     let function: extern "C" fn(u64, u64) -> u64 =
         unsafe { std::mem::transmute(function as usize) };
     let mut number = 7;

@@ -1,4 +1,4 @@
-//! Other tools' breakpoints on patched sites, and the bytes that their removal leaves.
+//! Other tools' breakpoints on patched sites, set and removed.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, FunctionCode, Hits, Patch, Strategy, padding, shape};
@@ -57,7 +57,7 @@ fn this_processor_traps_as_the_guards_say() {
 }
 
 impl Bench {
-    /// Plans a patch. Also returns whether its site is an entry.
+    /// Also returns whether the site is an entry.
     fn patch(&mut self, at: u64, code: &[u8], offset: usize) -> Option<(Patch, bool)> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + 16, 0xcc);
@@ -77,7 +77,6 @@ impl Bench {
         Some((placed.expect("room"), shape.is_entry()))
     }
 
-    /// At an entry the flags are free.
     fn compare(&self, at: u64, input: &Registers, expected: &(Registers, u64), entry: bool) {
         let mut found = self.observe(at, input);
         if entry {
@@ -86,7 +85,7 @@ impl Bench {
         assert_eq!(&found, expected, "{:x?}", read(at, 32));
     }
 
-    /// Checks the code with another tool's breakpoint, and after its removal.
+    /// Checks the code under a breakpoint, and after its removal.
     fn survives(&mut self, at: u64, code: &[u8], offset: usize) -> Option<Strategy> {
         let (patch, entry) = self.patch(at, code, offset)?;
         if patch.strategy == Strategy::Trap {
@@ -96,7 +95,7 @@ impl Bench {
         let expected: Vec<_> = inputs.iter().map(|i| self.observe(at, i)).collect();
         self.machine.apply(&patch);
         let patched = read(patch.site, patch.len.into());
-        // First our own trap, as while the patch is written.
+        // Our own trap, as while the patch is written.
         write(patch.site, &[0xcc]);
         for (input, expected) in inputs.iter().zip(&expected) {
             let before = self.machine.count(5);

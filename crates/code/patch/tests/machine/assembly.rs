@@ -1,4 +1,4 @@
-//! Enters and leaves generated code, and replaces the agent.
+//! Enters and leaves generated code, instead of the agent.
 
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -9,7 +9,7 @@ std::arch::global_asm!(
     ".globl tiptoe_test_state, tiptoe_test_calls",
     "tiptoe_test_state: .zero 19*8",
     "tiptoe_test_calls: .zero 8*8",
-    // Code has its own stack, always at the same address.
+    // The code's stack, always at one address.
     ".bss",
     ".balign 64",
     "tiptoe_test_stack: .zero 1<<18",
@@ -18,12 +18,11 @@ std::arch::global_asm!(
     ".text",
     ".globl tiptoe_test_run, tiptoe_test_set_tls, tiptoe_test_cold, tiptoe_test_hook",
     ".globl tiptoe_test_slow, tiptoe_test_time, tiptoe_test_set_frames, tiptoe_test_frames",
-    // Sets the thread's descriptor; returns the offset of the pointer.
+    // Sets the thread's descriptor; returns its offset.
     "tiptoe_test_set_tls:",
     "mov tiptoe_test_tls@gottpoff(%rip), %rax",
     "mov %rdi, %fs:(%rax)",
     "ret",
-    // Sets the end of its frames.
     "tiptoe_test_set_frames:",
     "mov tiptoe_test_tls@gottpoff(%rip), %rax",
     "mov %rdi, %fs:8(%rax)",
@@ -80,7 +79,7 @@ std::arch::global_asm!(
     "mov 24(%rsp), %rax",
     "mov %rax, 24+tiptoe_test_calls(%rip)",
     "incq 16+tiptoe_test_calls(%rip)",
-    // Makes getppid itself, and every call whose number is in the register.
+    // Makes getppid itself, and calls of any number.
     "cmp $110, %rax",
     "je 1f",
     "cmp $-1, %rax",

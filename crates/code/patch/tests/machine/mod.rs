@@ -16,11 +16,9 @@ use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape}
 use tiptoe_wire::AgentAddresses;
 use tiptoe_wire::arena::prologue;
 
-/// Registers by hardware number, then the flags.
+/// By hardware number, then the flags.
 pub type Registers = [u64; 17];
 
-/// Calls of the agent's entries, and their last argument; for followed calls also the last request,
-/// its caller, their count, and the number of timed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub cold: u64,
@@ -38,14 +36,13 @@ static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static FOREIGN: Mutex<Option<ForeignBreakpoint>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
-/// Where a thread continues after a fault, or 0, and the fault's signal.
+/// Where a thread continues after a fault, or 0, and the signal.
 pub static RECOVERY: AtomicU64 = AtomicU64::new(0);
 pub static RECOVERED: AtomicI32 = AtomicI32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
 
-/// A signal before an instruction of a single-stepped thread.
+/// A signal while a thread is single-stepped.
 struct Steps {
-    /// The instructions that are counted.
     code: Vec<Range<u64>>,
     left: usize,
     has_entered: bool,
@@ -53,16 +50,15 @@ struct Steps {
     what: u64,
 }
 
-/// The flag that traps after each instruction.
+/// Traps after each instruction.
 const TRAP_FLAG: u64 = 0x100;
 
-/// Another tool's breakpoint on a patched site, as the kernel keeps one.
+/// Another tool's, as the kernel keeps one.
 struct ForeignBreakpoint {
     site: u64,
     original: Vec<u8>,
-    /// The bytes at the site, except during the step over the file's first instruction.
+    /// The bytes at the site, unless the thread is stepping.
     armed: Vec<u8>,
-    /// Whether the thread steps over the file's first instruction.
     is_stepping: bool,
 }
 
@@ -71,13 +67,12 @@ const CODE_LEN: u64 = 1 << 20;
 
 pub struct Machine {
     pub planner: Planner,
-    /// The callers' arenas that are mapped.
     callers: usize,
-    /// The end of the last function.
+    /// The last function's end.
     pub at: u64,
     pub data: Range<u64>,
     descriptor: Box<[u64; 1]>,
-    /// The %fs offset of a word that is 0.
+    /// %fs offset of a word that is 0.
     pub recall: i32,
     pub slab: Vec<u64>,
     gate: Box<[u64; 1]>,
@@ -91,7 +86,6 @@ impl Machine {
         })
     }
 
-    /// Returns a machine with room in `preferred`, which gets the code's address.
     pub fn with_room(preferred: impl FnOnce(u64) -> Vec<Range<u64>>) -> Machine {
         let running = RUNNING
             .lock()
@@ -101,12 +95,12 @@ impl Machine {
         map(base, CODE_LEN);
         let slab = vec![0; SLOTS];
         let descriptor = Box::new([slab.as_ptr() as u64]);
-        // SAFETY: the descriptor outlives every run, which only this value starts.
+        // SAFETY: the descriptor outlives every run.
         let tls = unsafe { tiptoe_test_set_tls(descriptor.as_ptr()) };
         let gate = Box::new([1]);
         let abi = Abi {
             tls: tls as i64 as i32,
-            // A word that is 0, for tests without frames.
+            // A word that is 0.
             frames: tls as i64 as i32 + 8,
             agent: AgentAddresses {
                 cold_entry: tiptoe_test_cold as *const () as u64,
@@ -118,7 +112,7 @@ impl Machine {
                 thunks: 0,
             },
         };
-        // SAFETY: writes this thread's word; with 0 generated code reads no frames.
+        // SAFETY: this thread's word; 0 means no frames.
         unsafe { tiptoe_test_set_frames(0) };
         let planner = Planner::new(
             abi,
@@ -147,7 +141,6 @@ impl Machine {
         self.at + skew
     }
 
-    /// Gives the thread counters, or takes them away.
     pub fn counters(&mut self, there: bool) {
         self.descriptor[0] = if there { self.slab.as_ptr() as u64 } else { 0 };
     }
@@ -157,14 +150,14 @@ impl Machine {
         self.counters(true);
     }
 
-    /// An `end` of 0 means no frames.
+    /// 0 means no frames.
     pub fn set_frames(&self, end: u64) {
         // SAFETY: the caller's frames outlive every run, with room above.
         unsafe { tiptoe_test_set_frames(end) };
     }
 
     pub fn frames(&self) -> u64 {
-        // SAFETY: reads a word of this thread.
+        // SAFETY: a word of this thread.
         unsafe { tiptoe_test_frames() }
     }
 
@@ -181,11 +174,10 @@ impl Machine {
     }
 
     pub fn count(&self, slot: usize) -> u64 {
-        // SAFETY: an element of the slab, written by generated code on this thread.
+        // SAFETY: an element of the slab, which generated code wrote on this thread.
         unsafe { self.slab.as_ptr().add(slot).read_volatile() }
     }
 
-    /// Returns the function's address, and its patch.
     pub fn patched(&mut self, code: &[u8], body: &Body) -> (u64, Patch) {
         self.patched_as(code, body, |shape| shape)
     }
@@ -231,8 +223,7 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Sets a breakpoint on a patched site. A thread that hits it executes the original first
-    /// instruction, and continues after that.
+    /// Sets a breakpoint on a patched site. A thread that hits it executes the original instruction and goes on.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -250,8 +241,7 @@ impl Machine {
         *FOREIGN.lock().expect("no test panics with it") = None;
     }
 
-    /// Runs `code` at `at`. Returns the signal that it raises, and the offset of the instruction pointer that the kernel
-    /// reports.
+    /// Returns the signal that `code` raises, and the offset that the kernel reports.
     pub fn fault(&self, at: u64, code: &[u8], registers: &Registers) -> Option<(i32, u64)> {
         write(at, code);
         write(at + 32, &[0xc3]);
@@ -270,10 +260,8 @@ impl Machine {
         write(patch.site, &patch.original[..patch.len.into()]);
     }
 
-    /// Returns the registers afterwards, with the stack pointer.
     pub fn run(&self, target: u64, registers: &Registers) -> Registers {
-        // SAFETY: `RUNNING` excludes other threads. Generated code returns with the stack as it
-        // was.
+        // SAFETY: `RUNNING` excludes other threads. Generated code preserves the stack.
         unsafe {
             tiptoe_test_state[..17].copy_from_slice(registers);
             tiptoe_test_state[17] = target;
@@ -285,8 +273,8 @@ impl Machine {
         }
     }
 
-    /// As [`Machine::run`], but calls `handler` with `what` before the `nth` instruction inside
-    /// `code`. Also returns whether `nth` instructions ran there.
+    /// As [`Machine::run`], but calls `handler` with `what` before the `nth` instruction inside `code`. Also
+    /// returns whether there was one.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),
@@ -308,7 +296,7 @@ impl Machine {
     }
 
     pub fn calls(&self) -> Calls {
-        // SAFETY: `RUNNING` is held, so no thread writes the counts.
+        // SAFETY: `RUNNING` is held, so no thread writes them.
         let [cold, slot, hook, nr, followed, came, slow, timed] = unsafe { tiptoe_test_calls };
         Calls {
             cold,
@@ -324,25 +312,24 @@ impl Machine {
 }
 
 pub fn write(at: u64, bytes: &[u8]) {
-    // SAFETY: tests write only what `map` mapped, writable.
+    // SAFETY: tests write only writable mappings of `map`.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
 pub fn read(at: u64, len: usize) -> Vec<u8> {
-    // SAFETY: tests read only what `map` mapped.
+    // SAFETY: tests read only mappings of `map`.
     unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec()
 }
 
 fn map(at: u64, len: u64) {
     let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: a new mapping that replaces none.
+    // SAFETY: the mapping replaces none.
     let got = unsafe { libc::mmap(at as *mut _, len as usize, all, flags, -1, 0) };
     assert_eq!(got as u64, at, "the range is free");
 }
 
-/// Continues at the next instruction, and calls the handler when due. Returns `false` without
-/// single-stepping.
+/// Returns `false` unless single-stepping.
 fn step(registers: &mut [libc::greg_t]) -> bool {
     let due = {
         let mut steps = STEPS.lock().expect("no test panics with it");
@@ -371,8 +358,7 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
 }
 
 impl ForeignBreakpoint {
-    /// After the first trap, continues at the original instruction, after the second at the next.
-    /// Returns `false` for other traps.
+    /// First continues at the original instruction, then after it. Returns `false` for other traps.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
         if self.is_stepping {
             write(self.site, &self.armed);
@@ -389,7 +375,6 @@ impl ForeignBreakpoint {
     }
 }
 
-/// Makes a thread that traps on a head continue where the patch says.
 extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };

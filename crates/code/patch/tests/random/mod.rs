@@ -1,4 +1,4 @@
-//! Random functions, and registers to call them with.
+//! Random functions and registers.
 
 use crate::machine::Registers;
 
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Instructions that leave the stack alone, in any order.
+/// They leave the stack alone.
 const PLAIN: &[&[u8]] = &[
     &[0x90],
     &[0xf5],
@@ -82,7 +82,7 @@ const READS_FLAGS: &[&[u8]] = &[
     &[0x0f, 0x44, 0xd1],
 ];
 
-/// Instructions with an operand relative to the instruction pointer, in two parts.
+/// With an operand relative to the instruction pointer, in two parts.
 const RELATIVE: &[(&[u8], &[u8])] = &[
     (&[0x48, 0x8b, 0x05], &[]),
     (&[0x4c, 0x8d, 0x0d], &[]),
@@ -100,7 +100,7 @@ const PUSHES: &[&[u8]] = &[
     &[0x6a, 5],
 ];
 
-/// Loads its return address: `mov (%rsp),%r10; ret`.
+/// mov (%rsp),%r10; ret
 pub const HELPER: &[u8] = &[0x4c, 0x8b, 0x14, 0x24, 0xc3];
 
 pub struct Writer<'a> {
@@ -110,7 +110,7 @@ pub struct Writer<'a> {
     pub data: u64,
     pub helper: u64,
     pub random: &'a mut Random,
-    /// Whether the flags are no longer the caller's.
+    /// Whether the flags are not the caller's.
     pub are_flags_set: bool,
 }
 
@@ -123,8 +123,7 @@ impl Writer<'_> {
         self.code.extend_from_slice(tail);
     }
 
-    /// Appends an instruction. `test %edi,%edi` precedes the first that reads flags, which are
-    /// undefined at an entry.
+    /// The first instruction that reads flags follows a test, because they are undefined at an entry.
     pub fn plain(&mut self) -> &'static [u8] {
         let plain = PLAIN[self.random.below(PLAIN.len())];
         if READS_FLAGS.contains(&plain) {
@@ -178,7 +177,7 @@ impl Writer<'_> {
     }
 
     pub fn finish(mut self) -> Vec<u8> {
-        // Restores the entry's stack pointer, whatever was pushed: mov stack_cell(%rip),%rsp.
+        // mov stack_cell(%rip),%rsp
         self.relative(&[0x48, 0x8b, 0x25], self.stack, &[]);
         self.code.push(0xc3);
         self.code

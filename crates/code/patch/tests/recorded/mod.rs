@@ -1,5 +1,4 @@
-//! Trampolines that record, read by the shipped reader, while a signal handler interrupts at each
-//! instruction.
+//! Trampolines that record, interrupted at each instruction; the shipped reader reads.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -81,7 +80,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// Checks all registers but the flags and the stack pointer, which the return proves.
+    /// The return proves the stack pointer.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");
@@ -138,7 +137,7 @@ fn without_credit_or_room_a_call_is_counted() {
 }
 
 fn handler(function: u64) {
-    // SAFETY: the patched function takes two numbers and returns one.
+    // SAFETY: the function takes two numbers and returns one.
     let function: extern "C" fn(u64, u64) -> u64 =
         unsafe { std::mem::transmute(function as usize) };
     assert_eq!(function(7, 8), 15);
@@ -202,7 +201,7 @@ fn only_calls_inside_a_gate_are_recorded() {
     assert_eq!(recorder.counts(), [1, 0, 0]);
 }
 
-/// Clears a slab, as its session's end does.
+/// As a session's end.
 fn forget(slab: u64) {
     let words = slab as *const [AtomicU64; Geometry::FIRST_SLOT as usize];
     // SAFETY: a live recorder's memory, accessed only atomically.

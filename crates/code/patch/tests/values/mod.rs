@@ -1,4 +1,4 @@
-//! Runs the code that groups hits by an argument's value.
+//! Runs code that groups hits by an argument's value.
 
 mod timed;
 
@@ -25,8 +25,7 @@ fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
     at
 }
 
-/// Calls with a value. Every register must be unchanged, and in the middle of a function every
-/// flag.
+/// Every register must be unchanged, and inside a function every flag.
 fn call(machine: &Machine, at: u64, arg: usize, value: u64, entry: bool) {
     let mut registers: Registers = std::array::from_fn(|index| 0x1111 * index as u64);
     registers[16] = 0xad7;

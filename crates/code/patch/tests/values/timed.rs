@@ -1,4 +1,4 @@
-//! Runs the code that groups calls by an argument's value, up to the agent's part.
+//! Runs code that groups calls by an argument's value.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Hints how to get the symbols and debug information that a file lacks.
+//! Hints how to get missing symbols.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tiptoe_event::ShellWord;
 use crate::debug::hex;
 use crate::image::Image;
 
-/// glibc's libraries, whose symbols Debian has in its main archive, in a differently named package.
+/// Debian has the symbols of these in its main archive, in a differently named package.
 const GLIBC: [&str; 7] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -21,7 +21,7 @@ const GLIBC: [&str; 7] = [
 
 const ARCHIVE: &str = "`deb http://deb.debian.org/debian-debug bookworm-debug main`";
 
-/// Where packages install programs and libraries.
+/// Where packages install files.
 const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
 
 const MOST_LETTERS: usize = 100;
@@ -29,16 +29,16 @@ const MOST_LETTERS: usize = 100;
 /// What a stripped file lacks.
 #[derive(Clone, Debug)]
 pub struct MissingSymbols {
-    /// The number of functions without a name.
+    /// The functions without a name.
     pub nameless: usize,
-    /// The number of all functions.
+    /// All functions.
     pub functions: usize,
     /// The commands that bring the names.
     pub remedy: String,
 }
 
 impl Image {
-    /// Returns what the file at `path` lacks, if it is stripped.
+    /// Returns what a stripped file lacks.
     pub fn missing_symbols(&self, path: &Path) -> Option<MissingSymbols> {
         let functions = self.functions();
         self.is_stripped().then(|| MissingSymbols {
@@ -48,7 +48,7 @@ impl Image {
         })
     }
 
-    /// Returns the commands that bring the debug information of a package's file.
+    /// Returns the commands that bring a package file's debug information.
     pub(crate) fn debug_hint(&self, path: &Path) -> Option<String> {
         let is_in = |folder: &&str| path.starts_with(folder);
         if !PACKAGED.iter().any(is_in) || path.starts_with("/usr/local") {
@@ -71,8 +71,8 @@ impl Image {
     }
 }
 
-/// Returns the commands that bring a file that dwz made, by the name and build-id in the file that refers to it.
-/// Debian names it after its package, `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
+/// Returns the commands that bring a file of dwz's. Debian names it after its package,
+/// `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
 pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
     let package = own.and_then(|own| own.split_once('/'));
@@ -99,7 +99,7 @@ fn debuginfod(build_id: &[u8]) -> String {
     format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
-/// dpkg lists a file as `/lib/x` or `/usr/lib/x`, so the command leaves out `/usr`.
+/// dpkg lists `/lib/x` or `/usr/lib/x`.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);
@@ -136,7 +136,7 @@ mod tests {
                 "{hint}"
             );
         }
-        // RPM packages have the version in the file's name, so it is found by build-id.
+        // RPM's names have the version, so the build-id is used.
         let rpm = found("../../../.dwz/sqlite-3.40.1-2.fc38.x86_64");
         assert!(
             rpm.contains("install /usr/lib/debug/.build-id/ab/cd01.debug`"),
@@ -154,7 +154,6 @@ mod tests {
         assert!(!shared_file(&long, &[]).contains("apt install"));
     }
 
-    /// The traced program chose the path, and a user pastes the command.
     #[test]
     fn a_path_is_one_word_of_the_command() {
         for (path, word) in [

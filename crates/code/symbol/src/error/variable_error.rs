@@ -6,36 +6,35 @@ use std::ops::Range;
 use thiserror::Error;
 use tiptoe_event::LENGTHS;
 
-/// Why an expression leads to no address, or to one that cannot be watched.
+/// Why an expression leads to no address that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VariableError {
     #[error("no variable `{name}`{}{}", near(nearest), note(missing))]
     NoSuchVariable {
         name: String,
-        /// The most similar names, the best first.
+        /// Best first.
         nearest: Vec<String>,
         missing: Option<DebugGap>,
     },
     #[error("`{name}` is the name of several variables: {}", list(choices))]
     Ambiguous {
         name: String,
-        /// Names that select one of the variables.
+        /// Names that select one variable.
         choices: Vec<String>,
     },
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
     IsFunction { name: String },
-    /// Execution was to be watched, but no function has the name.
+    /// To watch its execution.
     #[error(
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
     )]
     NoSuchFunction {
         name: String,
-        /// The most similar names, the best first.
+        /// Best first.
         nearest: Vec<String>,
     },
-    /// A function's local variable, which exists only while that runs.
     #[error(
         "`{name}` is a local variable of `{function}`, on its stack or in a register: only variables with a \
          fixed address have names here; watch it by its address"
@@ -46,14 +45,13 @@ pub enum VariableError {
          or, if it is an argument, count calls by it (`tiptoe probe FUNCTION --by arg0`)"
     )]
     InRegister { name: String },
-    /// The compiler or linker gave the variable no address.
     #[error(
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
     OptimisedOut {
         name: String,
-        /// The variable's value, if it is constant.
+        /// If constant.
         value: Option<i64>,
     },
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
@@ -73,7 +71,7 @@ pub enum VariableError {
     NoSuchMember {
         type_name: String,
         member: String,
-        /// The most similar names, the best first.
+        /// Best first.
         nearest: Vec<String>,
         members: Vec<String>,
     },
@@ -96,17 +94,16 @@ pub enum VariableError {
     #[error("`{expression}` is a bit field ({}); a byte is the least that can be watched: {}", of_bits(bits), holder(bits, *address))]
     BitField {
         expression: String,
-        /// The bit field's bits, from the start of the (pointed-to) structure.
+        /// From the start of the (pointed-to) structure.
         bits: Range<u64>,
         /// The structure's link-time address, if known.
         address: Option<u64>,
     },
-    /// A member of a virtual base class, whose offset only the object has.
     #[error(
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
     VirtualBase { type_name: String, member: String },
-    /// A type without a size: `void`, a function, a declared structure.
+    /// `void`, a function, a declared structure.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
@@ -129,37 +126,35 @@ pub enum VariableError {
     Unaligned { address: u64, length: u8 },
     #[error("`{pointer}` is null")]
     NullPointer {
-        /// The pointer, as an expression.
+        /// As an expression.
         pointer: String,
     },
     #[error("`{pointer}` cannot be read: the process has no memory at {address:#x}")]
     Unmapped {
-        /// The pointer, as an expression.
+        /// As an expression.
         pointer: String,
-        /// The address to which the pointer leads.
+        /// Where the pointer leads.
         address: u64,
     },
-    /// An address of a file that is larger than any address in memory once the file is loaded.
+    /// Larger than any address in memory once the file is loaded.
     #[error("`{name}` is beyond the memory of any process")]
     BeyondMemory { name: String },
-    /// A thread-local variable without a thread.
     #[error("each thread has its own `{name}`: name the thread")]
     WhichThread { name: String },
     #[error("cannot find the thread-local variables of this file: {why}")]
     NoThreadBlock { why: BlockGap },
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
     MissingFile {
-        /// The file's path, relative to the referring file.
+        /// Relative to the referring file.
         name: String,
-        /// The commands that bring the file.
+        /// The commands that bring it.
         remedy: String,
     },
-    /// The debug information contradicts itself, or exceeds the budget.
     #[error("damaged debug information: {what}")]
     Damaged { what: Damage },
 }
 
-/// What a file's debug information lacks.
+/// What the debug information lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DebugGap {
     #[error("a part of the debug information is too large to be read")]
@@ -189,7 +184,7 @@ pub enum AddressForm {
     Computed,
 }
 
-/// Why the address of a thread's own variables is unknown.
+/// Why thread-local variables are not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BlockGap {
     #[error("it is no 64-bit program")]
@@ -206,7 +201,7 @@ pub enum BlockGap {
     Unused,
 }
 
-/// The part of the debug information that is inconsistent.
+/// What is inconsistent in the debug information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
     #[error("it refers to itself over and over")]
@@ -217,7 +212,6 @@ pub enum Damage {
     EndlessType,
     #[error("a member without a place")]
     Member,
-    /// The type is in a file that dwz made, which does not exist.
     #[error("a type is described in a file that does not exist (made by dwz)")]
     MissingFile,
 }
@@ -239,7 +233,7 @@ fn near(nearest: &[String]) -> String {
     }
 }
 
-/// Returns the names to offer: all members, or if many the most similar.
+/// Returns all members, or if many the most similar.
 fn instead(nearest: &[String], members: &[String]) -> String {
     const FEW: usize = 12;
     match members.len().checked_sub(FEW) {
@@ -279,7 +273,6 @@ fn of_bits(bits: &Range<u64>) -> String {
     }
 }
 
-/// Returns the bytes that hold these bits, with known addresses.
 fn holder(bits: &Range<u64>, address: Option<u64>) -> String {
     let (first, last) = (bits.start / 8, bits.end.saturating_sub(1) / 8);
     let from = address.unwrap_or(0);

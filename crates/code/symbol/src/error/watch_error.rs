@@ -4,7 +4,7 @@
 use thiserror::Error;
 use tiptoe_event::{MemoryError, MemoryFault};
 
-/// A fault in the text.
+/// A fault in a watch's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {
@@ -29,7 +29,6 @@ pub enum WatchFault {
     BadAddress,
     #[error("an address has no type (write ADDRESS:LEN, or name a variable)")]
     UntypedAddress,
-    /// A cast, which is not supported.
     #[error("casts are not understood (write ADDRESS:LEN for an address without a type)")]
     Cast,
     #[error(
@@ -42,7 +41,7 @@ pub enum WatchFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[error("{fault} (at character {})", at + 1)]
 pub struct WatchError {
-    /// The byte at which parsing failed.
+    /// The byte's index.
     pub at: usize,
     pub fault: WatchFault,
 }

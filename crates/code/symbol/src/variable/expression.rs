@@ -1,4 +1,4 @@
-//! Expressions for a variable, or a part of what it holds or points to.
+//! Expressions for a variable, or a part of what it holds or points to. There is no binary operator.
 //!
 //! ```text
 //! EXPRESSION = {"*"} POSTFIX
@@ -6,14 +6,12 @@
 //! NAME       = ["'" FILE "'" "::"] ["::"] PART {"::" PART}
 //! PART       = an identifier with its template arguments; anything between single quotes
 //! ```
-//!
-//! There is no binary operator, so an expression is a name and a sequence of operators.
 
 use std::fmt;
 
 use crate::demangle::is_mangled;
 
-/// C++'s name of a nameless namespace.
+/// A nameless namespace.
 pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// A variable, or a part of what it holds or points to.
@@ -21,14 +19,14 @@ pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 pub struct Expression {
     /// The start.
     pub root: Root,
-    /// The operators, in the order applied.
+    /// The operators, in order.
     pub operators: Vec<Operator>,
 }
 
-/// The start of an expression.
+/// An expression's start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
-    /// An address, which has no type.
+    /// An address.
     Address(u64),
     /// A variable.
     Name(Name),
@@ -37,15 +35,15 @@ pub enum Root {
 /// The name of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
-    /// The source file that defines it.
+    /// The source file.
     pub file: Option<String>,
-    /// Whether the name begins with `::`, so nothing may precede its parts.
+    /// Whether it begins with `::`: nothing may precede it.
     pub is_global: bool,
     /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,
 }
 
-/// An operator on a variable or a part of it.
+/// An operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// `.member`
@@ -99,7 +97,7 @@ fn quoted(part: &str) -> String {
     }
 }
 
-/// Returns the length of a name's part without quotes.
+/// Returns the length of an unquoted part.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -118,7 +116,7 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// Returns the length of brackets and content without quotes.
+/// Returns the length of unquoted brackets and their content.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);

@@ -1,6 +1,5 @@
-//! The units of one file, and the defaults in each first entry.
-//!
-//! A table of abbreviations ends where the next begins, so that overlapping tables do not cost their product.
+//! The units of one file, and the defaults in each first entry. A table of abbreviations ends where the next
+//! begins, so that overlapping tables do not cost their product.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -20,13 +19,13 @@ pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
 pub(crate) const MAX_UNITS: usize = 500_000;
 
-/// The most bytes of tables of abbreviations kept, which take ten times as much memory. Units are read in order.
+/// The most bytes of kept tables, which take ten times as much memory.
 const MOST_KEPT: usize = 4 << 20;
-/// How many times tables are dropped that may be needed again. Afterwards all are kept; otherwise units that alternate
+/// The most drops of tables that may be needed again. Afterwards all are kept; otherwise units that alternate
 /// between tables would cost the product.
 const MOST_DROPS: u32 = 1 << 10;
 
-/// A unit: one compiler run's output, or a part shared by several.
+/// One compiler run's output, or a part shared by several.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
     pub(super) root: OnceCell<Option<RootEntry<'d>>>,
@@ -40,15 +39,15 @@ pub(super) struct RootEntry<'d> {
     pub(super) is_skeleton: bool,
 }
 
-/// Units of `.debug_types` after those of `.debug_info`.
+/// Those of `.debug_types` are last.
 pub(super) struct FileUnits<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,
     pub(super) in_info: usize,
-    /// Where tables of abbreviations start, ascending.
+    /// Where tables start, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
-    /// The bytes of kept tables, and how many more tables may be dropped.
+    /// Bytes kept, and tables that may still be dropped.
     kept: Cell<(usize, u32)>,
 }
 
@@ -125,7 +124,6 @@ impl<'d> FileUnits<'d> {
         })
     }
 
-    /// Returns the table at `start`, up to the next one.
     pub(super) fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&start) {
             return known.clone();
@@ -162,7 +160,7 @@ pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }
 
-/// Returns where a unit's table starts by default: after the first header.
+/// Returns where a unit's table starts by default.
 pub(super) fn header_length(format: Format) -> usize {
     match format {
         Format::Dwarf32 => 8,

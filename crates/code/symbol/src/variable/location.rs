@@ -1,4 +1,4 @@
-//! Where a variable is, by the location in its debug information.
+//! Where a variable is.
 
 use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
@@ -10,22 +10,22 @@ use crate::error::variable_error::AddressForm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     Address(u64),
-    /// At an offset in the file's thread-local block.
+    /// An offset in the file's thread-local block.
     ThreadLocal(u64),
-    /// In another file, or in this one's symbol table alone.
+    /// In another file, or only in this one's symbol table.
     Declared,
-    /// In a register or on a stack, at different places at different times.
+    /// In different places at different times.
     Local,
     /// Always in a register.
     Register,
-    /// Not in memory; has the value if that is constant.
+    /// Not in memory; has the value, if constant.
     Nowhere(Option<i64>),
-    /// At a place that cannot be found; has the reason.
+    /// Why it cannot be found.
     Other(AddressForm),
 }
 
 impl Location {
-    /// Returns whether the variable has one address, or one in each thread's block.
+    /// Returns whether it has one address, or one in each thread.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }

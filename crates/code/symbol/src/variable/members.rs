@@ -1,5 +1,4 @@
-//! Finds members by name, also in nameless members, base classes, and variants of Rust's
-//! enumerations.
+//! Finds members by name, also in nameless members, base classes, and Rust's variants.
 
 use std::ops::Range;
 
@@ -10,17 +9,16 @@ use super::units::{UnitEntry, Units};
 use crate::error::variable_error::{Damage, DebugGap, VariableError};
 use crate::find::alike;
 
-/// The deepest nesting of nameless structures and base classes; otherwise a cycle would overflow
-/// the stack.
+/// A cycle would overflow the stack.
 const MAX_DEPTH: usize = 16;
-/// The most names kept for an error, and the most that it lists.
+/// The most names kept for an error.
 const MAX_SEEN: usize = 4096;
 const NEAREST: usize = 5;
 
 pub(super) struct Member {
     pub(super) offset: u64,
     pub(super) type_of: TypeRef,
-    /// For a bit field: its bits, counted from the structure's first bit.
+    /// A bit field's bits, from the structure's first.
     pub(super) bits: Option<Range<u64>>,
 }
 
@@ -94,7 +92,7 @@ impl<'d> Search<'_, 'd> {
                 _ => {}
             }
         }
-        // A structure's own members hide those of its nameless parts and base classes.
+        // A structure's own members hide these.
         for child in below.into_iter().filter(|_| depth < MAX_DEPTH) {
             let Shape::Compound(inner) = shape(units, type_of(units, &child)?)? else {
                 continue;
@@ -114,7 +112,7 @@ impl<'d> Search<'_, 'd> {
         Ok(None)
     }
 
-    /// Returns whether a name is wanted. Rust's tuple members `0`, `1` are named `__0`, `__1`.
+    /// Rust's tuple members `0`, `1` are named `__0`, `__1`.
     fn is_wanted(&self, name: &str) -> bool {
         let number = name.strip_prefix("__").unwrap_or_default();
         name == self.wanted
@@ -137,8 +135,7 @@ impl<'d> Search<'_, 'd> {
                 let first = match member.unsigned(dw::DW_AT_data_bit_offset) {
                     Some(first) => base.wrapping_mul(8).wrapping_add(first),
                     None => {
-                        // Before DWARF 4 the offset counts from the containing word's most
-                        // significant bit.
+                        // Before DWARF 4 the offset counts from the containing word's most significant bit.
                         let holder = member.unsigned(dw::DW_AT_byte_size);
                         let holder = match holder {
                             Some(size) => size,

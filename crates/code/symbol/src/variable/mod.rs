@@ -1,15 +1,13 @@
 //! Finds the address of a variable in a process from its name.
 //!
-//! Three steps, each where its input is available: a [`Watch`] is parsed text. [`Variables::plan`]
-//! makes a [`Plan`] from it with a file's symbols and DWARF: start address, pointers to follow,
-//! type. [`Plan::locate`] follows it in a process's memory, which the caller reads.
+//! A [`Watch`] is parsed text. [`Variables::plan`] makes a [`Plan`] from it with a file's symbols and DWARF: start
+//! address, pointers to follow, type. [`Plan::locate`] follows it in a process's memory, which the caller reads.
 //!
-//! A lookup reads all entries once, functions' bodies included, because they contain statics.
-//! Between lookups only data about units is kept. Structures that a source file only declares are
-//! found the same way.
+//! A lookup reads all entries, functions' bodies included, because they contain statics. Only data about units is
+//! kept.
 //!
-//! Cost (a busy two-core virtual machine): a variable in 51 MB of debug information (a Rust
-//! program) 0.4 s, in libc's (after 50 ms to unpack it) 45 ms; a missing name twice that.
+//! Cost (a busy two-core virtual machine): a variable in 51 MB of debug information (a Rust program) 0.4 s, in
+//! libc's 45 ms (50 ms to unpack it first); a missing name twice that.
 
 mod expression;
 mod file;
@@ -48,8 +46,8 @@ pub use variables::Variables;
 pub use watch::Watch;
 
 impl Image {
-    /// Passes the image's variables to `ask`; `bytes` must be the image's. Unpacked and decoded
-    /// data is kept for all lookups of `ask`.
+    /// Passes the image's variables to `ask`; `bytes` must be the image's. Decoded data is kept for all its
+    /// lookups.
     pub fn variables<R>(
         &self,
         bytes: &Content,

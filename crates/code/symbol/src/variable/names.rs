@@ -1,8 +1,8 @@
 //! Finds the variables with a name.
 //!
-//! A variable's path is the namespaces, classes and functions around it, and its name. A name fits
-//! exactly if it is the whole path, but for optional nameless namespaces; loosely if it ends one:
-//! `counter` finds `main::counter` if no variable is `counter` alone.
+//! A variable's path is the namespaces, classes and functions around it, and its name. A name fits exactly if it is
+//! the whole path, but for optional namespaces; loosely if it ends one: `counter` finds `main::counter` if no
+//! variable is `counter` alone.
 
 use gimli::DwTag;
 use gimli::constants as dw;
@@ -14,12 +14,10 @@ use super::units::{Die, UnitEntry, Units};
 use crate::demangle::{squeeze, without_arguments};
 use crate::error::variable_error::VariableError;
 
-/// The most variables of one name examined.
 const MAX_FOUND: usize = 4096;
-/// The most of these without a fixed address.
+/// The most variables without a fixed address.
 const MAX_OTHERS: usize = 64;
-/// The longest chain of references to an entry's name or type; a hostile one may be a cycle, and
-/// must end.
+/// References may form a cycle.
 const MAX_CHAIN: usize = 8;
 
 pub(super) struct NamedVariable<'d> {
@@ -38,7 +36,7 @@ pub(super) enum NameMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) text: String,
-    /// A nameless or inline namespace, which may be omitted.
+    /// Nameless or inline.
     is_optional: bool,
 }
 
@@ -85,7 +83,7 @@ pub(super) fn find<'d>(
     Ok(found)
 }
 
-/// Returns whether a unit is of this source file, or shared.
+/// Returns whether a unit is of this source file; a unit without a name is of none.
 fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let source = units.source_file(file, unit);
@@ -95,7 +93,7 @@ fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> b
     })
 }
 
-/// Returns whether an entry describes a variable of this name, which its declaration may have.
+/// An entry's name may be its declaration's.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
@@ -124,8 +122,7 @@ fn location_of<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<Location,
     Ok(location(units, entry))
 }
 
-/// Returns the entries with this one's missing attributes: its declaration, or the function that it
-/// copies.
+/// Returns the entries with this one's missing attributes: its declaration, or the function that it copies.
 pub(super) fn origins<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
@@ -218,8 +215,7 @@ fn fit(path: &[PathPart], name: &Name) -> Option<NameMatch> {
     }
 }
 
-/// Returns whether the user's text names a part of a path. A function may have its parameters, a
-/// class may lack its template arguments.
+/// Returns whether the user's text names a part of a path, where parameters and template arguments may be left out.
 fn is(part: &str, wanted: &str) -> bool {
     let same = |part: &str| squeeze(part) == squeeze(wanted);
     let function = wanted.split('(').next().unwrap_or_default();
@@ -237,7 +233,7 @@ pub(super) fn function_of(path: &[PathPart]) -> String {
     joined(path.split_last().map_or(&[], |(_, above)| above))
 }
 
-/// Shows the names of variables and declarations that are not local to a function.
+/// Shows names that are not local to a function.
 pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
@@ -259,7 +255,7 @@ pub(super) fn each_name(
     Ok(())
 }
 
-/// Returns the definition of a structure that is only declared, by its name and path.
+/// Returns the definition of a declared structure, by its name and path.
 pub(super) fn definition<'d>(
     units: &Units<'d>,
     declared: &UnitEntry<'d>,
@@ -269,8 +265,7 @@ pub(super) fn definition<'d>(
         return defined.map(|die| units.entry(die)).transpose();
     }
     let Some(name) = units.name(declared) else {
-        // The entry may have a name that the budget cannot pay for. Then the budget's error must be
-        // returned, not a missing name.
+        // If the budget cannot pay for the name, its error must be returned.
         return units.spend(1).map(|()| None);
     };
     let wanted = path(units, declared, &units.above(declared.die)?)?;
@@ -291,7 +286,7 @@ pub(super) fn definition<'d>(
     Ok(found)
 }
 
-/// Returns the accepted tags: `class` in one file may be `struct` in another.
+/// `class` in one file may be `struct` in another.
 fn same_kind(tag: DwTag) -> &'static [DwTag] {
     match tag {
         dw::DW_TAG_union_type => &[dw::DW_TAG_union_type],

@@ -23,7 +23,7 @@ impl<'d> Variables<'d> {
     pub(super) fn origin(&self, name: &Name) -> Result<VariableOrigin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
-            // A variable that the linker removed has an address outside the program, or 0.
+            // The linker removed a variable whose address is outside the program, or 0.
             Location::Address(address) => address == 0 || !self.image.layout().has_memory(address),
             _ => false,
         };
@@ -46,7 +46,7 @@ impl<'d> Variables<'d> {
         Err(self.unknown(name)?)
     }
 
-    /// Selects a variable with a fixed address, a global before static ones.
+    /// Prefers a global variable to static ones.
     fn choose<'f>(
         &self,
         name: &Name,
@@ -77,7 +77,6 @@ impl<'d> Variables<'d> {
         entries.any(|entry| entry.has(dw::DW_AT_external))
     }
 
-    /// Returns names that select single variables, by path or else by file.
     fn choices(&self, places: &[&NamedVariable<'d>]) -> Vec<String> {
         let paths: Vec<String> = places
             .iter()
@@ -117,7 +116,6 @@ impl<'d> Variables<'d> {
         })
     }
 
-    /// Returns a symbol's address, with the type of a declaration.
     fn of_symbol(
         &self,
         name: &Name,
@@ -174,7 +172,6 @@ impl<'d> Variables<'d> {
     }
 }
 
-/// Returns the error if nothing that fits has a fixed address.
 fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Option<VariableError> {
     let path = name.path();
     let is_local = |found: &&&NamedVariable<'_>| {
@@ -182,8 +179,7 @@ fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Optio
     };
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
-    // A loose fit finds functions' variables, some without a location. The error must then say that
-    // they are local.
+    // A loose fit finds functions' variables, some without a location, so the error must name local ones.
     let found = match fit {
         NameMatch::Exact => gone.or(local),
         NameMatch::Suffix => local.or(gone),

@@ -6,7 +6,7 @@ use super::expression::{ANONYMOUS, Expression, Name, Operator, Root, is_identifi
 use crate::demangle::demangle;
 use crate::error::watch_error::{WatchError, WatchFault};
 
-/// The deepest nesting, because the parser recurses and must not overflow the stack.
+/// The parser recurses and must not overflow the stack.
 const MAX_DEPTH: usize = 32;
 
 impl Expression {
@@ -85,7 +85,7 @@ impl<'a> Rest<'a> {
             self.space();
             return match self.take(")") {
                 true => Ok(inner),
-                // A type's name and a star: `(int *)x`.
+                // As in `(int *)x`.
                 false if self.peek() == Some('*') => self.fault(WatchFault::Cast),
                 false => self.fault(WatchFault::NotClosed),
             };
@@ -209,7 +209,7 @@ fn is_start(next: char) -> bool {
     is_identifier(next) || ['\'', '(', '<', '{'].contains(&next)
 }
 
-/// Returns a linker name's parts: `_ZN2ns1xE`.
+/// Returns the parts of a linker's name, `_ZN2ns1xE`.
 fn demangled(part: &str) -> Option<Vec<String>> {
     let bare = demangle(part)?.bare;
     let sayable = !bare.contains('\'');

@@ -1,4 +1,4 @@
-//! Plans: how to find a variable in a process, and its type.
+//! Plans: how to find a variable in a process.
 
 use tiptoe_event::LENGTHS;
 
@@ -10,20 +10,20 @@ use crate::error::variable_error::VariableError;
 pub enum Start {
     /// An address of the process.
     Absolute(u64),
-    /// A link-time address of the file.
+    /// A link-time address.
     Module(u64),
-    /// At an offset in the file's thread-local block.
+    /// An offset in the file's thread-local block.
     ThreadLocal(u64),
 }
 
-/// One step of a plan.
+/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Adds this many bytes.
     Add(i64),
-    /// Follows the pointer at the address.
+    /// Follows a pointer.
     Load {
-        /// The pointer, as an expression.
+        /// As an expression.
         pointer: String,
     },
 }
@@ -33,31 +33,30 @@ pub enum Step {
 pub struct Plan {
     /// The requested expression.
     pub expression: String,
-    /// The start.
+    /// Where to start.
     pub start: Start,
-    /// The steps, in order.
+    /// What to do next.
     pub steps: Vec<Step>,
-    /// The type of the value.
+    /// The value's type.
     pub value: Type,
-    /// The size of a pointer.
+    /// A pointer's size.
     pub word: u8,
 }
 
 /// A file in one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedFile {
-    /// The difference between run-time and link-time addresses.
+    /// Run-time minus link-time addresses.
     pub bias: u64,
-    /// The thread's own variables of this file (see
-    /// [`Thread::block`](super::Thread::block)).
+    /// The thread's own variables: [`Thread::block`](super::Thread::block).
     pub thread_block: Option<u64>,
 }
 
-/// Fills the bytes from an address; `false` if not all can be read.
+/// Fills the bytes from an address, or returns `false`.
 pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
 
 impl Plan {
-    /// Returns how many bytes to watch: as requested, or the type's size.
+    /// Returns how many bytes to watch.
     pub fn length(&self, requested: Option<u8>) -> Result<u8, VariableError> {
         if let Some(length) = requested {
             return Ok(length);
@@ -105,7 +104,7 @@ impl Plan {
         })
     }
 
-    /// Returns a file's address where it is loaded: lower than in the file if the bias is negative.
+    /// A negative bias moves a file below its link-time addresses.
     fn moved(&self, address: u64, bias: u64) -> Result<u64, VariableError> {
         let sum = match bias.cast_signed() < 0 {
             true => Some(address.wrapping_add(bias)),
@@ -130,7 +129,7 @@ impl Plan {
     }
 }
 
-/// Fails unless a watch of this length may be there.
+/// Fails unless the address is a multiple of the length.
 pub fn check_alignment(address: u64, length: u8) -> Result<(), VariableError> {
     match address.is_multiple_of(length.into()) {
         true => Ok(()),

@@ -15,7 +15,6 @@ use crate::error::hint;
 use crate::error::variable_error::{Damage, DebugGap, VariableError};
 use crate::find::SUGGESTIONS;
 
-/// The most dots in a Go package's name.
 const MOST_POINTS: usize = 4;
 
 struct Walk<'v, 'd> {
@@ -27,7 +26,7 @@ struct Walk<'v, 'd> {
 }
 
 impl Variables<'_> {
-    /// Returns the plan for a watch in this file.
+    /// Returns a watch's plan.
     pub fn plan(&self, watch: &Watch) -> Result<Plan, VariableError> {
         self.units.refill();
         let expression = &watch.expression;
@@ -60,7 +59,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Plans an address, a link-time one if there is a binary.
+    /// With a binary, the address is a link-time one.
     fn address(&self, address: u64, watch: &Watch) -> Plan {
         let start = match watch.binary {
             Some(_) => Start::Module(address),
@@ -102,7 +101,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// Plans the operators after a variable. The first `used` operators belong to its name (Go).
+    /// The first `used` operators belong to the variable's name (Go).
     fn plan_operators(
         &self,
         origin: &VariableOrigin,
@@ -144,9 +143,8 @@ impl Variables<'_> {
     }
 }
 
-/// Returns the possible names of a Go variable, whose package is before a dot: `main.Counter` is a
-/// name, where C has a member. Each name takes one more member of the expression; the second value
-/// is their number.
+/// Returns a Go variable's possible names, with the number of members that each takes from the expression: in
+/// `main.Counter` the package is before the dot.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression
         .operators
@@ -216,7 +214,7 @@ impl<'v, 'd> Walk<'v, 'd> {
             element: target, ..
         } = shape
         {
-            // As in gdb: `.` and `->` are the same, and an array decays to its first element.
+            // As in gdb: `.` and `->` are the same, and an array decays.
             if matches!(shape, Shape::Pointer(_)) {
                 self.load(at, target);
             }
@@ -241,7 +239,7 @@ impl<'v, 'd> Walk<'v, 'd> {
         Ok(())
     }
 
-    /// Returns the link-time address, if the file alone determines it.
+    /// Returns `None` if the address depends on a pointer.
     fn link_time_address(&self) -> Option<u64> {
         let Start::Module(start) = self.start else {
             return None;
@@ -267,7 +265,7 @@ impl<'v, 'd> Walk<'v, 'd> {
                 });
             }
         };
-        // An array of length 0 or 1 at a structure's end may have more elements.
+        // An array of length 0 or 1 may have more elements, at a structure's end.
         if let Some(count) = count.filter(|&count| count > 1)
             && !u64::try_from(index).is_ok_and(|index| index < count)
         {

@@ -1,8 +1,5 @@
-//! Searches a unit for a variable by reading all its entries in order.
-//!
-//! Most entries do not match, so little is done with each: attributes are read up to the name. The
-//! name is compared by its offset in `.debug_str`, because all offsets of the wanted text there are
-//! found before.
+//! Searches a unit for a variable by reading all its entries in order. Most do not match, so attributes are read
+//! only up to the name, which is compared by its offset: all offsets of the text in `.debug_str` are found before.
 
 use gimli::constants as dw;
 use gimli::{
@@ -32,7 +29,7 @@ impl<'s> EntryQuery<'s> {
         }
     }
 
-    /// Matches entries with this name, and nameless variables with a location.
+    /// Also matches nameless variables with a location.
     pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> EntryQuery<'s> {
         let places = units
             .strings()
@@ -79,9 +76,8 @@ fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
 
 struct Ends<'t> {
     text: &'t [u8],
-    /// The number of bytes before this part.
     at: usize,
-    /// The last bytes of a string that an earlier part began, at most as many as the text has.
+    /// The last bytes of a string from an earlier part, at most as many as the text has.
     tail: Vec<u8>,
     offsets: Vec<usize>,
 }
@@ -128,19 +124,19 @@ impl<'t> Ends<'t> {
     }
 }
 
-/// A unit's entries in order, each with its ancestors' offsets.
+/// Each with its ancestors' offsets.
 struct Cursor<'u, 'd> {
     raw: EntriesRaw<'u, Slice<'d>>,
     path: Vec<usize>,
 }
 
 impl<'u> Cursor<'u, '_> {
-    /// Returns the next entry's offset and kind, whose attributes must be read or skipped.
+    /// The attributes must be read or skipped.
     fn next(&mut self) -> Option<(usize, &'u Abbreviation)> {
         while !self.raw.is_empty() {
             let depth = usize::try_from(self.raw.next_depth()).unwrap_or(0);
             let offset = self.raw.next_offset().0;
-            // After a damaged entry the rest cannot be decoded.
+            // After a damaged entry nothing can be decoded.
             let Some(kind) = self.raw.read_abbreviation().ok()? else {
                 continue;
             };
@@ -153,7 +149,7 @@ impl<'u> Cursor<'u, '_> {
         None
     }
 
-    /// Returns the offsets of the entry's ancestors, without the root; `None` if there are too many.
+    /// Returns the ancestors' offsets, without the root; `None` if there are too many.
     fn above(&self, offset: usize) -> Option<&[usize]> {
         let (&last, above) = self.path.split_last()?;
         (last == offset).then_some(above)
@@ -214,7 +210,7 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Reads an entry's attributes, but stops at a name that differs from the wanted one.
+    /// Stops at a name that differs from the wanted one.
     fn read_if(
         &self,
         query: &EntryQuery<'_>,
@@ -234,7 +230,7 @@ impl<'d> Units<'d> {
         Some(true)
     }
 
-    /// Returns the offsets of an entry's ancestors, by reading its unit up to the entry.
+    /// Returns the ancestors' offsets, by reading the unit up to the entry.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
             return Ok(Vec::new());

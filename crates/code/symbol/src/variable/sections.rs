@@ -1,8 +1,7 @@
 //! The sections that describe variables, and their files.
 //!
-//! A file's own sections come first, then its separate debug file's. Either may have a part in a
-//! file that several share (`.gnu_debugaltlink`, made by dwz), or only stubs for `.dwo` files,
-//! which are not read.
+//! A file's own sections come first, then its separate debug file's. Either may have a part in a file that several
+//! share (`.gnu_debugaltlink`, made by dwz).
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ pub(super) struct Sections<'d> {
 }
 
 impl<'d> Sections<'d> {
-    /// Reads a file's sections; all are empty if it is unreadable.
+    /// All are empty if the file is unreadable.
     pub(super) fn read(bytes: &'d Content) -> Sections<'d> {
         let Some(file) = elf::parse(bytes) else {
             return Sections::default();
@@ -52,10 +51,10 @@ pub(crate) struct Files {
     pub(super) missing: Option<MissingFile>,
 }
 
-/// A file that several files share, and that does not exist.
+/// A shared file that does not exist.
 #[derive(Clone, Debug)]
 pub(super) struct MissingFile {
-    /// The file's path, relative to the referring file.
+    /// Relative to the referring file.
     pub(super) name: String,
     pub(super) build_id: Vec<u8>,
 }
@@ -67,7 +66,7 @@ impl Files {
         Files::search(bytes, source, &|_| None)
     }
 
-    /// As [`Files::find`], but asks debuginfod for missing files.
+    /// Asks debuginfod for missing files.
     pub(super) fn find_or_fetch(bytes: &Content, source: &dyn DebugSource) -> Files {
         Files::search(bytes, source, &|build_id| {
             let (path, content) = source.fetch(&debug::hex(build_id))?;
@@ -107,7 +106,6 @@ impl Files {
         own.is_exceeded() || separate.into_iter().any(Content::is_exceeded)
     }
 
-    /// Returns the file that describes variables: the program's, or its debug file.
     pub(crate) fn described<'f>(&'f self, own: &'f Content) -> &'f Content {
         self.separate.as_ref().unwrap_or(own)
     }
@@ -136,7 +134,7 @@ fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     Some((name.to_owned(), build_id.to_vec()))
 }
 
-/// Returns the shared file's possible paths; its name is relative to the referring file.
+/// The name is relative to the referring file.
 fn places(
     source: &dyn DebugSource,
     from: Option<&Path>,

@@ -5,8 +5,8 @@ use super::names::NameMatch;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
-/// Returns the symbols with this linker name or, if there are none, with this demangled name; each
-/// address once. In a loose fit the demangled name only ends with this name.
+/// Returns the symbols with this linker name, or else this demangled name, which in a loose fit only ends with it.
+/// Each address is returned once.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
     found
 }
 
-/// Returns whether the name is derived from a variable's: `guard variable for ns::x`.
+/// Such as `guard variable for ns::x`.
 fn is_about(bare: &str) -> bool {
     bare.contains(" for ")
 }

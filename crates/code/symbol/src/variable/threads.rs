@@ -1,14 +1,13 @@
 //! Finds a thread's own variables of a file.
 //!
-//! On x86-64 the program's block ends at the thread pointer, so its address follows from its size.
-//! For a library's code, the loader stores where the block is in words of the library's offset
-//! table. Only these are read, so that no structure of the loader must be known:
+//! On x86-64 the program's block ends at the thread pointer. For a library's code, the loader stores where the
+//! block is in words of the library's offset table. Only these are read, so that no structure of the loader must be
+//! known:
 //!
-//! - the distance of one of the variables from the thread pointer, if the library was loaded with
-//!   the program and has such a word (`R_X86_64_TPOFF64`);
-//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in the thread's table of
-//!   blocks (at 8 after its thread pointer, in glibc and musl). For a library opened later, glibc
-//!   makes the block at the thread's first use.
+//! - a variable's distance from the thread pointer, in libraries loaded with the program (`R_X86_64_TPOFF64`);
+//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in the thread's table of blocks (at 8 after
+//!   its thread pointer, in glibc and musl). In a library opened later, glibc makes the block at the thread's first
+//!   use.
 
 use super::plan::Read;
 use crate::error::variable_error::{BlockGap, VariableError};
@@ -17,12 +16,12 @@ use crate::image::Image;
 
 const MAX_MODULES: u64 = 1 << 16;
 
-/// A thread of a process, and the file in it.
+/// A thread, and the file in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// The thread pointer, `fs_base`.
+    /// `fs_base`.
     pub pointer: u64,
-    /// The file's run-time minus link-time addresses.
+    /// Run-time minus link-time addresses.
     pub bias: u64,
     /// Whether the file is the program.
     pub is_program: bool,
@@ -31,7 +30,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Returns the address of the thread's own variables of a file.
+    /// Returns the address of the thread's variables of a file.
     pub fn block(&self, image: &Image, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let because = |why| VariableError::NoThreadBlock { why };
         let is_known =

@@ -8,20 +8,20 @@ use super::units::{Die, UnitEntry, Units};
 use super::value::ValueKind;
 use crate::error::variable_error::{Damage, VariableError};
 
-/// The deepest nesting of types; otherwise a cycle would overflow the stack.
+/// A cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;
-/// The longest chain of a type's names; a hostile one may be a cycle, and must end.
+/// Names may form a cycle.
 const MAX_ALIASES: usize = 64;
-/// The longest type name; the rest is cut.
+/// Longer names are cut.
 const MAX_NAME: usize = 256;
 const MAX_DIMENSIONS: usize = 32;
 
-/// A type; of an array of several dimensions, also the rest after some indexes.
+/// A type, or what is left of an array's after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeRef {
     /// `None` is `void`.
     pub(super) die: Option<Die>,
-    /// How many dimensions are already indexed.
+    /// Dimensions that are indexed already.
     pub(super) indexed: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Shape<'d> {
     Scalar,
     Pointer(TypeRef),
     Reference(TypeRef),
-    /// An array, with this many elements if known.
+    /// Has the number of elements, if known.
     Array {
         element: TypeRef,
         count: Option<u64>,
@@ -70,7 +70,7 @@ pub(super) fn type_of<'d>(
     }
 }
 
-/// Returns a type's entry without aliases, `const` and the like.
+/// Removes aliases, `const` and the like.
 fn bare<'d>(units: &Units<'d>, of: TypeRef) -> Result<Option<UnitEntry<'d>>, VariableError> {
     let mut next = of.die;
     for _ in 0..MAX_ALIASES {
@@ -192,7 +192,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
     Ok(None)
 }
 
-/// Returns a pointer's size, which its entry may omit.
+/// A pointer's entry may omit its size.
 fn pointer_size<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
@@ -334,7 +334,7 @@ fn enumeration<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<ValueKind
     })
 }
 
-/// Returns the type of the only member that fills a structure: atomics, newtypes.
+/// Returns the only member's type if it fills the structure (atomics, newtypes).
 fn only_member<'d>(
     units: &Units<'d>,
     of: TypeRef,
@@ -359,7 +359,7 @@ fn only_member<'d>(
     Ok(filling)
 }
 
-/// Returns a member's offset, unless it depends on the object.
+/// Returns `None` if the offset depends on the object.
 pub(super) fn offset_of<'d>(units: &Units<'d>, member: &UnitEntry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),

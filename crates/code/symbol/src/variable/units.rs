@@ -1,7 +1,5 @@
-//! The entries of debug information, by their offsets, and their references to each other.
-//!
-//! The bytes are hostile. Each entry must be paid for: [`Units`] has a [`ReadBudget`], after which
-//! reads fail. Names are never read beyond [`MAX_NAME`].
+//! The entries of debug information, and their references to each other. The bytes are hostile, so each entry must
+//! be paid for: [`Units`] has a [`ReadBudget`].
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -20,7 +18,7 @@ use crate::budget::ReadBudget;
 use crate::error::variable_error::{Damage, VariableError};
 use crate::reader::Section;
 
-/// The longest name; the rest is cut.
+/// Longer names are cut.
 const MAX_NAME: usize = 4 << 10;
 
 const EXCEEDED: VariableError = VariableError::Damaged {
@@ -78,7 +76,7 @@ pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
     budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
-    /// Definitions found of structures that were only declared.
+    /// Found for structures that were only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
 }
 
@@ -103,7 +101,6 @@ impl<'d> Units<'d> {
         self.budget.pay(work).map_err(|_| EXCEEDED)
     }
 
-    /// Pays for entries of this many bytes.
     pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), VariableError> {
         self.budget.pay_bytes(bytes).map_err(|_| EXCEEDED)
     }
@@ -117,7 +114,7 @@ impl<'d> Units<'d> {
         files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
     }
 
-    /// Returns the number of stubs for a `.dwo` file.
+    /// Returns the number of stubs for `.dwo` files.
     pub(super) fn skeletons(&self) -> usize {
         let is_skeleton = |&(file, unit): &(usize, usize)| {
             self.root(file, unit).is_some_and(|root| root.is_skeleton)
@@ -214,7 +211,7 @@ impl<'d> Units<'d> {
         self.files.iter().map(|file| &file.sections.strings)
     }
 
-    /// Returns a unit's abbreviations; `None` if it is damaged. Fails once the budget is exceeded.
+    /// `None` if the unit is damaged. Fails once the budget is exceeded.
     pub(super) fn abbreviations(
         &self,
         file: usize,
@@ -292,12 +289,12 @@ impl<'d> Units<'d> {
         let text = self.text(file, unit, name, MAX_NAME)?;
         let end = text.iter().position(|&byte| byte == 0);
         let text = &text[..end.unwrap_or(text.len())];
-        // Many entries may share one long name, so its length must be paid for each time.
+        // A name's length is paid for each time, because many entries may share it.
         self.spend(text.len() / 4).ok()?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Returns a string's bytes, up to its zero or `most`.
+    /// Returns a text up to its zero or `most`.
     fn text(
         &self,
         file: usize,

@@ -1,15 +1,15 @@
-//! The type of a watched value, and the format of its values.
+//! The type of a watched value.
 
 use std::fmt::Write as _;
 
 /// The type of a watched value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// The type's name, without `struct` and the like: `client *`.
+    /// Without `struct` and the like: `client *`.
     pub name: String,
-    /// The type's size in bytes, if known.
+    /// In bytes, if known.
     pub size: Option<u64>,
-    /// The format of its values.
+    /// The format.
     pub kind: ValueKind,
 }
 
@@ -18,12 +18,12 @@ pub struct Type {
 pub enum ValueKind {
     /// A number.
     Integer {
-        /// Whether the number can be negative.
+        /// Whether it can be negative.
         is_signed: bool,
     },
     /// A character, of one byte or of Unicode.
     Character {
-        /// Whether the character can be negative.
+        /// Whether it can be negative.
         is_signed: bool,
     },
     /// `true` or `false`.
@@ -34,9 +34,9 @@ pub enum ValueKind {
     Pointer,
     /// A value with a name.
     Enumeration {
-        /// Whether the value can be negative.
+        /// Whether it can be negative.
         is_signed: bool,
-        /// Each value's name.
+        /// The values' names.
         names: Vec<(i64, String)>,
     },
     /// A structure, union or array.
@@ -46,7 +46,7 @@ pub enum ValueKind {
 }
 
 impl Type {
-    /// Returns an unknown type, perhaps of a known size.
+    /// Returns an unknown type.
     pub fn unknown(size: Option<u64>) -> Type {
         Type {
             name: "unknown".to_owned(),
@@ -55,8 +55,7 @@ impl Type {
         }
     }
 
-    /// Formats the little-endian value in these bytes; as a number if they are not as many as the
-    /// type has (`x:1` of an `int`).
+    /// Formats the little-endian value; as a number if the bytes are only a part (`x:1` of an `int`).
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
@@ -125,7 +124,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Formats a number without hundreds of zeros.
+/// Avoids hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {
@@ -138,7 +137,7 @@ fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
         let separator = if text.is_empty() { "" } else { " " };
-        // Writing to a string does not fail.
+        // Writing to a string never fails.
         let _ = write!(text, "{separator}{byte:02x}");
     }
     text

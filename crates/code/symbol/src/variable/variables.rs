@@ -8,22 +8,21 @@ use crate::error::hint;
 use crate::error::variable_error::DebugGap;
 use crate::image::Image;
 
-/// The most functions or variables that an error lists.
+/// The most names in an error.
 pub(super) const MAX_LISTED: usize = 6;
 
-/// The variables of one file, ready for lookups.
+/// The variables of one file.
 pub struct Variables<'d> {
     pub(super) image: &'d Image,
     pub(super) units: Units<'d>,
-    /// Whether parts of the debug information exceeded a limit.
+    /// Whether some debug information exceeded a limit.
     pub(super) is_cut: bool,
     pub(super) missing: Option<MissingFile>,
-    /// The image's own path.
+    /// The image's path.
     pub(super) path: Option<&'d Path>,
 }
 
 impl Variables<'_> {
-    /// Returns what the debug information lacks, with what the user may do about it.
     pub(super) fn hint(&self) -> Option<DebugGap> {
         if self.is_cut {
             return Some(DebugGap::TooLarge);

@@ -1,4 +1,4 @@
-//! A variable of a [`Memory`] event, with its expression parsed.
+//! A [`Memory`] event with its expression parsed.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Watch {
     pub binary: Option<String>,
     /// The variable or address.
     pub expression: Expression,
-    /// The number of bytes, if requested.
+    /// Bytes, if requested.
     pub length: Option<u8>,
     /// The accesses to report.
     pub access: Access,

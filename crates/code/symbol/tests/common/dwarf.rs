@@ -42,7 +42,6 @@ impl Dwarf {
         Dwarf::with_root(&[], &[])
     }
 
-    /// Begins a unit whose first entry has these attributes.
     pub fn with_root(attributes: &[(u8, u8)], values: &[u8]) -> Dwarf {
         let mut dwarf = Dwarf {
             info: vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8],
@@ -54,7 +53,7 @@ impl Dwarf {
         dwarf
     }
 
-    /// Adds an abbreviation, and returns its code.
+    /// Returns the abbreviation's code.
     pub fn kind(&mut self, tag: u8, children: bool, attributes: &[(u8, u8)]) -> u8 {
         self.codes += 1;
         self.abbrev.extend([self.codes, tag, u8::from(children)]);

@@ -1,6 +1,6 @@
-//! Makes an ELF file for debug information that no compiler writes.
+//! Makes ELF files for debug information.
 
-/// Returns a program at addresses from 0 on, with only these sections.
+/// Returns a program at addresses from 0 on.
 pub fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];
     file[..4].copy_from_slice(b"\x7fELF");
@@ -10,7 +10,7 @@ pub fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let count = sections.len() as u8 + 2;
     let headers = [64, 0, 56, 0, 1, 0, 64, 0, count, 0, count - 1, 0];
     file[52..64].copy_from_slice(&headers);
-    // One writable segment: a megabyte of memory.
+    // One writable segment of a megabyte.
     file[64..72].copy_from_slice(&[1, 0, 0, 0, 6, 0, 0, 0]);
     file[64 + 40..64 + 48].copy_from_slice(&(1_u64 << 20).to_le_bytes());
     let (mut table, mut names) = (vec![0_u8; 64], vec![0_u8]);

@@ -34,7 +34,6 @@ impl DebugSource for Disk {
     }
 }
 
-/// Returns an image, or prints that it is missing.
 pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     let path = path.as_ref();
     let Ok(bytes) = std::fs::read(path) else {
@@ -45,7 +44,6 @@ pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     Some(parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// Returns a tool's output, or prints that it is missing or failed.
 pub fn tool(name: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(name).args(arguments).output();
     match output {

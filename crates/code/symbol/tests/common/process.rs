@@ -28,7 +28,6 @@ impl Process {
         self.memory.read_exact_at(bytes, address).is_ok()
     }
 
-    /// Returns where a file's first byte is mapped.
     pub fn base(&self, path: &str) -> Option<u64> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
         let line = maps.lines().find(|line| line.ends_with(path))?;

@@ -1,35 +1,34 @@
-//! The modifiers after a colon, in perf's spelling.
+//! Modifiers in perf's spelling.
 
 use core::fmt;
 
 use super::CounterFault;
 
-/// Where and how an event counts. The default is everywhere.
+/// Where and how an event counts; by default everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modifiers {
-    /// `u`: in user space. Without `u`, `k` and `h`: in all three.
+    /// `u`: in user space.
     pub user: bool,
     /// `k`: in the kernel.
     pub kernel: bool,
     /// `h`: in the hypervisor.
     pub hypervisor: bool,
-    /// `G`: in guests. Without `G` and `H`: only in the host.
+    /// `G`: in guests. Without `G` and `H`: in the host.
     pub guest: bool,
     /// `H`: in the host.
     pub host: bool,
-    /// `I`: not while the CPU is idle.
+    /// `I`: not in idle CPUs.
     pub not_idle: bool,
-    /// `D`: pinned: it always counts or is in error.
+    /// `D`: always counts or is in error.
     pub pinned: bool,
-    /// `e`: alone on the CPU's counters.
+    /// `e`: alone on the CPU.
     pub exclusive: bool,
-    /// `p`, one to three times: how close a sample must be to its instruction.
+    /// `p`, up to three times: how close a sample is to its instruction.
     pub precise: u8,
 }
 
 impl Modifiers {
-    /// Parses the letters. perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a
-    /// weak group) are accepted and ignored.
+    /// Ignores perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a weak group).
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
         if text.is_empty() {
             return Err(CounterFault::ModifierMissing);
@@ -53,7 +52,6 @@ impl Modifiers {
         Ok(read)
     }
 
-    /// Combines an event's modifiers with its group's.
     pub(super) fn and(self, group: Modifiers) -> Modifiers {
         Modifiers {
             user: self.user || group.user,
@@ -68,22 +66,21 @@ impl Modifiers {
         }
     }
 
-    /// Returns whether the event counts in a space, whose modifier was given if `named`.
     fn counts_in(&self, named: bool) -> bool {
         named || !(self.user || self.kernel || self.hypervisor)
     }
 
-    /// Returns whether the event counts in user space.
+    /// Returns whether it counts in user space.
     pub fn counts_user(&self) -> bool {
         self.counts_in(self.user)
     }
 
-    /// Returns whether the event counts in the kernel.
+    /// Returns whether it counts in the kernel.
     pub fn counts_kernel(&self) -> bool {
         self.counts_in(self.kernel)
     }
 
-    /// Returns whether the event counts in the hypervisor.
+    /// Returns whether it counts in the hypervisor.
     pub fn counts_hypervisor(&self) -> bool {
         self.counts_in(self.hypervisor)
     }

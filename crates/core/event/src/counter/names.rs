@@ -1,4 +1,4 @@
-//! The names of perf_event_open(2)'s generic events, and their numbers.
+//! Names and numbers of perf_event_open(2)'s generic events.
 
 use super::CounterKind;
 
@@ -39,7 +39,7 @@ const SOFTWARE: &[(&str, u64)] = &[
     ("cgroup-switches", 11),
 ];
 
-/// `PERF_COUNT_HW_CACHE_*` of an operation; `is_miss` counts only misses.
+/// `PERF_COUNT_HW_CACHE_*`; `is_miss` counts only misses.
 const fn cache(cache: u64, operation: u64, is_miss: bool) -> u64 {
     cache | operation << 8 | (is_miss as u64) << 16
 }
@@ -91,7 +91,7 @@ const CACHE: &[(&str, u64)] = &[
     ("node-prefetch-misses", cache(NODE, PREFETCH, true)),
 ];
 
-/// Returns all names that mean the same on every machine.
+/// Returns the names that mean the same on every machine.
 pub fn counter_names() -> impl Iterator<Item = &'static str> {
     let tables = HARDWARE.iter().chain(SOFTWARE).chain(CACHE);
     tables.map(|(name, _)| *name)
@@ -114,7 +114,7 @@ pub(super) fn kind(name: &str) -> Option<CounterKind<'_>> {
 fn raw(name: &str) -> Option<CounterKind<'_>> {
     let hex = name.strip_prefix('r')?;
     let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // from_str_radix alone would accept a sign.
+    // from_str_radix would accept a sign.
     let number = is_hex.then(|| u64::from_str_radix(hex, 16).ok()).flatten();
     number.map(CounterKind::Raw)
 }
@@ -130,8 +130,7 @@ fn tracepoint(name: &str) -> Option<CounterKind<'_>> {
     (is_word(group) && is_word(name)).then_some(CounterKind::Tracepoint { group, name })
 }
 
-/// Returns whether the text is a plain name. A name must not contain `/`, because it becomes a path
-/// in /sys.
+/// A name must not contain `/`, because it becomes a path in /sys.
 fn is_word(text: &str) -> bool {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     !text.is_empty() && text.chars().all(is_of_word)

@@ -1,4 +1,4 @@
-//! The grammar of lists, groups and events.
+//! Parses lists, groups and events.
 
 use super::modifiers::Modifiers;
 use super::{Counter, CounterError, CounterFault, CounterGroup, names};
@@ -48,7 +48,7 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
             modifiers: Modifiers::default(),
         },
         Some(inner) => {
-            // Braces between slashes belong to no group, so the last closing one is ours.
+            // Braces between slashes belong to no group, so the last one closes ours.
             let (events, after) = inner
                 .rsplit_once('}')
                 .ok_or_else(|| fault(CounterFault::NotClosed))?;
@@ -68,7 +68,6 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     Ok(group)
 }
 
-/// Parses the events of a group with these modifiers.
 pub(super) fn events(
     list: &str,
     of_group: Modifiers,
@@ -115,7 +114,7 @@ fn name_and_modifiers(text: &str) -> (&str, Option<&str>) {
     }
     match text.rsplit_once(':') {
         Some((name, modifiers)) if names::kind(name).is_some() => (name, Some(modifiers)),
-        // `cylces:u` is a wrong name, not a tracepoint `u`.
+        // `cylces:u` is a wrong name, no tracepoint.
         Some((name, modifiers)) if !name.contains(':') && Modifiers::read(modifiers).is_ok() => {
             (name, Some(modifiers))
         }

@@ -1,26 +1,26 @@
-//! The known names nearest to an unknown one.
+//! Names similar to an unknown one.
 
 use super::counter_names;
 
-/// How many names are suggested.
+/// Names suggested.
 pub const NEAR: usize = 3;
 const FURTHEST: usize = 4;
-/// The longest name that is compared, because its row of distances is on the stack.
+/// Bounded because a row of distances is on the stack.
 const LONGEST: usize = 64;
 
-/// Returns the nearest names, nearest first, by wrong, missing, extra or swapped letters.
+/// Returns the nearest names, by wrong, missing, extra or swapped letters.
 pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
 
-/// Returns the nearest of other names, as [`nearest`] does.
+/// As [`nearest`], of other names.
 pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
     for known in all {
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
-        // Otherwise a short name would match names that share no letter with it.
+        // Otherwise short names would match names that share no letter.
         if far > FURTHEST || far >= name.len() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! The progress of an attach, for a user who waits, and whether the user ends it early. Statics, because many layers work
-//! on an attach, and a process has one at a time.
+//! The progress of the process's one attach, and whether the user ends it early. Statics, because many layers
+//! work on it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,29 +9,29 @@ static ALL: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// Sets the flag that ends an attach early; `None` once the attach is over.
+/// Sets the flag that ends an attach early.
 pub fn break_off_by(stop: Option<Arc<AtomicBool>>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = stop;
 }
 
-/// Returns whether the attach must end early, with the functions that are attached.
+/// Returns whether the attach must end early.
 pub fn is_broken_off() -> bool {
     let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner);
     stop.as_ref().is_some_and(|stop| stop.load(Relaxed))
 }
 
-/// Records that work on this many functions begins.
+/// Begins work on this many functions.
 pub fn begin(functions: usize) {
     DONE.store(0, Relaxed);
     ALL.store(functions as u64, Relaxed);
 }
 
-/// Records that this many more functions are done.
+/// Adds functions that are done.
 pub fn advance(functions: usize) {
     DONE.fetch_add(functions as u64, Relaxed);
 }
 
-/// Returns how many functions are done, and of how many; `None` before the first work.
+/// Returns the functions done, and all.
 pub fn progress() -> Option<(u64, u64)> {
     let (done, all) = (DONE.load(Relaxed), ALL.load(Relaxed));
     (all > 0).then_some((done.min(all), all))

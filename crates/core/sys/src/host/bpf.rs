@@ -1,8 +1,5 @@
-//! bpf(2) without a loader: counting uprobes, and a list of attached programs.
-//!
-//! [`UprobeCounters`] is a small program and an array of per-CPU counters, linked to any places in
-//! any files, for one process. So the kernel counts for its later threads, too. Closing the
-//! descriptors undoes everything.
+//! bpf(2) without a loader: [`UprobeCounters`], which count for one process and its later threads until closed,
+//! and a list of attached programs.
 
 use std::prelude::rust_2024::*;
 
@@ -16,7 +13,6 @@ mod uprobes;
 pub use arrays::{MappedArray, put_event, run_on_cpu, run_over_all};
 pub use uprobes::{UprobeCounters, UprobeLink, UprobeTarget};
 
-// Commands.
 const MAP_CREATE: i32 = 0;
 const MAP_LOOKUP_ELEM: i32 = 1;
 const MAP_UPDATE_ELEM: i32 = 2;
@@ -29,13 +25,11 @@ const LINK_GET_FD_BY_ID: i32 = 30;
 const LINK_GET_NEXT_ID: i32 = 31;
 const ITER_CREATE: i32 = 33;
 
-/// `r0 = 0; exit`
 const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 
-/// The argument of every command: a union, as words; unused ones must be 0.
+/// The argument of every command, a union; unused words must be 0.
 type Words = [u64; 16];
 
-/// A kind of BPF object that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Object {
     Program,
@@ -75,7 +69,7 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
         Object::Program => PROG_GET_FD_BY_ID,
         Object::Link => LINK_GET_FD_BY_ID,
     };
-    // SAFETY: the command takes only numbers, and returns a new descriptor.
+    // SAFETY: numbers go in, a new descriptor comes out.
     let held: File = unsafe { descriptor(command, &mut words) }?.into();
     std::fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd()))
 }
@@ -87,7 +81,7 @@ pub struct ProgramFacts {
     pub recursion_misses: u64,
 }
 
-/// Returns what the kernel reports about a program; missing values are 0.
+/// Missing values are 0.
 pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
     let misses = text
@@ -102,8 +96,8 @@ pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
 /// Calls the kernel.
 ///
 /// # Safety
-/// Each word that the command takes for a pointer must be one, to as many bytes as it accesses,
-/// writable where it writes.
+/// Each word that the command takes for a pointer must be one, to as many bytes as it accesses, writable where
+/// it writes.
 unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
     // SAFETY: `words` is as long as stated; the caller guarantees its pointers.
     let result = unsafe {
@@ -120,12 +114,10 @@ unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
     Ok(result as i32)
 }
 
-/// Makes a call that returns a new descriptor.
-///
 /// # Safety
-/// As [`call`], with a command that returns a new descriptor.
+/// As [`call`], for a command that returns a new descriptor.
 unsafe fn descriptor(command: i32, words: &mut Words) -> io::Result<OwnedFd> {
-    // SAFETY: the caller guarantees the pointers; a new descriptor has no other owner.
+    // SAFETY: the caller guarantees the pointers; the descriptor is new.
     unsafe {
         let fd = call(command, words)?;
         Ok(OwnedFd::from_raw_fd(fd))

@@ -1,8 +1,6 @@
-//! What this machine and this user can do: a table, probed once, in a few milliseconds.
-//!
-//! Each row tries the smallest harmless instance of the operation, and undoes it. A sysctl or
-//! capability bit is not enough, because a container, a seccomp filter or a security module may
-//! refuse what they allow.
+//! What this machine and this user can do, probed once, in a few milliseconds, by the smallest harmless
+//! instance of each operation. A sysctl or capability bit is not enough, because a container, seccomp or a
+//! security module may refuse what they allow.
 
 use std::prelude::rust_2024::*;
 
@@ -23,28 +21,28 @@ pub use caps::{Cap, CapSet, SETCAP, SETCAP_GRANTS};
 pub(super) use tries::in_first_user_namespace;
 pub use tries::{in_first_pid_namespace, is_linux, pid_namespace};
 
-/// The result of a trial.
+/// A trial's result.
 pub type Check = Result<(), Refusal>;
 
 /// A trial that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The call or file that was tried.
+    /// The call or file.
     pub call: &'static str,
     /// The kernel's answer.
     pub errno: i32,
 }
 
-/// A kind of BPF program that instruments load.
+/// A kind of BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BpfKind {
-    /// Programs at kernel and user probes.
+    /// At kernel and user probes.
     Kprobe,
-    /// Programs at tracepoints.
+    /// At tracepoints.
     Tracepoint,
-    /// Programs at raw tracepoints, which get the tracepoint's arguments unformatted.
+    /// At raw tracepoints, with unformatted arguments.
     RawTracepoint,
-    /// Programs that run when a perf event, such as a breakpoint, is hit.
+    /// At perf events, such as breakpoints.
     PerfEvent,
 }
 
@@ -52,38 +50,37 @@ pub enum BpfKind {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The kernel's release, such as `6.18.1`.
+    /// The release, such as `6.18.1`.
     pub kernel: String,
-    /// `kernel.perf_event_paranoid`; `None` if the kernel has no perf events.
+    /// `kernel.perf_event_paranoid`; `None` without perf events.
     pub perf_event_paranoid: Option<i32>,
-    /// `kernel.yama.ptrace_scope`; `None` without Yama, where only the user must match.
+    /// `kernel.yama.ptrace_scope`; `None` without Yama.
     pub ptrace_scope: Option<i32>,
     /// tiptoe's effective capabilities.
     pub effective: CapSet,
-    /// Whether tiptoe is in the first user namespace, where its capabilities apply to every
-    /// process.
+    /// Whether tiptoe's capabilities apply to every process.
     pub in_first_user_namespace: bool,
-    /// Whether tiptoe is in the first pid namespace, where it sees every process.
+    /// Whether tiptoe sees every process.
     pub sees_all_processes: bool,
     /// The limit on open files.
     pub open_files: OpenFiles,
     /// tracefs.
     pub tracefs: Tracefs,
-    /// Loading BPF programs, by kind.
+    /// Loading BPF programs.
     pub bpf: [(BpfKind, Check); 4],
     /// Type information, which makes BPF programs portable.
     pub btf: Check,
     /// Control groups.
     pub cgroups: Cgroups,
-    /// Hardware counters (cycles).
+    /// Hardware counters.
     pub hardware_counters: Check,
-    /// Software counters of this thread.
+    /// Software counters.
     pub software_counters: Check,
     /// Uprobes for a process, counted by BPF (Linux 6.6).
     pub process_uprobes: Check,
     /// Uprobes for a thread, by perf_event_open.
     pub thread_uprobes: Check,
-    /// Hardware breakpoints on this thread.
+    /// Hardware breakpoints.
     pub breakpoints: Check,
     /// Making every CPU refetch patched code.
     pub membarrier_sync_core: Check,
@@ -93,12 +90,12 @@ pub struct Capabilities {
     pub futex_waitv: Check,
     /// Reading another process's memory.
     pub process_vm_readv: Check,
-    /// Executable memory files, as which the agent enters a program.
+    /// Executable memory files, as which the agent enters.
     pub executable_memfd: Check,
 }
 
 impl Capabilities {
-    /// Returns this process's table, probed at the first call.
+    /// Returns the table, probed at the first call.
     pub fn get() -> &'static Self {
         static TABLE: OnceLock<Capabilities> = OnceLock::new();
         TABLE.get_or_init(Self::probe)
@@ -132,7 +129,7 @@ impl Capabilities {
     }
 }
 
-/// Tries what the agent calls in a command, which inherits our seccomp filter. Fails with the first call that is refused.
+/// Tries what the agent calls in a command, which inherits our seccomp filter.
 pub fn agent_calls() -> Check {
     tries::membarrier_sync_core()?;
     tries::executable_memfd()?;

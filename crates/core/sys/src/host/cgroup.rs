@@ -1,4 +1,4 @@
-//! Control groups: version, mount point, and the processes in a group.
+//! Control groups.
 
 use std::prelude::rust_2024::*;
 
@@ -17,7 +17,7 @@ pub struct Cgroups {
     pub v2: Option<PathBuf>,
     /// The controllers mounted as version 1.
     pub v1: Vec<PathBuf>,
-    /// Version 1's `perf_event` hierarchy, from which perf events take cgroups if it is mounted.
+    /// Version 1's `perf_event`, which perf events prefer.
     pub v1_perf_event: Option<PathBuf>,
 }
 
@@ -73,10 +73,8 @@ impl Cgroups {
     }
 }
 
-/// Returns the version 2 cgroups below this mount point, and the mount point itself as `/`: pairs
-/// of id and path, parents first.
-///
-/// A cgroup's id, as BPF programs see it, is its directory's inode.
+/// Returns the version 2 cgroups at and below this mount point, parents first, with their ids: directories'
+/// inodes.
 pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     let mut open = vec![root.to_path_buf()];
     std::iter::from_fn(move || {
@@ -93,24 +91,24 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns the paths of the cgroups with these ids, as [`walk`] does. Removed cgroups are missing.
+/// Returns these cgroups' paths, as [`walk`] does, without removed ones.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()
 }
 
-/// A cgroup's usage with its descendants', from its files.
+/// A cgroup's usage, with its descendants'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
     /// CPU time.
     pub cpu_ns: Option<u64>,
     /// Page faults, if memory is accounted.
     pub faults: Option<u64>,
-    /// Page faults that had to read from a device.
+    /// Faults that read from a device.
     pub major_faults: Option<u64>,
 }
 
-/// Reads a cgroup directory's usage.
+/// Reads a cgroup's usage.
 pub fn used(dir: &Path) -> CgroupUsage {
     let number = |file: &str, name: &str| {
         let text = fs::read_to_string(dir.join(file)).ok()?;
@@ -125,7 +123,7 @@ pub fn used(dir: &Path) -> CgroupUsage {
     }
 }
 
-/// Returns the processes in a cgroup and below it, ascending.
+/// Returns the processes at and below a cgroup, ascending.
 pub fn processes(dir: &Path) -> Result<Vec<u32>> {
     let mut pids = Vec::new();
     let mut open = vec![dir.to_path_buf()];
@@ -150,7 +148,6 @@ fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Resu
     Ok(())
 }
 
-/// Decodes a mount point, whose blanks, newlines and backslashes are octal.
 fn unescape(text: &str) -> PathBuf {
     let plain = [
         (r"\040", " "),

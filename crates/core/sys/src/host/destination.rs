@@ -1,18 +1,15 @@
-//! The only way to open a file that a user names for writing, such as `-o`'s.
+//! The only way to open a file that a user names for writing, such as `-o`'s. In an attacker's folder tiptoe
+//! could write another file, or hang, hence these rules:
 //!
-//! An attacker's folder could make tiptoe write another file, or hang. Rules:
+//! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or the
+//!    folder's owner, as with `fs.protected_symlinks`.
+//! 2. A pipe or device must belong to this user or root, or be our descriptor. A pipe must have a reader,
+//!    because opening would wait for one.
+//! 3. A file is replaced whole, in its folder, with its mode and owner.
+//! 4. A new file is only for its owner if root writes it or it is `private`.
 //!
-//! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or
-//!    the folder's owner, otherwise it is refused, as by `fs.protected_symlinks` and
-//!    `fs.protected_regular`.
-//! 2. A pipe or device must belong to this user or root, or be one of our descriptors; otherwise it
-//!    is refused. So is a pipe without a reader, for which opening would wait.
-//! 3. A file is replaced whole, in its folder, with its mode and owner, or refused.
-//! 4. A new file is only for its owner if root writes it or it is `private`; otherwise the umask
-//!    decides.
-//!
-//! Each part of the path is held by a descriptor (`O_PATH`) and checked before use. Otherwise there
-//! is a race: it could be replaced in between.
+//! Each part of the path is held by a descriptor (`O_PATH`) and checked. Otherwise there is a race: it could be
+//! replaced before its use.
 
 use std::prelude::rust_2024::*;
 
@@ -33,9 +30,7 @@ use rustix::{fs, process};
 
 /// The kernel's limit.
 const MOST_LINKS: u32 = 40;
-/// Names tried for a temporary file.
 const MOST_NAMES: u32 = 16;
-/// `statfs`'s magic number of procfs.
 const PROC_MAGIC: i64 = 0x9fa0;
 
 /// An opened destination.
@@ -54,27 +49,26 @@ pub struct WholeFile {
     folder: OwnedFd,
     temporary: OsString,
     name: OsString,
-    /// Whether the file has its final name already.
     has_name: AtomicBool,
 }
 
-/// The reason why a file is not written.
+/// Why a file is not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestinationError {
-    /// A link that another user may have put there.
+    /// Another user may have put the link there.
     #[error("another user's link leads there")]
     ForeignLink,
-    /// A file that another user may have put there.
+    /// Another user may have put the file there.
     #[error("the file belongs to another user, in a folder that all users may write to")]
     ForeignFile,
-    /// A pipe or device of another user.
+    /// Another user's pipe or device.
     #[error("the pipe or device belongs to another user")]
     ForeignDevice,
-    /// A pipe without a reader: opening it would wait.
+    /// Opening the pipe would wait.
     #[error("no process reads from the pipe")]
     NoReader,
-    /// A new file cannot be given to the old one's owner.
+    /// The new file cannot get the old one's owner.
     #[error("the file belongs to another user or group, and this user cannot keep that")]
     OwnerLost,
     /// Any other failure.
@@ -91,7 +85,7 @@ impl From<Errno> for DestinationError {
 enum PathEnd {
     /// A folder, a name in it, and that file if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// The target of one of the kernel's links, and whether it is our descriptor.
+    /// A kernel's link's target, and whether it is our descriptor.
     Nameless(OwnedFd, bool),
 }
 
@@ -121,7 +115,6 @@ impl Destination {
 }
 
 impl WholeFile {
-    /// Creates a temporary file, to be placed under `name`.
     pub(super) fn new(
         folder: OwnedFd,
         name: OsString,
@@ -149,7 +142,7 @@ impl WholeFile {
         Err(Errno::EXIST.into())
     }
 
-    /// Returns the file for writing.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -161,7 +154,7 @@ impl WholeFile {
         self.appear()
     }
 
-    /// Gives the file its name now, although it is not complete. It then stays whatever happens.
+    /// Gives the incomplete file its name, which then stays.
     pub fn appear(&self) -> io::Result<()> {
         // Relaxed: only one thread writes a report.
         if self.has_name.load(Relaxed) {
@@ -172,7 +165,7 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Gives the file its name without writing it to the disk first. So its content may be lost if the machine crashes.
+    /// Does not write to the disk first, so the content may be lost if the machine crashes.
     pub(super) fn rename(self) -> io::Result<()> {
         self.appear()
     }
@@ -186,7 +179,6 @@ impl Drop for WholeFile {
     }
 }
 
-/// Creates a file to replace `old`, with its mode and owner.
 fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile, DestinationError> {
     if !may_be_used(&fs::fstat(&folder)?, old) {
         return Err(DestinationError::ForeignFile);
@@ -200,19 +192,18 @@ fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile,
             error => error.into(),
         })?;
     }
-    // Without setuid and similar bits, which would give rights to others.
+    // Setuid and similar bits would give rights to others.
     fs::fchmod(&whole.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
     Ok(whole)
 }
 
-/// Returns whether no other user can have put this here (rule 1).
+/// Checks rule 1.
 fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
     let is_shared = folder.st_mode & 0o1002 == 0o1002;
     let owners = [process::geteuid().as_raw(), folder.st_uid];
     !is_shared || owners.contains(&entry.st_uid)
 }
 
-/// Opens a held file without waiting, for blocking writes.
 fn open_at_once(held: &OwnedFd) -> Result<File, DestinationError> {
     // Append, so that what was written through our descriptor stays.
     let flags =
@@ -277,8 +268,7 @@ fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns a path's parts in reverse order, so that a caller pops the first. A trailing slash adds
-/// `.`.
+/// Returns the parts, the last first. A trailing slash adds `.`.
 fn parts(path: &[u8]) -> Vec<OsString> {
     let parts = path
         .split(|byte| *byte == b'/')

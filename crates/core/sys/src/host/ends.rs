@@ -1,4 +1,4 @@
-//! Waiting for what wakes a run: the ends of processes, and signals.
+//! Waits for the ends of processes, and for signals.
 
 use std::prelude::rust_2024::*;
 
@@ -12,12 +12,11 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The pipe to which the handlers of signals write, because signals belong to the process. Its writer stays open,
-/// because a pipe without a writer is readable for ever.
+/// The pipe of the signals' handlers. Its writer stays open, because otherwise it would be readable for ever.
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
-/// Lets signals end [`Ends::wait`]. Returns the end of a pipe to which their handlers must write, after they have
-/// stored what the waiting thread must see. Fails if the process already has such a pipe.
+/// Lets signals end [`Ends::wait`]: their handlers must write to the returned pipe, after they have stored what
+/// the waiting thread must see. Fails if the process already has one.
 pub fn wake_by_signals() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let for_handlers = writer.try_clone()?;
@@ -27,13 +26,12 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Processes whose ends wake a run. Each process wakes the run once, otherwise a process that has ended would end
-/// all later waits.
+/// Processes whose ends wake a run once; otherwise an ended process would end all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Returns these processes. A process that cannot be waited for, as before Linux 5.3, wakes nothing.
+    /// A process that cannot be waited for, as before Linux 5.3, wakes nothing.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
         let open = |pid: u32| {
             let pid = Pid::from_raw(pid.cast_signed())?;
@@ -51,34 +49,32 @@ impl Ends {
         match poll(&mut fds, Some(&limit)) {
             // If a signal interrupts the poll, no descriptor is readable.
             Ok(_) | Err(Errno::INTR) => {}
-            // Otherwise a caller that waits in a loop would never rest.
+            // Otherwise a waiting loop would never rest.
             Err(_) => std::thread::sleep(time),
         }
         let woken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut woken = woken.into_iter();
         self.0.retain(|_| !woken.next().unwrap_or(false));
         if let (Some(true), Some(signals)) = (woken.next(), signals) {
-            // What does not fit into the buffer is still readable, and ends the next wait.
+            // The rest is still readable, and ends the next wait.
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
     }
 }
 
-/// Waits until a descriptor is readable or its writer has closed. Returns which are.
+/// Returns which descriptors are readable, or closed, after a wait.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
-    // If a signal interrupts the poll, no descriptor counts as readable.
     let _ = poll(&mut fds, None);
     fds.each_ref().map(|fd| !fd.revents().is_empty())
 }
 
-/// Waits until a process ends, at most for `time`; `process` is its pidfd.
+/// Waits until a process ends, at most for `time`.
 pub fn wait_for_end(process: BorrowedFd<'_>, time: Duration) {
     let until = Instant::now() + time;
     loop {
         let left = timespec(until.saturating_duration_since(Instant::now()));
         let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
-        // The signal that ends a process may also interrupt this wait for its end.
         if poll(&mut fds, Some(&left)) != Err(Errno::INTR) {
             return;
         }

@@ -1,5 +1,3 @@
-//! Errors of questions to the kernel about a process.
-
 use std::prelude::rust_2024::*;
 
 use std::io;
@@ -7,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::capabilities::{Cap, CapSet, SETCAP, in_first_user_namespace};
 
-/// The result of a question to the kernel.
+/// A question's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why the kernel did not answer.
@@ -17,19 +15,18 @@ pub enum Error {
     /// The process does not exist, or ended in between.
     #[error("no such process: {pid}")]
     NoSuchProcess {
-        /// The requested process id.
+        /// The id.
         pid: u32,
     },
-    /// The process is in a nested pid namespace, and the kernel reports it under ids that neither
-    /// we nor it use.
+    /// A process in a nested pid namespace, under ids that neither we nor it use.
     #[error(
         "process {pid} is in a pid namespace within this one, and the kernel reports it under ids that neither has"
     )]
     OtherNamespace {
-        /// The requested process id.
+        /// The id.
         pid: u32,
     },
-    /// The kernel refused; the hint names the missing right.
+    /// The kernel refused.
     #[error("no permission to {what}")]
     PermissionDenied {
         /// The operation.
@@ -37,25 +34,25 @@ pub enum Error {
         /// The missing command or right.
         hint: String,
     },
-    /// A device, pipe or directory in place of a file.
+    /// A device, pipe or directory.
     #[error("{}: not a regular file", path.display())]
     NotRegularFile {
-        /// The path as the process sees it.
+        /// As the process sees it.
         path: PathBuf,
     },
-    /// A file system that another user's program serves (FUSE), or may serve.
+    /// Another user's program may serve the file system (FUSE).
     #[error(
         "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
         path.display()
     )]
     ForeignServer {
-        /// The path as the process sees it.
+        /// As the process sees it.
         path: PathBuf,
     },
-    /// The mapped file is not the one at its path.
+    /// The mapped file is not at its path.
     #[error("{}: the file was replaced after it was mapped", path.display())]
     FileReplaced {
-        /// The path as the process sees it.
+        /// As the process sees it.
         path: PathBuf,
     },
     /// The limit on open files is too low.
@@ -66,7 +63,7 @@ pub enum Error {
         /// How many are allowed.
         limit: u64,
     },
-    /// A kernel file not in its documented format.
+    /// A kernel file in an unknown format.
     #[error("cannot understand {what}")]
     Malformed {
         /// The file or field.
@@ -82,15 +79,14 @@ pub enum Error {
     },
 }
 
-/// Returns what would help this process to read another one.
 fn ptrace_hint() -> String {
     let own = rustix::thread::capabilities(None);
     let held = own.map_or(0, |own| own.effective.bits());
     hint_of_reader(CapSet(held), in_first_user_namespace())
 }
 
-/// Returns what would help a process with these capabilities: to read another process it must be of the same user, or hold
-/// cap_sys_ptrace in that process's user namespace.
+/// To read another process, one must be of the same user, or hold cap_sys_ptrace in that process's user
+/// namespace.
 fn hint_of_reader(held: CapSet, is_in_first_user_namespace: bool) -> String {
     match (held.has(Cap::SysPtrace), is_in_first_user_namespace) {
         (false, _) => format!("run as the user of that process, or `{SETCAP}`"),
@@ -149,7 +145,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Regression: the hint for root, with the capability held, was to become root or to get the capability.
+    /// Regression: the hint for root was to become root.
     #[test]
     fn a_capability_that_is_held_is_not_hinted_at() {
         let held = CapSet(1 << (Cap::SysPtrace as u32));

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes over an inherited writable descriptor above stderr, which later programs then do not
-/// inherit. `EBADF` for any other.
+/// Takes over an inherited writable descriptor above stderr, which later programs do not inherit. `EBADF` for
+/// others.
 pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: with these commands fcntl takes and returns integers.
     let (flags, mode) = unsafe {
@@ -13,7 +13,7 @@ pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
             libc::fcntl(fd, libc::F_GETFL),
         )
     };
-    // Our own descriptors, and those taken over, are close-on-exec.
+    // Our own descriptors are close-on-exec.
     let is_inherited = flags >= 0 && flags & libc::FD_CLOEXEC == 0;
     let is_writable = mode >= 0 && mode & libc::O_ACCMODE != libc::O_RDONLY;
     if fd <= libc::STDERR_FILENO || !is_inherited || !is_writable {

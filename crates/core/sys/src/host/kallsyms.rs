@@ -1,4 +1,4 @@
-//! The kernel's own symbols, from `/proc/kallsyms`.
+//! The kernel's symbols, from `/proc/kallsyms`.
 
 use std::prelude::rust_2024::*;
 
@@ -9,7 +9,7 @@ use super::error::{Error, Result};
 
 const KALLSYMS: &str = "/proc/kallsyms";
 
-/// Functions and data of the kernel, its modules and BPF programs, by address.
+/// Functions and data of the kernel, its modules and BPF programs.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSymbols {
     /// Ascending by address.
@@ -19,14 +19,14 @@ pub struct KernelSymbols {
 /// A symbol, and an offset from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolOffset<'a> {
-    /// The symbol's name; in a module `name [module]`.
+    /// In a module `name [module]`.
     pub name: &'a str,
-    /// Bytes from the symbol's start.
+    /// In bytes.
     pub offset: u64,
 }
 
 impl KernelSymbols {
-    /// Reads all symbols, which takes 100 ms; none if the kernel hides addresses.
+    /// Reads all symbols, which takes 100 ms. Finds none if addresses are hidden.
     pub fn read() -> Result<Self> {
         let path = Path::new(KALLSYMS);
         let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
@@ -40,12 +40,12 @@ impl KernelSymbols {
         Self { symbols }
     }
 
-    /// Returns whether addresses are hidden: by `kernel.kptr_restrict`, or for lack of a right.
+    /// Returns whether addresses are hidden (`kernel.kptr_restrict`, or no right).
     pub fn is_hidden(&self) -> bool {
         self.symbols.is_empty()
     }
 
-    /// Returns the last symbol that begins at or before an address.
+    /// Returns the last symbol at or before an address.
     pub fn find(&self, address: u64) -> Option<SymbolOffset<'_>> {
         let count = self.symbols.partition_point(|(start, _)| *start <= address);
         let start = self.symbols.get(count.checked_sub(1)?)?.0;
@@ -58,7 +58,7 @@ impl KernelSymbols {
         })
     }
 
-    /// Returns the address of a symbol.
+    /// Returns a symbol's address.
     pub fn address_of(&self, name: &str) -> Option<u64> {
         let mut symbols = self.symbols.iter();
         let (address, _) = symbols.find(|(_, symbol)| **symbol == *name)?;
@@ -66,8 +66,6 @@ impl KernelSymbols {
     }
 }
 
-/// Parses `ffffffff81000000 T name`, in a module with `\t[module]`; `None` if the address is
-/// hidden.
 fn symbol(line: &str) -> Option<(u64, Box<str>)> {
     let (address, rest) = line.split_once(' ')?;
     let (_, name) = rest.split_once(' ')?;

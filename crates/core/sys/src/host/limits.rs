@@ -1,5 +1,4 @@
-//! Resource limits: open files, which events use up (one per probe and thread); file size, which
-//! limits shared memory; and address space, which agents' segments need.
+//! Resource limits.
 
 use std::prelude::rust_2024::*;
 
@@ -9,13 +8,13 @@ use std::io;
 use super::error::{Error, Result};
 use super::procfs::Process;
 
-/// Descriptors kept free for other uses.
+/// Kept free for other uses.
 const SPARE: u64 = 64;
 
 /// The limit on open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
-    /// The current limit.
+    /// The current one.
     pub soft: u64,
     /// The highest that the process may set.
     pub hard: u64,
@@ -27,7 +26,7 @@ pub fn open_files() -> OpenFiles {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the call fills `limit`, an rlimit, and cannot fail for a valid resource.
+    // SAFETY: the call fills `limit`, and cannot fail for a valid resource.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     OpenFiles {
         soft: limit.rlim_cur,
@@ -35,9 +34,8 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Makes room for `more` descriptors, raising the limit if allowed.
-///
-/// Commands inherit a raised limit: start them before, or restore what [`open_files`] returned.
+/// Makes room for `more` descriptors, one per probe and thread. Commands inherit a raised limit: start them
+/// before, or restore [`open_files`]'.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;
@@ -55,7 +53,7 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
-/// Adds the limit, and how to raise it, to the error of a too large file or shared memory.
+/// Adds the limit, and how to raise it, to a too large file's error.
 pub fn explain_file_size(error: io::Error) -> io::Error {
     match file_size() {
         Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
@@ -69,7 +67,6 @@ pub fn explain_file_size(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns the largest file that we may write, unless unlimited.
 fn file_size() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -80,7 +77,7 @@ fn file_size() -> Option<u64> {
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Pins the calling thread to the first CPU allowed. Returns it.
+/// Pins the calling thread to the first allowed CPU.
 pub fn stay_on_one_cpu() -> Option<u32> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let allowed = sched_getaffinity(None).ok()?;
@@ -98,14 +95,14 @@ pub fn online_cpus() -> u32 {
     u32::try_from(online).unwrap_or(1).max(1)
 }
 
-/// Returns a process's address space limit in bytes, if any.
+/// Returns a process's limit in bytes, if any.
 pub fn address_space(process: Process) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
     soft_limit(&text, "Max address space")
 }
 
-/// Returns how many more threads a process may create within its user's limit; `None` without a
-/// limit, or if the machine's threads are far below it. Counts only processes that we see.
+/// Returns how many more threads a process may create, by the processes that we see; `None` without a near
+/// limit.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE
@@ -130,13 +127,11 @@ pub fn threads_left(process: Process) -> Option<u64> {
     Some(limit.saturating_sub(used))
 }
 
-/// Returns the machine's threads: the number after the slash in /proc/loadavg.
 fn tasks() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(['/', ' ']).nth(4)?.parse().ok()
 }
 
-/// Parses the soft limit of a line of /proc/PID/limits; `None` for `unlimited`.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -147,7 +142,7 @@ fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
         rlim_cur: soft,
         rlim_max: hard,
     };
-    // SAFETY: the call only reads `limit`, an rlimit.
+    // SAFETY: the call only reads `limit`.
     match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -167,7 +162,7 @@ mod tests {
         assert_eq!(soft_limit("", "Max address space"), None);
     }
 
-    /// tests/e2e/limits.rs checks the text with a limit.
+    /// tests/e2e/limits.rs has a limit.
     #[test]
     fn an_error_of_another_reason_stays() {
         let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));

@@ -1,8 +1,8 @@
-//! A bound on tiptoe's memory: never more than [`MOST`], whatever a target's files contain.
+//! Bounds tiptoe's memory to [`MOST`], whatever a target's files contain.
 //!
-//! A reader of a file must call [`has_room`] first, and do without the file if it is refused. Data
-//! built from files (functions, units, tables) has its own limits. For their sum the allocator is
-//! the last resort: it ends tiptoe, whose agents then restore their targets.
+//! A reader of a file must first call [`has_room`], and do without the file if it is refused. Data built from
+//! files has its own limits; the allocator ends tiptoe if their sum is too large, and the agents then restore
+//! their targets.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,16 +12,15 @@ pub const MOST: usize = 900 << 20;
 /// Above this no files are read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// Allocated bytes. Relaxed: orders nothing.
+/// Relaxed: orders nothing.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether a file of this size may be read into memory. Always `true` without [`Bounded`]
-/// as allocator.
+/// Returns whether a file of this size may be read: always without [`Bounded`].
 pub fn has_room(bytes: u64) -> bool {
     (IN_USE.load(Relaxed) as u64).saturating_add(bytes) <= MOST_WITH_FILES
 }
 
-/// The system's allocator, bounded by [`MOST`].
+/// The system's allocator, bounded.
 pub struct Bounded;
 
 impl Bounded {
@@ -32,7 +31,7 @@ impl Bounded {
     }
 }
 
-/// Ends the process without allocating.
+/// Must not allocate.
 #[cold]
 fn end() -> ! {
     const WHY: &[u8] =
@@ -55,13 +54,13 @@ unsafe impl GlobalAlloc for Bounded {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Bounded::take(layout.size());
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -70,7 +69,7 @@ unsafe impl GlobalAlloc for Bounded {
             Some(more) => Bounded::take(more),
             None => drop(IN_USE.fetch_sub(layout.size() - size, Relaxed)),
         }
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: as above.
         unsafe { System.realloc(at, layout, size) }
     }
 }

@@ -1,17 +1,14 @@
 //! A folder of this user's, for data kept between runs.
 //!
-//! Its path comes from the environment, which may be controlled by a user with fewer rights than
-//! tiptoe. Rules:
+//! Its path comes from the environment, which a user with fewer rights than tiptoe may control. Rules:
 //!
-//! 1. The folder and its parent must belong to this user. Otherwise tiptoe's rights could create
-//!    what this user could not.
+//! 1. The folder and its parent must belong to this user, otherwise tiptoe's rights could create what this user
+//!    could not.
 //! 2. The folder must be no link, and only this user may enter it.
-//! 3. A file that is read must be regular, no link, with one name, and only this user's to read or
-//!    write.
-//! 4. A file is written under another name and renamed, so that readers see it whole or the
-//!    previous one.
+//! 3. A file that is read must be regular, no link, with one name, and only this user's.
+//! 4. A file is written under another name and renamed, so that readers see it whole.
 //!
-//! Folders are held by descriptors and checked before use. Readers must still check contents.
+//! Folders are held by descriptors. Readers must still check contents.
 
 use std::prelude::rust_2024::*;
 
@@ -34,14 +31,14 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 pub struct OwnFolder(OwnedFd);
 
 impl OwnFolder {
-    /// Opens a folder. Fails if it does not exist, or another user may use it.
+    /// Opens a folder. Fails if another user may use it.
     pub fn open(path: &Path) -> io::Result<OwnFolder> {
         let (parent, name) = split(path)?;
         let parent = fs::openat(CWD, parent, FOLDER, Mode::empty())?;
         OwnFolder::within(&parent, name)
     }
 
-    /// Opens a folder, creating it and its parent if missing.
+    /// Opens a folder; creates it and its parent if missing.
     pub fn make(path: &Path) -> io::Result<OwnFolder> {
         let (parent_path, name) = split(path)?;
         let parent = match fs::openat(CWD, parent_path, FOLDER, Mode::empty()) {
@@ -67,9 +64,9 @@ impl OwnFolder {
         }
     }
 
-    /// Reads a file of at most `most` bytes. Fails if it is longer, or another user may use it.
+    /// Reads a file of at most `most` bytes. Fails if another user may use it.
     pub fn read(&self, name: &str, most: usize) -> io::Result<Vec<u8>> {
-        // Without NONBLOCK a pipe would hang the open; the check below refuses it.
+        // Without NONBLOCK a pipe would hang the open.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&self.0, name, flags, Mode::empty())?;
@@ -90,9 +87,8 @@ impl OwnFolder {
         }
     }
 
-    /// Returns the names of its files, in no order. Names that are not UTF-8 are left out.
+    /// Returns its files' names, if UTF-8, in no order.
     pub fn names(&self) -> io::Result<Vec<String>> {
-        // The descriptor gives no right to read the folder.
         let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = fs::openat(&self.0, ".", readable, Mode::empty())?;
         let names = fs::Dir::read_from(folder)?.filter_map(|entry| {
@@ -116,7 +112,7 @@ impl OwnFolder {
     }
 }
 
-/// Returns the path of this user's folder for data that is lost at a reboot.
+/// Returns this user's folder for data that is lost at a reboot.
 pub fn runtime_folder() -> Option<PathBuf> {
     let base = match process::geteuid().is_root() {
         true => PathBuf::from("/run"),

@@ -1,6 +1,5 @@
-//! perf_event_open(2): one event, one descriptor.
-//!
-//! An event counts until closed, and can be read after its task has ended.
+//! perf_event_open(2): one event, one descriptor, which counts until closed, and is readable after its task's
+//! end.
 
 use std::prelude::rust_2024::*;
 
@@ -19,7 +18,7 @@ pub use signal::SigtrapHandler;
 /// The kernel's own structures and constants.
 pub use perf_event_open_sys::bindings as abi;
 
-/// The attributes of an event, as the kernel defines them.
+/// The attributes of an event.
 pub type Attr = abi::perf_event_attr;
 
 /// Where an event counts.
@@ -31,44 +30,41 @@ pub enum CountedOn {
     Cpu(u32),
     /// One CPU, while it runs tasks of a cgroup.
     Cgroup {
-        /// An open descriptor of the cgroup's directory, in [`super::cgroup::Cgroups::for_perf`]'s
-        /// hierarchy.
+        /// The directory, open, in [`super::cgroup::Cgroups::for_perf`]'s hierarchy.
         directory: i32,
         /// The CPU.
         cpu: u32,
     },
 }
 
-/// The result of reading an event.
+/// An event's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The number of times that the event happened.
+    /// How often the event happened.
     pub count: u64,
-    /// How long the event was enabled, in ns of its tasks' running time.
+    /// How long it was enabled, in ns of its tasks' running time.
     pub time_enabled_ns: u64,
-    /// How long the event counted, in ns.
+    /// How long it counted, in ns.
     pub time_running_ns: u64,
 }
 
-/// A uprobe: an instruction's file and offset.
+/// A uprobe.
 #[derive(Clone, Copy, Debug)]
 pub struct Uprobe<'a> {
-    /// The type of uprobes, from [`uprobe_pmu`].
+    /// From [`uprobe_pmu`].
     pub pmu: u32,
-    /// The file's path in tiptoe's mount namespace.
+    /// The file, in tiptoe's mount namespace.
     pub path: &'a CStr,
-    /// The offset in the file.
+    /// The offset in it.
     pub offset: u64,
 }
 
-/// An open event, until dropped.
+/// An open event.
 #[derive(Debug)]
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
-    /// Opens an event. Fills in `attr.size` and the read format.
-    ///
-    /// `attr` must not contain a pointer; for uprobes there is [`PerfEvent::open_uprobe`].
+    /// Opens an event. `attr` must contain no pointer: see [`PerfEvent::open_uprobe`].
     pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
         Self::open_with_leader(attr, on, None)
     }
@@ -89,8 +85,8 @@ impl PerfEvent {
             CountedOn::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
             _ => 0,
         };
-        // SAFETY: `attr` has its stated size and outlives the call. The kernel only reads through a
-        // pointer in it, and checks each access.
+        // SAFETY: `attr` has its stated size and outlives the call. The kernel only reads through a pointer in
+        // it, and checks each access.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -104,23 +100,18 @@ impl PerfEvent {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor has no other owner.
+        // SAFETY: the descriptor is new.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens a uprobe that counts at once, in one thread only.
-    ///
-    /// It must never be inherited: for a new thread's copy the kernel reads `path` again, now in
-    /// the *target's* memory, and the target's clone(2) fails with EFAULT (seen on Linux 6.18).
+    /// Opens a uprobe that counts at once, in one thread. It must not be inherited: for a new thread the kernel
+    /// reads `path` in the *target's* memory, and the clone(2) fails with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         Self::open_probe(probe, 0, on)
     }
 
-    /// Opens a uprobe on the returns of the function at `offset`. `Unsupported` if the kernel has
-    /// none.
-    ///
-    /// The kernel replaces the return address in each frame, so a program that throws an exception
-    /// past it crashes.
+    /// Opens a uprobe on a function's returns. The kernel replaces return addresses, so a program that throws
+    /// an exception past it crashes. May be `Unsupported`.
     pub fn open_uretprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
         Self::open_probe(probe, 1 << bit, on)
@@ -139,7 +130,7 @@ impl PerfEvent {
         self.0.as_fd()
     }
 
-    /// Reads the counts, also after the thread's end. `UnexpectedEof` for a pinned event in error.
+    /// Reads the counts. `UnexpectedEof` for a pinned event in error.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [0u64; 3];
         // SAFETY: `words` is writable for the given length.
@@ -172,7 +163,7 @@ fn complete(mut attr: Attr) -> Attr {
     attr
 }
 
-/// Returns attributes of this type, with all options off.
+/// Returns attributes with all options off.
 pub fn attr(kind: u32, config: u32) -> Attr {
     let mut attr = Attr::default();
     attr.type_ = kind;
@@ -186,7 +177,6 @@ pub fn uprobe_pmu() -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Returns the `config` bit that selects returns; the file contains `config:BIT`.
 fn retprobe_bit() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/format/retprobe").ok()?;
     let bit = text.trim().strip_prefix("config:")?.parse().ok()?;

@@ -1,7 +1,7 @@
 //! Processes as `/proc` shows them.
 //!
-//! A [`Process`] is only a number. Methods cache nothing, and return [`Error::NoSuchProcess`] once it
-//! has ended. [`Process::start_time`] detects a reused pid.
+//! A [`Process`] is only a number; nothing is cached. Methods return [`Error::NoSuchProcess`] once it has
+//! ended. [`Process::thread_start_time`] detects a reused id.
 
 mod asleep;
 mod files;
@@ -35,7 +35,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Returns the process with this id, if it exists.
+    /// Returns the process, if it exists.
     pub fn new(pid: u32) -> Result<Self> {
         let process = Self { pid };
         fs::metadata(process.path("")).map_err(|e| Error::of_process(pid, "look", e))?;
@@ -49,12 +49,12 @@ impl Process {
         }
     }
 
-    /// Returns the process id.
+    /// Returns the id.
     pub fn pid(self) -> u32 {
         self.pid
     }
 
-    /// Returns its threads' ids, ascending.
+    /// Returns its threads, ascending.
     pub fn threads(self) -> Result<Vec<u32>> {
         let entries = fs::read_dir(self.path("task"))
             .map_err(|e| Error::of_process(self.pid, "list the threads", e))?;
@@ -63,7 +63,7 @@ impl Process {
         Ok(tids)
     }
 
-    /// Returns its main thread's name: at most 15 bytes, which the program may change.
+    /// Returns its main thread's name, at most 15 bytes.
     pub fn comm(self) -> Result<String> {
         self.comm_in("comm")
     }
@@ -73,8 +73,8 @@ impl Process {
         self.comm_in(&format!("task/{tid}/comm"))
     }
 
-    /// Returns the processes that a thread has started and that have not been waited for; fails if the thread has
-    /// ended, or this kernel has no such list.
+    /// Returns the processes that a thread has started and not yet waited for; fails if the thread has ended,
+    /// or the kernel has no such list.
     pub fn thread_children(self, tid: u32) -> Result<Vec<u32>> {
         let list = self.read(&format!("task/{tid}/children"))?;
         let list = String::from_utf8_lossy(&list);
@@ -82,13 +82,13 @@ impl Process {
         Ok(ids.flatten().collect())
     }
 
-    /// Returns its command line's arguments, as the program left them. Empty ones at the end are
-    /// dropped, because programs that write a title over their arguments leave them.
+    /// Returns the process's arguments. Drops empty ones at the end, because a process that writes a title over its
+    /// arguments leaves zeros there.
     pub fn command_line(self) -> Result<Vec<OsString>> {
         Ok(words(&self.read("cmdline")?))
     }
 
-    /// Returns its mappings, ascending by address. A zombie has none.
+    /// Returns its mappings, ascending. A zombie has none.
     pub fn maps(self) -> Result<Vec<Mapping>> {
         maps::parse(&self.alive().read("maps")?)
     }
@@ -98,8 +98,7 @@ impl Process {
         self.alive() != self
     }
 
-    /// Returns the process through a thread that still has its memory and files: the main thread,
-    /// else any other.
+    /// Returns the process through a thread that still has its memory and files.
     fn alive(self) -> Self {
         let ended = |tid| {
             self.thread_status(tid)
@@ -139,7 +138,6 @@ impl Process {
     }
 }
 
-/// Splits words that end with a NUL.
 fn words(bytes: &[u8]) -> Vec<OsString> {
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
         return Vec::new();

@@ -1,9 +1,6 @@
 //! Random numbers from the kernel.
 
-/// Returns unpredictable random words.
-///
-/// # Panics
-/// If the kernel has no getrandom(2) (Linux 3.17).
+/// Returns random words. Panics without getrandom(2) (Linux 3.17).
 pub fn words<const N: usize>() -> [u64; N] {
     let mut words = [0u64; N];
     let len = size_of_val(&words);

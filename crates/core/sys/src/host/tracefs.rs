@@ -1,7 +1,4 @@
-//! tracefs: tracing enabled through the kernel's files.
-//!
-//! Events of perf_event_open do not appear in tracefs, and tracefs's do not appear among perf
-//! events.
+//! tracefs. It and perf_event_open do not show each other's events.
 
 use std::prelude::rust_2024::*;
 
@@ -11,11 +8,11 @@ use std::path::{Path, PathBuf};
 /// Whether tracefs is mounted and readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tracefs {
-    /// Not mounted in the usual places.
+    /// In none of the usual places.
     NotMounted,
-    /// Mounted, but not readable for this user.
+    /// This user may not read it.
     Unreadable(PathBuf),
-    /// Mounted and readable.
+    /// Readable.
     Readable(PathBuf),
 }
 
@@ -36,7 +33,7 @@ impl Tracefs {
         unreadable.map_or(Self::NotMounted, Self::Unreadable)
     }
 
-    /// Returns the mount, if it is readable.
+    /// Returns the mount, if readable.
     pub fn root(&self) -> Option<&Path> {
         match self {
             Self::Readable(root) => Some(root),
@@ -44,7 +41,7 @@ impl Tracefs {
         }
     }
 
-    /// Returns what is enabled: events, probes and tracers, one line each.
+    /// Returns enabled events, probes and tracers, one line each.
     pub fn active(&self) -> Vec<String> {
         let Some(root) = self.root() else {
             return Vec::new();

@@ -1,9 +1,6 @@
-//! Finds other tracers on this machine.
-//!
-//! A measurement beside another tracer measures both. Three places are searched: other processes'
-//! descriptors (perf events, and tracing BPF programs and links), BPF objects without a visible
-//! process (pinned ones), and tracefs. The kernel does not report what a foreign perf event counts,
-//! nor its cgroup. tiptoe's own objects are skipped.
+//! Finds other tracers, because a measurement beside another tracer measures both. It searches other processes'
+//! descriptors, BPF objects without a visible process (pinned ones), and tracefs. The kernel does not report
+//! what another tracer's perf event counts.
 
 use std::prelude::rust_2024::*;
 
@@ -17,26 +14,25 @@ use super::procfs::Process;
 use super::tracefs::Tracefs;
 
 const PERF_EVENT: &str = "perf event";
-/// The mount of cgroups, of either version.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// A tracer that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
-    /// The tracer's process, if any.
+    /// The process, if any.
     pub pid: Option<u32>,
-    /// The process's name; `kernel` without a process.
+    /// Its name, or `kernel`.
     pub comm: String,
-    /// What the tracer holds: `8 perf events`, `event sched:sched_switch`.
+    /// What it holds: `8 perf events`, `event sched:sched_switch`.
     pub what: String,
 }
 
 /// The tracers found, and what could not be searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// What was found, by process.
+    /// By process.
     pub tracers: Vec<ForeignTracer>,
-    /// Processes whose descriptors are closed to this user.
+    /// Processes whose descriptors this user may not see.
     pub hidden_processes: usize,
     /// Whether BPF objects without a process could be listed.
     pub saw_all_bpf: bool,
@@ -117,8 +113,8 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<BpfObject>
         }));
 }
 
-/// Names the cgroups of a process's perf events. The kernel does not show which cgroups these are, so
-/// the names are those of the cgroup directories that the process keeps open.
+/// Names perf events by the cgroup directories that their process keeps open, because the kernel does not show
+/// their cgroups.
 fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     if !cgroups.is_empty()
         && let Some(events) = held.remove(PERF_EVENT)
@@ -127,7 +123,6 @@ fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     }
 }
 
-/// Describes a descriptor that traces; `None` for others.
 fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let text = || fs::read_to_string(info).unwrap_or_default();
     match target {
@@ -138,8 +133,7 @@ fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<St
     }
 }
 
-/// Describes a tracing program or link, from its fdinfo; `None` for those that filter packets and
-/// the like.
+/// `None` for programs and links that filter packets and the like.
 fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let field = |key| {
         let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));
@@ -179,8 +173,7 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     Some(format!("BPF {kind} program"))
 }
 
-/// Finds objects without a visible process, mostly pinned in bpffs. Links come first, because they
-/// name their place.
+/// Links come first, because they name their place.
 fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
     for (object, name) in [(Object::Link, "link"), (Object::Program, "program")] {

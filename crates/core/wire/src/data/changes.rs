@@ -1,18 +1,6 @@
-//! Changes by the program's loader during a session: a loading thread reports new libraries, and waits for
-//! their probes.
+//! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes.
 //!
-//! | word | written by | holds |
-//! |---|---|---|
-//! | reported | the loading thread | the number of reported changes; a futex |
-//! | served | tiptoe | the last change that is done, with all before it |
-//! | turn | tiptoe, the agent's thread | counts events that a loading thread may wait for; a futex |
-//! | given up | the loading thread | the last change for which it stopped waiting |
-//! | missed | the loading thread | the number of libraries that ran without their probes |
-//! | since | the loading thread | when the oldest unserved change was reported |
-//! | looks | the loading thread | odd while the list of libraries changes |
-//! | fresh | the loading thread | the number of unserved libraries, and their addresses |
-//!
-//! A method that stores is called by the word's writer, one that reads by the other side. Only one
+//! The loading thread calls what stores, and [`Data::served`]; tiptoe what loads, and [`Data::serve`]. Only one
 //! thread loads libraries at a time, because it holds the loader's lock.
 
 use core::sync::atomic::AtomicU32;
@@ -27,7 +15,7 @@ const GIVEN_UP: usize = 19;
 const SINCE: usize = 20;
 const LOOKS: usize = 21;
 const MISSED: usize = 22;
-/// The first change whose libraries are in the fresh list.
+/// The first change in the fresh list.
 const FRESH_FROM: usize = 63;
 const FRESH: usize = 64;
 const MOST_FRESH: usize = 512 - FRESH - 1;
@@ -47,8 +35,8 @@ impl<'a> Data<'a> {
         self.words.store(FRESH, count as u64 + 1);
     }
 
-    /// Returns the addresses of unserved libraries; `None` if there are too many. Must be called
-    /// after [`Data::reported`], whose Acquire makes the list visible.
+    /// Returns the addresses of unserved libraries; `None` if too many. Must follow [`Data::reported`], whose Acquire
+    /// makes the list visible.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;
@@ -56,8 +44,7 @@ impl<'a> Data<'a> {
         (count <= MOST_FRESH).then_some(bases)
     }
 
-    /// Reports a change at `now`, in ns of CLOCK_MONOTONIC; returns its number. The caller must
-    /// wake the futex.
+    /// Reports a change at `now` (ns of CLOCK_MONOTONIC); returns its number. The caller must wake the futex.
     pub fn report(&self, now: u64) -> u64 {
         let reported = self.reported();
         if self.served() == reported {
@@ -70,13 +57,13 @@ impl<'a> Data<'a> {
         reported + 1
     }
 
-    /// Returns how many changes were reported.
+    /// Returns the number of reported changes.
     pub fn reported(&self) -> u64 {
         // Acquire: pairs with the Release in `report` (edge D).
         self.words.at(REPORTED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Marks all changes up to this one as done.
+    /// Marks changes up to this one as done.
     pub fn serve(&self, change: u64) {
         if let Some(word) = self.words.at(SERVED) {
             // Release: pairs with the Acquire in `served` (edge E).
@@ -90,12 +77,12 @@ impl<'a> Data<'a> {
         self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the word that is raised when a change is reported.
+    /// Returns the futex raised with each report.
     pub fn doorbell(&self) -> Option<&'a AtomicU32> {
         self.words.futex(REPORTED)
     }
 
-    /// Returns the word that is raised when something is done that a loading thread may wait for.
+    /// Returns the futex raised when something is done that a loading thread may wait for.
     pub fn turn(&self) -> Option<&'a AtomicU32> {
         self.words.futex(TURN)
     }
@@ -106,17 +93,17 @@ impl<'a> Data<'a> {
         self.miss();
     }
 
-    /// Counts a library that runs without its probes.
+    /// Counts a library without its probes.
     pub fn miss(&self) {
         self.words.store(MISSED, self.missed().wrapping_add(1));
     }
 
-    /// Returns how many libraries ran without their probes.
+    /// Returns the number of libraries without their probes.
     pub fn missed(&self) -> u64 {
         self.words.load(MISSED)
     }
 
-    /// Returns the last change that the loading thread stopped waiting for.
+    /// Returns the last change for which a thread stopped waiting.
     pub fn given_up(&self) -> u64 {
         self.words.load(GIVEN_UP)
     }
@@ -126,12 +113,12 @@ impl<'a> Data<'a> {
         self.words.load(SINCE)
     }
 
-    /// Returns a number that is odd while the list of libraries changes, and new after each change.
+    /// Returns a number that is odd while the list of libraries changes.
     pub fn looks(&self) -> u64 {
         self.words.load(LOOKS)
     }
 
-    /// Marks the begin or end of a change of the list.
+    /// Marks the beginning or end of such a change.
     pub fn set_changing(&self, changing: bool) {
         let looks = self.looks();
         let next = if changing { looks | 1 } else { (looks | 1) + 1 };

@@ -1,22 +1,27 @@
-//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`), and of its copies.
+//! Statistics of the agent's address space (`tiptoe-uprobe`, `feed`).
 //!
-//! Lookups and forks are counted in each thread's slab, because a shared counter would cost more than the
-//! lookup. Readings of the list of mappings are counted in the header, which only the agent's thread writes.
+//! Threads count in their slabs, because a shared counter would cost more than a lookup. Only the agent's thread
+//! writes readings.
+
+use core::ops::Range;
 
 use super::Data;
+use crate::primitive::Ordering::{AcqRel, Acquire};
 
 /// Counters in each slab.
 pub mod slots {
-    /// The number of lookups that wrote no shared word.
+    /// Lookups without shared writes.
     pub const SPECULATIVE: u32 = 8;
-    /// The number of lookups under the lock.
+    /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// The number of lookups that found no file, or were uncertain.
+    /// Lookups that found no probe.
     pub const MISSED: u32 = 10;
-    /// The number of calls that change executable mappings of files.
+    /// Calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
-    /// The number of calls that start a process with memory of its own.
+    /// Calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
+    /// Lookups that were uncertain.
+    pub const UNSURE: u32 = 13;
 }
 
 const READINGS: usize = 32;
@@ -25,17 +30,20 @@ const MAPPINGS: usize = 34;
 const BYTES: usize = 35;
 const KEPT_AT: usize = 36;
 const KEPT_LEN: usize = 37;
+/// The number of ranges without patches, and the begin and end of each.
+const UNPATCHED: usize = 40;
+const MOST_UNPATCHED: usize = 10;
 
-/// The results of reading the list of mappings; the target's claim.
+/// Results of reading the list of mappings; a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// The number of times that the list was read.
+    /// How often the list was read.
     pub readings: u64,
-    /// The number of differences found although nothing was in doubt: changes that no hook saw.
+    /// Changes that no hook saw.
     pub corrected: u64,
-    /// The number of executable mappings of files; adjacent ones that continue each other count as one.
+    /// Executable mappings of files, merged if they continue each other.
     pub mappings: u64,
-    /// The total size of the mappings in bytes.
+    /// Their bytes.
     pub bytes: u64,
 }
 
@@ -48,18 +56,50 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes the range of the agent's tables, which a fork copies.
+    /// Publishes the agent's tables, which a fork copies.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
     }
 
-    /// Returns the range of the agent's tables, as it claims.
+    /// Returns this range.
     pub fn kept(&self) -> (u64, u64) {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Returns the last results; fields may be of different readings.
+    /// Records that patched code is now also, or only, at other addresses without its patches. The range has the
+    /// addresses of the patched code. Any thread of the program may call this.
+    pub fn put_unpatched(&self, code: Range<u64>) {
+        let covers = |known: Range<u64>| known.start <= code.start && code.end <= known.end;
+        if self.unpatched().is_none_or(|mut known| known.any(covers)) {
+            return;
+        }
+        // AcqRel: gives each range words of its own.
+        let number = self
+            .words
+            .at(UNPATCHED)
+            .map(|word| word.fetch_add(1, AcqRel));
+        let at = number.and_then(|number| usize::try_from(number).ok());
+        if let Some(at) = at.filter(|at| *at < MOST_UNPATCHED) {
+            self.words.store(UNPATCHED + 1 + 2 * at, code.start);
+            self.words.store(UNPATCHED + 2 + 2 * at, code.end);
+        }
+    }
+
+    /// Returns the recorded ranges; `None` if there were too many. One that is being recorded is empty.
+    pub fn unpatched(&self) -> Option<impl Iterator<Item = Range<u64>>> {
+        let count = self
+            .words
+            .at(UNPATCHED)
+            .map_or(0, |word| word.load(Acquire));
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|count| *count <= MOST_UNPATCHED)?;
+        let word = |index| self.words.load(UNPATCHED + index);
+        Some((0..count).map(move |at| word(1 + 2 * at)..word(2 + 2 * at)))
+    }
+
+    /// Returns the last results, perhaps of different readings.
     pub fn readings(&self) -> Readings {
         Readings {
             readings: self.words.load(READINGS),
@@ -67,5 +107,42 @@ impl Data<'_> {
             mappings: self.words.load(MAPPINGS),
             bytes: self.words.load(BYTES),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Data, Geometry, Words};
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole segment, word by word")]
+    fn ranges_without_patches_are_recorded_once_until_there_are_too_many() {
+        let geometry = Geometry {
+            slots: 4,
+            slabs: 2,
+            rings: false,
+            hits: false,
+        };
+        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        let data = Data::new(Words::new(&words), geometry).unwrap();
+        let ranges = || data.unpatched().map(Vec::from_iter);
+        assert_eq!(ranges().map(|ranges| ranges.len()), Some(0));
+        data.put_unpatched(0x1000..0x3000);
+        data.put_unpatched(0x2000..0x3000);
+        assert_eq!(
+            ranges().and_then(|ranges| ranges.first().cloned()),
+            Some(0x1000..0x3000)
+        );
+        assert_eq!(ranges().map(|ranges| ranges.len()), Some(1));
+        (1..10).for_each(|at| data.put_unpatched(at << 16..(at << 16) + 1));
+        assert_eq!(ranges().map(|ranges| ranges.len()), Some(10));
+        data.put_unpatched(0x90_0000..0x91_0000);
+        data.put_unpatched(0x92_0000..0x93_0000);
+        assert_eq!(ranges(), None);
     }
 }

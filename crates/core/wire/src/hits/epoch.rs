@@ -1,19 +1,17 @@
-//! Epochs without missed hits: the value before a hit is what the epoch's previous hit left,
-//! because no store between them was missed.
+//! Epochs without missed hits: a hit finds the value that the epoch's previous hit left, because no store was missed.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};
 
-/// An interval between two moments at which stores were missed.
+/// An interval without missed stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// The number. No hit is missing between two of one number.
+    /// No hit is missing between two of one number.
     pub number: u64,
-    /// A gap, not an epoch: the events are disabled, so stores are being missed.
+    /// Not an epoch: the events are disabled, so stores are missed.
     pub is_gap: bool,
 }
 
-/// The bit of `is_gap` in a word.
 const IS_GAP: u64 = 1 << 63;
 
 impl Epoch {
@@ -32,9 +30,8 @@ impl Epoch {
 impl Hits<'_> {
     /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
-        // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in
-        // `set_waking` (edge E). The number must be loaded first and compared last; otherwise a gap
-        // in between would be missed.
+        // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in `set_waking` (edge K). The
+        // number must be loaded first and compared last; otherwise a gap between is missed.
         let load = |at| self.0.at(at).map_or(0, |word| word.load(Acquire));
         let number = load(head::EPOCH);
         let is_gap = load(head::IS_RESTING) != 0 || load(head::IS_WAKING) != 0;
@@ -47,18 +44,18 @@ impl Hits<'_> {
     /// Begins an epoch, because a store may have been missed.
     pub fn next_epoch(&self) {
         if let Some(word) = self.0.at(head::EPOCH) {
-            // AcqRel: pairs with the Acquire in `epoch` (edge E).
+            // AcqRel: pairs with the Acquire in `epoch` (edge K).
             word.fetch_add(1, AcqRel);
         }
     }
 
-    /// Marks events as being enabled, or as all enabled, which begins an epoch.
+    /// Marks events as being enabled, or all as enabled, in a new epoch.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();
         }
         if let Some(word) = self.0.at(head::IS_WAKING) {
-            // Release: pairs with the Acquire in `epoch` (edge E).
+            // Release: pairs with the Acquire in `epoch` (edge K).
             word.store(waking.into(), Release);
         }
     }

@@ -3,19 +3,19 @@
 use super::{CELLS, Epoch, Hit, Hits, STACK, cell, head};
 use crate::words::Words;
 
-/// The position of tiptoe, the reader, which trusts only its own memory.
+/// The position of the reader, which trusts only its own memory.
 #[derive(Clone, Debug, Default)]
 pub struct HitReader {
     tail: u64,
 }
 
-/// A hit in the ring. Its content is whatever the target wrote.
+/// A hit in the ring: what the target wrote.
 #[derive(Clone, Copy)]
 pub struct RecordedHit<'a>(Words<'a>);
 
 impl HitReader {
-    /// Passes complete hits to `take` in order, and frees their cells. With `is_end`, when no
-    /// thread writes any more, skips incomplete cells, and returns their number.
+    /// Passes complete hits to `take` in order, and frees their cells. With `is_end`, when no thread writes any more,
+    /// skips incomplete cells and returns their number.
     pub fn read(&mut self, hits: &Hits, is_end: bool, mut take: impl FnMut(RecordedHit)) -> u64 {
         let head = hits.0.load(head::HEAD);
         let ahead = head.wrapping_sub(self.tail).min(CELLS as u64);
@@ -62,12 +62,12 @@ impl<'a> RecordedHit<'a> {
         self.0.load(cell::BYTES)
     }
 
-    /// Returns the value of `len` bytes, if it could be read.
+    /// Returns the value of `len` bytes, if readable.
     pub fn value(&self, len: u8) -> Option<u64> {
         (self.bytes() >= len.into()).then(|| self.0.load(cell::VALUE))
     }
 
-    /// Returns the readable words of stack after a value of `len` bytes.
+    /// Returns the words of the stack that were readable. Of the hit's readable bytes, `len` are the value's.
     pub fn stack(&self, len: u8) -> impl Iterator<Item = u64> {
         let bytes = self.bytes().saturating_sub(len.into());
         let words = usize::try_from(bytes / 8).map_or(0, |words| words.min(STACK));

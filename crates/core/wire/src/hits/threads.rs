@@ -1,35 +1,35 @@
 //! The table of threads whose debug registers are accounted for.
 //!
-//! A thread adds itself when it is created, or at its first hit. It accounts for its registers without waiting. What it
-//! cannot reserve at once, the agent's thread reserves later.
+//! A thread adds itself when it is created or at its first hit, without waiting. The agent's thread later reserves
+//! what it could not.
 //!
 //! | word | means |
 //! |---|---|
 //! | 0 | free |
-//! | `tid` and `BUSY` | its registers are being reserved; only the thread that added the entry may change it |
-//! | `tid` and registers | these are reserved; only the agent's thread may change the entry |
+//! | `tid` and `BUSY` | being reserved; only the thread that added the entry may change it |
+//! | `tid` and registers | reserved; only the agent's thread may change the entry |
 
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The bit of a thread's first register in its entry.
+/// A thread's first register.
 const REGISTERS: u32 = 32;
 const BUSY: u64 = 1 << 63;
-/// The entry's thread was counted as refused.
+/// Counted as refused.
 const REFUSED: u64 = 1 << 62;
 
-/// The outcome of adding a thread.
+/// What adding a thread did.
 pub enum Meeting<T> {
-    /// The thread is in the table.
+    /// The thread was there.
     Known,
-    /// The thread was added, without registers.
+    /// The thread was added.
     New(T),
-    /// The table has no room.
+    /// The table is full.
     Full,
 }
 
 impl<T> Meeting<T> {
-    /// Applies a function to a new thread's entry.
+    /// Applies a function to a new thread.
     pub fn map<U>(self, act: impl FnOnce(T) -> U) -> Meeting<U> {
         match self {
             Meeting::Known => Meeting::Known,
@@ -39,14 +39,14 @@ impl<T> Meeting<T> {
     }
 }
 
-/// The entry of a thread that was just added.
+/// A thread just added.
 pub struct NewThread<'a> {
     word: &'a AtomicU64,
     tid: u32,
 }
 
 impl NewThread<'_> {
-    /// Records which registers are reserved, a bit for each.
+    /// Records the reserved registers, one bit each.
     pub fn set_reserved(self, registers: u8) {
         // Relaxed, here and below: an entry publishes nothing else.
         self.word.store(entry(self.tid, registers), Relaxed);
@@ -54,7 +54,7 @@ impl NewThread<'_> {
 }
 
 impl<'a> Hits<'a> {
-    /// Adds a thread, unless it was added before.
+    /// Adds a thread, unless it is there.
     pub fn meet(&self, tid: u32) -> Meeting<NewThread<'a>> {
         let is_its = |word: u64| word as u32 == tid;
         let places = self.places(tid);
@@ -71,19 +71,31 @@ impl<'a> Hits<'a> {
         Meeting::Full
     }
 
-    /// Removes the threads for which `is_gone` returns true. It gets a thread and its registers. (agent's thread)
-    pub fn part(&self, mut is_gone: impl FnMut(u32, u8) -> bool) {
+    /// Removes threads for which `is_gone` is true, given thread and registers. Counts those of `all` that a removed
+    /// thread never reserved. (agent's thread)
+    pub fn part(&self, all: u8, mut is_gone: impl FnMut(u32, u8) -> bool) {
         for word in self.entries() {
             let entry = word.load(Relaxed);
             if entry != 0 && is_gone(entry as u32, registers(entry)) {
                 word.store(0, Relaxed);
+                if let Some(sum) = self.0.at(head::UNRESERVED) {
+                    sum.fetch_add(missing(entry, all), Relaxed);
+                }
             }
         }
     }
 
-    /// Makes up for reservations that threads could not make without waiting: `reserve` gets a thread and the registers
-    /// that it has, and returns those that it has then. A thread that still lacks one of `all` is counted as refused,
-    /// once. (agent's thread)
+    /// Returns how many of the registers `all` the threads of the table held without a reservation, up to now or to
+    /// their end.
+    pub fn unreserved(&self, all: u8) -> u64 {
+        let entries = self.entries().map(|word| word.load(Relaxed));
+        let living = entries.filter(|entry| *entry != 0);
+        let living: u64 = living.map(|entry| missing(entry, all)).sum();
+        self.0.load(head::UNRESERVED).wrapping_add(living)
+    }
+
+    /// Makes missing reservations: `reserve` gets a thread with its registers, and returns the new ones. A thread
+    /// that still lacks one of `all` is counted as refused, once. (agent's thread)
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {
             let old = word.load(Relaxed);
@@ -101,14 +113,14 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Counts a thread whose registers cannot be accounted for.
+    /// Counts a thread without accounting.
     pub fn refuse(&self) {
         if let Some(word) = self.0.at(head::REFUSED) {
             word.fetch_add(1, Relaxed);
         }
     }
 
-    /// Returns the number of threads whose registers could not be accounted for.
+    /// Returns the number of threads without accounting.
     pub fn refused(&self) -> u64 {
         self.0.load(head::REFUSED)
     }
@@ -131,6 +143,11 @@ fn entry(tid: u32, registers: u8) -> u64 {
 
 fn registers(entry: u64) -> u8 {
     (entry >> REGISTERS) as u8
+}
+
+/// Returns how many of these registers an entry lacks.
+fn missing(entry: u64, all: u8) -> u64 {
+    (all & !registers(entry)).count_ones().into()
 }
 
 #[cfg(all(test, not(tiptoe_loom)))]
@@ -162,11 +179,29 @@ mod tests {
         for tid in 1..=THREADS as u32 / 32 {
             assert!(add(&hits, tid, 1) && !add(&hits, tid, 1), "{tid}");
         }
-        hits.part(|tid, registers| tid == 5 && registers == 1);
+        hits.part(1, |tid, registers| tid == 5 && registers == 1);
         assert!(add(&hits, 5, 1) && !add(&hits, 6, 1));
     }
 
-    /// Regression: a reservation that a thread could not make was forgotten.
+    #[test]
+    fn each_register_is_reserved_or_counted_as_unreserved() {
+        let words = words();
+        let hits = Hits::new(Words::new(&words)).unwrap();
+        assert!(add(&hits, 5, 0b01) && add(&hits, 6, 0) && add(&hits, 7, 0b11));
+        assert_eq!(hits.unreserved(0b11), 3);
+        hits.part(0b11, |tid, _| tid != 7);
+        assert_eq!(hits.unreserved(0b11), 3, "those of ended threads are kept");
+        assert!(add(&hits, 5, 0) && add(&hits, 8, 0));
+        hits.make_up(
+            0b11,
+            |tid, registers| {
+                if tid == 5 { 0b11 } else { registers }
+            },
+        );
+        assert_eq!(hits.unreserved(0b11), 5, "thread 8 lacks two");
+    }
+
+    /// Regression: a reservation that failed was forgotten.
     #[test]
     fn a_refused_reservation_is_made_up_for_and_counted_once() {
         let words = words();

@@ -1,7 +1,6 @@
-//! A ring of hits that two threads share: hits must be read whole, once, and in their thread's
-//! order.
+//! A ring of hits that two threads share: hits must be read whole, once, and in their thread's order.
 //!
-//! Edge I has no mutant, like edge G in the model of records.
+//! Edge I has no mutant, as edge G of records.
 
 use std::vec::Vec;
 

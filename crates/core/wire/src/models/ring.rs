@@ -1,7 +1,6 @@
-//! A ring of records: despite interruptions and a late reader, records must be read whole, in order
-//! and once, and lost ones counted.
+//! Despite interruptions and a late reader, records must be read whole, in order and once, and lost ones counted.
 //!
-//! Edge G has no mutant, because loom never lets a load see a store that is still to come.
+//! Edge G has no mutant, because loom never lets a load see a later store.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +19,6 @@ fn ring() -> Ring<'static> {
     Ring::new(words(8), words(CELLS * CELL_WORDS)).expect("long enough")
 }
 
-/// A record whose words follow from its number.
 fn call(number: u64) -> Record {
     Record {
         at: 100 + number,
@@ -29,7 +27,7 @@ fn call(number: u64) -> Record {
     }
 }
 
-/// Returns the numbers of the records read, each checked to be whole, and how many were lost.
+/// Returns the whole records read, by number, and how many were lost.
 fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
     let mut numbers = Vec::new();
     let lost = reader.read(ring, patience, |entry| match entry {
@@ -43,13 +41,12 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
     (numbers, lost)
 }
 
-/// A thread writes one more than fits, while the reader reads twice.
+/// A thread writes one more than fits; the reader reads twice.
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // loom reorders an access of a word only if another thread made the access before it. A
-        // push reads the head before it moves the head, so loom would not reorder the move. So each
-        // push accesses a shared word first.
+        // loom reorders accesses of a word only after another thread's. A push reads the head before moving it, which
+        // would order the move, so each push first accesses a shared word.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);
@@ -89,8 +86,7 @@ fn mutant_cell_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
 
-/// Runs a model for each step before which a handler can run. The model returns whether the handler
-/// ran.
+/// Runs a model for each step before which a handler can run, while it returns that one ran.
 fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     for nth in 0.. {
         let reached = leak(AtomicBool::new(true));
@@ -101,8 +97,7 @@ fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     }
 }
 
-/// A handler records twice before each step of a thread that records twice. Exactly the accepted
-/// records must be there.
+/// A handler records twice before each step of a thread that records twice.
 fn interrupted(lost: Option<Edge>) {
     at_each_step(move |nth| {
         let (ring, handled) = (ring(), leak(Mutex::new(Vec::new())));
@@ -136,8 +131,8 @@ fn mutant_torn_reserve() {
     interrupted(Some(Edge::Exchange));
 }
 
-/// The reader gives up a cell whose thread is in a handler that records on and on. The late write
-/// must not be taken for a later record.
+/// The reader gives up a cell whose thread is in a handler that keeps recording. The late write must not be read as a
+/// later record.
 #[test]
 fn a_cell_that_was_given_up_is_never_read() {
     at_each_step(|nth| {

@@ -1,4 +1,4 @@
-//! Shared by the tests: storage, a way to wait, and the rule as a plain list.
+//! Storage, a way to wait, and the rule as a plain list.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// Threads retry a few times and then yield.
 pub struct Yields;
 
 impl Wait for Yields {
@@ -69,8 +68,7 @@ impl Model {
         })
     }
 
-    /// Returns the CPU's slots held by CPU-wide reservations, and by the request's task, or for a
-    /// CPU by the task with most.
+    /// Returns CPU-wide slots, and those of the request's task, or for a CPU of the task with most.
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));
@@ -117,7 +115,6 @@ impl Model {
         at.map(|at| self.reservations.remove(at)).is_some()
     }
 
-    /// Returns the holders that a refusal should name.
     pub fn holders(&self, request: &Request, cpu: u32, task: Option<u64>) -> Vec<(u64, bool)> {
         let held = self.on(cpu, request.kind).flat_map(|held| {
             let is_wide = matches!(held.target, Target::Cpu(_));

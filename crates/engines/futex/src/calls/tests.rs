@@ -40,7 +40,7 @@ fn slab_of(id: u64) -> Vec<AtomicU64> {
     slab
 }
 
-/// Returns the holders charged for the thread's waits from call site 5, and their ns.
+/// The holders charged for waits from call site 5, and their ns.
 fn charges(slab: &[AtomicU64]) -> Vec<(u64, u64)> {
     let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
     let each = slots.map(|slot| words(slab, 5, &[slot, slot + 2]));
@@ -56,14 +56,14 @@ const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
 const UNSEEN: u64 = tiptoe_wire::futex::holder::UNSEEN;
 const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
 
-/// Regression: the thread that woke a waiter was blamed for the whole sleep, even while other threads held the lock.
+/// Regression: the waker was blamed for the whole sleep, even while others held the lock.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_wait_is_charged_to_each_holder_for_its_hold() {
     let (slow, first, second, shared) = (slab_of(1), slab_of(2), slab_of(3), slab());
     let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
     let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
-    // Thread 1, which is woken first, gets the lock at 1,010 and releases it at 1,050. Thread 2 gets it at 1,080.
+    // Thread 1, woken first, holds the lock from 1,010 to 1,050. Thread 2 gets it at 1,080.
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 200, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
@@ -74,7 +74,6 @@ fn a_wait_is_charged_to_each_holder_for_its_hold() {
     assert_eq!(charges(&second), [(61, 810), (62, 40), (UNSEEN, 30)]);
 }
 
-/// A thread that takes the lock before the woken one is charged from then on.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_thread_that_was_faster_is_charged() {
@@ -84,7 +83,7 @@ fn a_thread_that_was_faster_is_charged() {
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
-    // Thread 9 has the lock when a woken thread reads the holder, and again when that thread gives up.
+    // Thread 9 holds the lock when `one`, which was woken, reads the holder, and when `two` times out.
     one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
     one.begins(&call(WAIT, 5), MUTEX, || 210, |_| 9);
     two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
@@ -98,7 +97,7 @@ fn a_thread_that_was_faster_is_charged() {
     assert_eq!(charges(&first), [(61, 100), (THREAD | 9, 200)]);
 }
 
-/// Regression: a hand-over from before the wait that was recorded late hid the hand-overs recorded before it.
+/// Regression: an older hand-over, recorded late, hid earlier records.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_late_hand_over_hid_the_earlier_ones() {
@@ -124,8 +123,7 @@ fn a_late_hand_over_hid_the_earlier_ones() {
     assert_eq!(charges(&own), held);
 }
 
-/// Regression: a thread that was preempted after it read the clock recorded, at that time, which thread held the lock
-/// much later.
+/// Regression: a thread preempted after it read the clock recorded a much later holder.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn the_holder_was_read_long_after_the_clock() {
@@ -151,7 +149,7 @@ fn the_holder_was_read_long_after_the_clock() {
     assert_eq!(steps[..4], ["clock", "holder", "clock", "holder"]);
 }
 
-/// Regression: a lock that shared its ring with a busy lock lost its holders.
+/// Regression: a lock lost its holders to a busy lock in its ring.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn hand_overs_of_another_lock_hid_the_holder() {
@@ -167,7 +165,7 @@ fn hand_overs_of_another_lock_hid_the_holder() {
             thread.history().push(lock, &hand_over);
         }
     };
-    // Hand-overs of the lock fill the ring before the wait, and those of a lock of another family during it.
+    // The lock fills the ring before the wait, a lock of another family during it.
     many(0x1000);
     thread.begins(&call(WAIT, 5), MUTEX, || 1000, |_| 1);
     let (of_ring, of_family) = ring(0x1000);
@@ -175,7 +173,7 @@ fn hand_overs_of_another_lock_hid_the_holder() {
     many((0x2000..).step_by(64).find(shares).expect("there are many"));
     thread.ends(0x7000, 0, || 1600, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(THREAD | 1, 600)]);
-    // Hand-overs of the lock itself overwrite each other, so some are missed.
+    // The lock's own hand-overs overwrite each other.
     thread.begins(&call(WAIT, 5), MUTEX, || 50, |_| 1);
     many(0x1000);
     thread.ends(0x7000, 0, || 100, |ticks| ticks, |_| 0);
@@ -191,7 +189,7 @@ fn a_holder_that_was_not_seen_is_unknown() {
     thread.begins(&call(WAIT, 5), MUTEX, || 100, |_| 0);
     thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
-    // Another kind of lock: no holder is recorded anywhere.
+    // Another kind of lock: no holder is recorded.
     thread.begins(&call(WAIT, 5), || None, || 300, |_| 0);
     thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| panic!("it has none"));
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
@@ -219,7 +217,7 @@ fn a_wait_is_counted_timed_and_blamed() {
     waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10, |_| 0);
     let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-    // A call without a recorded beginning is ignored.
+    // No beginning was recorded.
     waiting.ends(0x7000, 0, || 300, |ticks| ticks, |_| 0);
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
 }
@@ -247,7 +245,7 @@ fn waits_of_one_call_are_one_episode() {
 fn waits_that_were_left_are_counted() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    // The first one never returns; the second one begins where the first one was.
+    // The second begins in the place of the first, which never returns.
     thread.begins(&call(WAIT, 5), || None, || 100, |_| 0);
     thread.begins(&call(WAIT, 6), || None, || 300, |_| 0);
     let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];
@@ -332,7 +330,6 @@ fn readers_are_summed_up() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
     for readers in [3, 0, 5, 4] {
-        // The rwlock has no writer, and this number of readers.
         let load = |at: u64| if at == 0x1000 { readers << 3 } else { 0 };
         let lock = || Some(OwnedLock::RwlockItself);
         thread.begins(&call(WAIT, 5), lock, || 100, load);

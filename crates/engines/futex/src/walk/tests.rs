@@ -49,13 +49,13 @@ fn the_runtimes_frames_are_stepped_over() {
     ];
     assert!(frames.add(&library(0x1000, RuntimePart::Libc), &rows));
     assert!(frames.add(&library(0x8000, RuntimePart::Other), &rows));
-    // The second time it is cached.
+    // Then from the cache.
     for _ in 0..2 {
         assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
         let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
         assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-        // A call at the end of the described code; then one in undescribed code.
+        // At the end of the described code; in undescribed code.
         assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
         assert_eq!(
             caller(&frames, &[0x1101, 0x1181, 0x4001]),
@@ -73,7 +73,7 @@ fn the_runtimes_frames_are_stepped_over() {
 fn a_standard_library_in_the_program_is_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    // In the program only 0x4100 to 0x4140 is the standard library's.
+    // Only 0x4100 to 0x4140 is the standard library's.
     let libc = [
         encode_row(0x100, rule(0x20)),
         encode_row(0x180, Rule::UNKNOWN),
@@ -131,7 +131,7 @@ fn libraries_beyond_the_limit_are_refused() {
     );
 }
 
-/// More places than are cached: each still has its rule.
+/// Every address has its own rule, although there are more addresses than the cache holds.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn results_that_are_not_cached_are_searched_for() {

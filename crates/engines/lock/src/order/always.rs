@@ -1,4 +1,4 @@
-//! Puts the validator before any hook, with the feature `validate`.
+//! Adds the validator to any hook, with the feature `validate`.
 
 use core::time::Duration;
 
@@ -6,7 +6,6 @@ use super::Order;
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 use crate::hook::{Hook, call};
 
-/// A hook, and the validator unless the hook includes one.
 pub(crate) struct Always<H> {
     hook: H,
     order: Order,

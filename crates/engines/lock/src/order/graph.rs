@@ -1,4 +1,4 @@
-//! The graph of lock orders. An edge says that a thread wanted a lock of one class while it held one of another.
+//! The graph of lock orders. An edge: a thread held a lock of one node and wanted one of another.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -8,7 +8,6 @@ use std::vec::Vec;
 use super::report::Step;
 use super::rules::{HeldAs, WantedAs};
 
-/// A thread held a lock of one node, and wanted a lock of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Edge {
     pub(super) from: u32,
@@ -17,16 +16,12 @@ pub(super) struct Edge {
     pub(super) wanted_as: WantedAs,
 }
 
-/// A node, and how a lock of it is wanted.
 type WantedNode = (u32, WantedAs);
 
 pub(super) enum AddedEdge {
-    /// The edge is not new.
     Existing,
-    /// The edge is new, and closes no ring.
     New,
-    /// The edge closes a ring of these steps. It is kept, so that only other rings through it are
-    /// reported.
+    /// The edge closes this ring. It is kept, so that only other rings through it are reported.
     Ring(Vec<Step>),
 }
 
@@ -35,10 +30,9 @@ pub(super) struct Graph {
     classes: HashMap<TypeId, u32>,
     last_class: u32,
     steps: HashMap<Edge, Step>,
-    /// Edges from a node, and the nodes with an edge to it.
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
-    /// Reported faults of single threads: the node, and two call sites.
+    /// Faults of single threads: the node, and two call sites.
     reported: HashSet<(u32, [usize; 2])>,
 }
 
@@ -47,7 +41,6 @@ fn graph() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the number of a class, assigned at the first call.
 pub(super) fn class_of(class: TypeId) -> u32 {
     let mut graph = graph();
     if let Some(known) = graph.classes.get(&class) {
@@ -59,24 +52,23 @@ pub(super) fn class_of(class: TypeId) -> u32 {
     new
 }
 
-/// Returns a new number, for a lock without a class.
 pub(super) fn own_class() -> u32 {
     let mut graph = graph();
     graph.last_class += 1;
     graph.last_class
 }
 
-/// Removes a node with its edges and faults, because its lock was dropped.
+/// Removes a dropped lock's node with its edges and faults.
 pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Records a fault of the node at two call sites. Returns whether the fault is new.
+/// Returns whether this fault of the node is new.
 pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// Adds an edge. `step` captures a stack, so it is called only for a new edge.
+/// `step`, which captures a stack, is called only for a new edge.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }
@@ -97,8 +89,7 @@ impl Graph {
         ring.map_or(AddedEdge::New, AddedEdge::Ring)
     }
 
-    /// Returns the shortest path from an edge's end back to its start, on which each thread waits
-    /// for the next.
+    /// Returns the shortest path from an edge's end to its start on which each thread waits for the next.
     fn path_back(&self, edge: Edge) -> Option<Vec<Edge>> {
         let start: WantedNode = (edge.to, edge.wanted_as);
         let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();

@@ -18,22 +18,21 @@ const SEEN_LEN: usize = 256;
 thread_local! {
     static HELD_LOCKS: RefCell<Vec<HeldLock>> = const { RefCell::new(Vec::new()) };
     static SEEN: [Cell<Option<Edge>>; SEEN_LEN] = const { [const { Cell::new(None) }; SEEN_LEN] };
-    /// Set while the validator or its reporter runs in this thread. Otherwise a reporter that takes
-    /// a checked lock would recurse without end.
+    /// Set while the validator or its reporter runs, because a reporter that takes a checked lock would
+    /// recurse without end.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks that were released by another thread than their holder (guards may be sent), each with a
-/// number. The holder's thread still has an entry for such a lock, with the last number at the time
-/// of the acquisition. The entry is stale, and dropped, if its number is below the lock's number
-/// here. The entry of a later holder is never dropped, because the release precedes its
-/// acquisition. For a shared lock the entry of another reader may be dropped.
+/// Numbered locks that another thread than the holder released (guards may be sent). The holder's entry is
+/// stale, and dropped, if its number, the last at its acquisition, is below the lock's. A later holder's
+/// never is, because the release precedes its acquisition. Of a shared lock another reader's entry may be
+/// dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
-/// The length of [`LET_GO`]. Relaxed: only a hint whether to lock the mutex, which orders the rest.
+/// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number in [`LET_GO`]. Relaxed: the released lock orders it before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The capacity of [`LET_GO`], bounded because entries of ended threads stay.
+/// Bounded, because entries of ended threads stay.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,7 @@ pub(super) struct HeldLock {
     node: u32,
     held_as: HeldAs,
     side: Side,
-    /// The last number in [`LET_GO`] when the lock was taken.
+    /// The last number in [`LET_GO`] at the acquisition.
     since: u64,
 }
 
@@ -62,10 +61,10 @@ impl HeldLock {
     }
 }
 
-/// Runs `work` on the held locks, unless the validator is running.
+/// Unless the validator is running.
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
-        // A thread that is ending has no list, and is not checked.
+        // An ending thread has no list.
         HELD_LOCKS.try_with(work).unwrap_or(());
     }
 }
@@ -106,7 +105,6 @@ fn find(held: &[HeldLock], address: usize, as_held: HeldAs) -> Option<usize> {
         .rposition(|entry| entry.side.address == address && entry.held_as == as_held)
 }
 
-/// Drops entries of locks that other threads released.
 fn tidy(held: &mut Vec<HeldLock>) {
     if LET_GO_COUNT.load(Relaxed) == 0 {
         return;
@@ -139,8 +137,7 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Returns whether the thread holds the lock already, so that no order needs a check. Reports the
-/// fault if the thread would wait for itself.
+/// Returns whether the thread holds the lock, so that no order is checked. Reports a wait for itself.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()
@@ -151,7 +148,6 @@ fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool
         report_single(Fault::Recursion, entry, wanted);
         return true;
     }
-    // A recursive read does not wait.
     reads_again && same.next().is_some()
 }
 
@@ -182,7 +178,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Reports a fault of one thread, once per pair of call sites.
+/// Once per pair of call sites.
 fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_new_fault(wanted.node, places) {

@@ -20,12 +20,11 @@ use crate::acquisition::Mode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Threads take locks in orders that form a ring.
+    /// Orders form a ring.
     Inversion,
     /// A thread waits for a lock that it holds.
     Recursion,
-    /// A thread takes two locks of one class without an order: see
-    /// [`lock_nested`](crate::MutexExt::lock_nested).
+    /// Two locks of one class without an order: see [`lock_nested`](crate::MutexExt::lock_nested).
     SameClass,
 }
 
@@ -41,15 +40,15 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Side {
-    /// The lock's address.
+    /// Its address.
     pub address: usize,
-    /// The name of the lock's class, empty if it has none.
+    /// The class's name, empty if it has none.
     pub name: &'static str,
-    /// The lock's depth in its class.
+    /// The depth in the class.
     pub depth: u8,
-    /// The mode in which the lock is held or wanted.
+    /// The mode in which it is held or wanted.
     pub mode: Mode,
-    /// The call site that took the lock, or that wants it.
+    /// Where it was taken or is wanted.
     pub site: &'static Location<'static>,
 }
 
@@ -65,13 +64,13 @@ pub struct Side {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// The lock that the thread held.
+    /// The lock that it held.
     pub held_lock: Side,
-    /// The lock that the thread wanted.
+    /// The lock that it wanted.
     pub wanted_lock: Side,
     /// The thread's name.
     pub thread: String,
-    /// The stack when it first wanted the second lock.
+    /// When it first wanted the second lock.
     pub stack: Arc<Backtrace>,
 }
 
@@ -108,8 +107,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports, in the thread that wants the lock. The default prints
-/// to stderr. The reporter's own locks are not checked.
+/// Sets the function that receives reports in the wanting thread, by default on stderr. Its own locks are
+/// not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

@@ -1,11 +1,7 @@
 //! Whether a request waits for another thread that holds the lock.
 //!
-//! | request | the other reads | may upgrade | writes |
-//! |---|---|---|---|
-//! | to read again | does not wait | does not wait | waits |
-//! | to read | waits if a writer waits | waits if a writer waits | waits |
-//! | to read and maybe write, or to write | waits | waits | waits |
-//! | to upgrade | waits | impossible: only this thread may upgrade | impossible |
+//! A reader waits for a reader, too, because a writer may wait between them. Only a recursive one does not.
+//! An upgrade waits only for readers, because only one thread may upgrade.
 
 use crate::acquisition::Mode;
 
@@ -20,7 +16,6 @@ pub(super) enum HeldAs {
 pub(super) enum WantedAs {
     Again,
     Upgrade,
-    /// In any other mode.
     Take,
 }
 
@@ -43,7 +38,6 @@ impl WantedAs {
         }
     }
 
-    /// Returns whether this request waits for a thread that holds the lock as `held`.
     pub(super) fn waits_for(self, held: HeldAs) -> bool {
         match self {
             WantedAs::Again => held == HeldAs::Writes,

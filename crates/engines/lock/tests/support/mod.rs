@@ -20,11 +20,11 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Free,
-    /// The lock is taken, and is released to a waiter.
+    /// Released to a waiter.
     Taken,
-    /// The lock is taken and stays so.
+    /// Stays taken.
     Kept,
-    /// The lock panics when a thread waits for it.
+    /// Panics when a thread waits.
     Broken,
 }
 
@@ -66,7 +66,7 @@ fn gives(what: &str) {
     note(format!("raw {what}"));
 }
 
-// SAFETY: one thread alone uses the fake lock, and never takes it twice, so no two guards exist.
+// SAFETY: one thread uses the lock, and never takes it twice, so no two guards exist.
 unsafe impl RawMutex for Fake {
     const INIT: Self = Fake;
     type GuardMarker = GuardNoSend;

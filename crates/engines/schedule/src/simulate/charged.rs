@@ -1,18 +1,17 @@
-//! The other way to count for labels: system-wide groups, which switches of labels do not touch.
-//! They are read at each switch, and charged to the label that ran and those above.
+//! The other way to count for labels: system-wide groups, read at each switch, and charged to the label that ran and
+//! those above.
 
 use alloc::vec::Vec;
 
 use super::{Cpu, GroupOutcome, Outcome, Switch};
 use crate::{Label, State, Times};
 
-/// A CPU with system-wide groups, and each label's charges.
+/// A CPU with system-wide groups, and labels' charges.
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
     cpu: Cpu<'a>,
     /// By label, then by group.
     charged: Vec<TimedCount>,
-    /// The last reading of each group.
     last: Vec<TimedCount>,
 }
 
@@ -40,7 +39,7 @@ impl<'a> Charges<'a> {
             .run_each(switches, end_ns, seed, |cpu| charge(cpu, charged, last));
     }
 
-    /// Returns the outcome of the groups, then of each group for each label.
+    /// Returns the groups' outcomes, then those of each label.
     pub fn outcome(&self, labels: impl Iterator<Item = Label>) -> Outcome {
         let mut outcome = self.cpu.outcome();
         let count = outcome.groups.len();
@@ -61,7 +60,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Reads and charges all groups. Called before a switch.
+/// Called before a switch.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

@@ -1,51 +1,50 @@
-//! The result of a simulation.
+//! A simulation's result.
 
 use alloc::vec::Vec;
 use core::ops::AddAssign;
 
 use crate::Times;
 
-/// The groups' results, and the operations.
+/// Groups' results, and operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// In the order of the request.
     pub groups: Vec<GroupOutcome>,
-    /// The number of switches between labels.
+    /// Switches of labels.
     pub switches: u64,
-    /// The simulated time, summed over CPUs.
+    /// The simulated time of all CPUs.
     pub ns: u64,
-    /// The number of times that an event was added to the PMU.
+    /// Events added.
     pub added: u64,
-    /// The number of times that an event was deleted from the PMU.
+    /// Events deleted.
     pub deleted: u64,
 }
 
-/// The result of one group.
+/// A group's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupOutcome {
-    /// How long the group was enabled, and how long it counted.
+    /// The times enabled and counted.
     pub times: Times,
-    /// How long the group's first event was deleted within switches that added it again. Not in
-    /// `times`, because a real scheduler does not know that time.
+    /// How long the first event was deleted within switches that added it again. A real scheduler does not know that
+    /// time, so `times` lacks it.
     pub blind_ns: u64,
-    /// Whether the group was pinned and without a slot on some CPU.
+    /// Whether pinned and without a slot on some CPU.
     pub in_error: bool,
-    /// The events that the group counted.
+    /// Counted events.
     pub count: u64,
-    /// The events that happened, counted or not.
+    /// All events.
     pub work: u64,
 }
 
 impl Outcome {
-    /// Returns the number of PMU operations.
+    /// Returns the PMU's operations.
     pub fn operations(&self) -> u64 {
         self.added + self.deleted
     }
 }
 
 impl GroupOutcome {
-    /// Returns the relative error of the group's scaled count, in parts per million; `None` if it
-    /// missed all events.
+    /// Returns a scaled count's relative error, in parts per million; `None` if it missed all.
     pub fn error(&self) -> Option<u64> {
         let scaled = self.times.scaled(self.count)?;
         let off = u128::from(scaled.abs_diff(self.work)) * 1_000_000;
@@ -54,7 +53,7 @@ impl GroupOutcome {
     }
 }
 
-/// Adds the outcome of another CPU of the same machine.
+/// Adds another CPU of the same machine.
 impl AddAssign<&Outcome> for Outcome {
     fn add_assign(&mut self, other: &Outcome) {
         if self.groups.is_empty() {

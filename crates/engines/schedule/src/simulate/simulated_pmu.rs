@@ -1,4 +1,4 @@
-//! A simulated PMU, which counts simulated events and operations.
+//! Counts simulated events and operations.
 
 use alloc::vec::Vec;
 
@@ -18,10 +18,10 @@ pub(crate) struct SimulatedPmu {
 #[derive(Clone, Copy, Debug, Default)]
 struct EventCount {
     count: u64,
-    /// `work` when the event began to count.
+    /// `work` at its begin.
     base: u64,
     is_on: bool,
-    /// The operation that last deleted it.
+    /// The operation that deleted it.
     out_at: u64,
     blind_ns: u64,
 }
@@ -86,8 +86,7 @@ impl Pmu for SimulatedPmu {
         let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
         let now = self.added + self.deleted;
         let seen = self.seen_mut(event);
-        // The event was deleted in this switch. One that was deleted earlier waited, which its
-        // times show.
+        // An event deleted before this switch waited, which its times show.
         if seen.out_at > before {
             seen.blind_ns += (now - seen.out_at) * operation_ns;
         }

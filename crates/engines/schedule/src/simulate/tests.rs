@@ -12,7 +12,7 @@ fn wanted(target: Target, priority: Priority, events: u32) -> GroupRequest {
     }
 }
 
-/// Cgroups below one parent; events for the system, the parent and each cgroup.
+/// Cgroups below one parent, and events for each.
 fn machine(cgroups: u32) -> (Tree, Vec<Label>, Vec<GroupRequest>) {
     let mut tree = Tree::new();
     let parent = tree.create(Label::ROOT).unwrap();
@@ -44,7 +44,7 @@ fn while_all_fits_only_the_cgroups_own_events_move() {
     let ours = run(6, Policy::Changed, 1);
     let whole = run(6, Policy::Everything, 1);
     assert_eq!(ours.switches, whole.switches);
-    // Each switch but the first deletes and adds the leaf's two events.
+    // Each switch but the first moves the leaf's two events.
     assert_eq!(ours.operations(), 4 * ours.switches - 2 + 2);
     assert_eq!(whole.operations(), 12 * whole.switches - 6 + 2);
     for (group, of_whole) in ours.groups.iter().zip(&whole.groups) {
@@ -139,14 +139,12 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // a is added; a and the system's deleted, b's two and the software event added; these three
-    // deleted, the system's added.
+    // a is added; a and the system's deleted, b's two and the software event added; these deleted, the system's added.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }
 
-/// The charges of all labels add up to the system's counts. If everything fits, no label misses
-/// anything.
+/// If everything fits, no label misses anything.
 #[test]
 fn charges_add_up_to_the_counts() {
     let (tree, labels, _) = machine(6);
@@ -176,7 +174,6 @@ fn charges_add_up_to_the_counts() {
                 |group: &GroupOutcome| group.error() == Some(0) && group.times.missed_ns() == 0;
             assert_eq!(mine().all(exact), fits, "{slots} slots");
         }
-        // Only turns move events.
         assert_eq!(outcome.operations() == 0, fits);
     }
 }

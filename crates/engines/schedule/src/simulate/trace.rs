@@ -5,18 +5,18 @@ use crate::Label;
 /// A switch to another label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
-    /// Time since the trace began.
+    /// Since the trace began.
     pub at_ns: u64,
-    /// The label that runs afterwards.
+    /// The label that runs then.
     pub label: Label,
 }
 
-/// A reproducible random sequence (splitmix64, Steele, Lea and Flood 2014).
+/// Random numbers (splitmix64, Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Returns the sequence of a seed.
+    /// Returns a seed's sequence.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// A CPU where labels run equally often, never twice in a row, each time for up to twice the mean.
+/// Labels run equally often, never twice in a row, each time for up to twice the mean.
 #[derive(Clone, Debug)]
 pub struct Synthetic<'a> {
     labels: &'a [Label],
@@ -43,7 +43,7 @@ pub struct Synthetic<'a> {
 }
 
 impl Synthetic<'_> {
-    /// Returns an endless trace, empty without labels.
+    /// Returns an endless trace; empty without labels.
     pub fn new(labels: &[Label], mean_ns: u64, seed: u64) -> Synthetic<'_> {
         Synthetic {
             labels,

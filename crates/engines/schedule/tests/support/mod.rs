@@ -12,12 +12,12 @@ use tiptoe_schedule::{Event, NoUsableSlot, Pmu};
 pub struct Counters {
     pub slots: u32,
     pub work: u64,
-    /// The running events, with the value of `work` when they began.
+    /// With `work` at their begin.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
-    /// Added (`true`) and deleted events since the log was cleared.
+    /// Added (`true`) and deleted, since it was cleared.
     pub log: Vec<(bool, Event)>,
-    /// Mutually exclusive events: only one can count at a time.
+    /// Only one of these can count at a time.
     pub rivals: BTreeSet<Event>,
 }
 

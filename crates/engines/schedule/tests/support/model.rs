@@ -1,9 +1,6 @@
-//! A slow model of the scheduler, which keeps nothing but each group's state.
-//!
-//! Time passes for each group separately. After each change the running groups are computed from
-//! all.
+//! A slow model, which keeps only each group's state, and computes all anew at each change.
 
-/// The scheduler's constants: a share's memory, its initial credit, and the lead of running groups.
+/// As in the scheduler.
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
@@ -27,14 +24,14 @@ pub struct Group {
     pub is_gone: bool,
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// The recent parts of `enabled_ns` and `running_ns`, from which the group's share is computed.
+    /// For the group's share.
     recent: (u64, u64),
 }
 
 #[derive(Clone, Debug)]
 pub struct Model {
     pub slots: u32,
-    /// The parent of each label but the first.
+    /// Of each label but the first.
     pub parents: Vec<usize>,
     pub label: usize,
     pub task: usize,

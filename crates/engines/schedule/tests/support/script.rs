@@ -1,9 +1,8 @@
-//! Cases as text, a line for each change.
+//! Cases as text, a line for each change, which takes 1 ms.
 //!
-//! `enter a -> S A !P | -T +A`: afterwards S and A count and P is in error; T was taken from the
-//! PMU's slots, and A was put there. Nothing after `|` means that no group was touched; without `|`
-//! any may have been. Several changes of a line are separated by `;`. A line without `->` is not
-//! checked. Each line takes 1 ms.
+//! `enter a -> S A !P | -T +A`: afterwards S and A count and P is in error; T was taken from the PMU's slots, and A was
+//! put there. Nothing after `|`: no group was touched; no `|`: any may have been. `;` separates changes. A line without
+//! `->` is not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,8 +109,8 @@ impl Script {
         Ok(())
     }
 
-    /// `add NAME system|task|task:T|LABEL [pinned] [xN] [rival]`. `xN`: a group of N events.
-    /// `rival`: of all such events only one can count at a time.
+    /// `add NAME system|task|task:T|LABEL [pinned] [xN] [rival]`. `xN`: N events; `rival`: only one of these counts at
+    /// a time.
     fn add(&mut self, name: &str, target: &str, rest: &[&str]) -> Result<(), String> {
         let priority = match rest.contains(&"pinned") {
             true => Priority::Pinned,
@@ -151,7 +150,7 @@ impl Script {
         Ok(())
     }
 
-    /// Returns a path's label, adding it if needed; `a/b` is inside `a`.
+    /// `a/b` is inside `a`. Adds it if needed.
     pub fn label(&mut self, path: &str) -> Label {
         if let Some(label) = self.labels.get(path) {
             return *label;

@@ -103,6 +103,15 @@ impl Call {
         }
     }
 
+    /// Returns where the call has mapped code that may be a file's.
+    pub fn mapped(&self, result: i64) -> Option<Range<u64>> {
+        let at = u64::try_from(result).ok()?;
+        match self {
+            Call::Map { len, is_code, .. } => is_code.then(|| at..at.saturating_add(*len)),
+            _ => None,
+        }
+    }
+
     /// Returns whether the call maps executable memory that may be a file's.
     pub(super) fn is_code(&self) -> bool {
         matches!(self, Call::Map { is_code: true, .. })

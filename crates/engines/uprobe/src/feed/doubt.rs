@@ -1,9 +1,9 @@
 //! Whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
 //!
 //! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many are
-//! settled as were begun. A change edited in under the lock settles itself. Any other is in doubt
-//! until the list was read after it ended. Two more counts, *lacking* and *filled*, track what may
-//! be missing.
+//! settled as were begun. A change that is made and edited into the space under its lock is settled
+//! at once. Any other change is in doubt until the list is read after the change ended. Two more
+//! counts, *lacking* and *filled*, track what may be missing.
 //!
 //! Rules:
 //! 1. A change must be begun before the kernel makes it, so that a thread that runs its code sees

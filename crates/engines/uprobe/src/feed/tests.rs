@@ -74,8 +74,8 @@ fn find(feed: &Feed, address: u64) -> Answer {
     feed.find(address, 1, |_| true)
 }
 
-/// A file that is mapped twice has a probe in each mapping, and neither replaces the other. A mapping
-/// that moves takes its places along.
+/// A file that is mapped twice has a probe in each mapping, and neither replaces the other. The probes of
+/// a mapping that moves are found at the new addresses.
 #[test]
 fn probes_at_one_place_of_a_file_are_distinguished_by_their_addresses() {
     with_feed(|feed| {
@@ -164,7 +164,7 @@ fn a_failure_and_a_file_that_is_new_are_read_again() {
         read(feed, "1000-3000 r-xp 0 1:1 7\n");
         assert!(feed.add_probes(1, [(0x1800, 3)].into_iter(), |_, _| true));
         feed.perform(&munmap(0x1000, 0x1000), || None, || -12);
-        assert_eq!(find(feed, 0x1800), Answer::Missed);
+        assert_eq!(find(feed, 0x1800), Answer::Unsure);
         assert_eq!(read(feed, "1000-3000 r-xp 0 1:1 7\n"), 0);
         assert_eq!(find(feed, 0x1800), Answer::Speculative(3));
         let new = FileId { inode: 8, ..FIRST };
@@ -172,7 +172,7 @@ fn a_failure_and_a_file_that_is_new_are_read_again() {
         assert!(feed.is_unsure() && feed.file_offset_of(0x7000).is_none());
         assert_eq!(find(feed, 0x1800), Answer::Speculative(3));
         feed.begin_unseen();
-        assert_eq!(find(feed, 0x1800), Answer::Missed);
+        assert_eq!(find(feed, 0x1800), Answer::Unsure);
         read(feed, "1000-3000 r-xp 0 1:1 7\n7000-9000 r-xp 5000 1:1 8\n");
         assert!(feed.is_unsure(), "it has not ended");
         feed.end_unseen();

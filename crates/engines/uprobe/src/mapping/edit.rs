@@ -1,14 +1,13 @@
-//! Changes to the page table, which must run under the lock and with the sequence odd.
+//! Changes to the page table, under the lock and with the sequence odd.
 
 use core::ops::Range;
 
 use super::{Entry, FileOffset, LEVELS, Mapping, MappingTable, Mappings, span};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A range, and what must be mapped there afterwards.
 struct Fill {
     range: Range<u64>,
-    /// The place in a file that the first address maps; `None` if nothing is mapped.
+    /// At the first address; `None` for no mapping.
     file_offset: Option<FileOffset>,
 }
 
@@ -21,15 +20,13 @@ impl Fill {
     }
 }
 
-// Relaxed throughout, as in the rest of the page table.
+// Relaxed throughout, as in `Mappings`.
 impl Mappings<'_> {
-    /// Returns whether enough tables are free to [fill](Self::fill) a range with a file or nothing.
     pub(crate) fn has_room(&self, range: &Range<u64>, file: bool) -> bool {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Returns how many tables a fill takes: one for each span that an edge of the range divides
-    /// and that has no table yet.
+    /// Returns the number of spans that an edge divides and that have no table.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
@@ -44,8 +41,8 @@ impl Mappings<'_> {
         (1..LEVELS).map(on).sum()
     }
 
-    /// Returns whether [`Self::remap`] certainly has room. On each level a filled range needs a table
-    /// for each of its two edges, and never more tables than it has spans.
+    /// Returns whether [`Self::remap`] certainly has room: on each level a fill takes at most a table for each of its
+    /// two edges, and one for each span.
     pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
         let most = |range: &Range<u64>, fills: u64| -> u64 {
             let spans = |level| (range.end - range.start) / span(level) + 2;
@@ -62,8 +59,6 @@ impl Mappings<'_> {
         }
     }
 
-    /// Fills the part of the range that a table covers. The table is on `level`, and begins at the
-    /// address `first`.
     fn fill_table(&self, table: &MappingTable, level: u32, first: u64, fill: &Fill) {
         let Range { start, end } = fill.range;
         let from = start.saturating_sub(first) / span(level);
@@ -94,7 +89,7 @@ impl Mappings<'_> {
         }
     }
 
-    /// Returns the table below an entry, and its level. Takes a table from the pool if there is none.
+    /// Returns the table below an entry, perhaps a new one.
     fn below(&self, word: &AtomicU64, level: u32) -> Option<(&MappingTable, u32)> {
         let level = level.checked_sub(1)?;
         let entry = Entry::load(word);
@@ -112,7 +107,7 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Stores an entry, and frees the tables below its old value.
+    /// Stores an entry, and frees the former tables.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);
@@ -124,8 +119,7 @@ impl Mappings<'_> {
         }
     }
 
-    /// Moves the mappings in `from` to `to`, as mremap does. `to` must start where `from` does, or
-    /// not overlap it. If `to` is longer, the last mapping grows.
+    /// As mremap: `to` must start where `from` does, or not overlap. If it is longer, the last mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);
         let next = match len {

@@ -1,21 +1,22 @@
 //! Bytes of files, and where they are in memory.
 
+use core::ops::Range;
+
 use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file, as one number: the caller's file number in the upper bits, the offset in the
-/// lower.
+/// A byte of a file: file number above, offset below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 
 impl FileOffset {
     /// The largest file number.
     pub const MAX_FILE: u32 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
-    /// The largest offset, in files of up to 16 TiB.
+    /// The largest offset: 16 TiB.
     pub const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
-    /// Returns a file's byte at an offset, unless a number is too large.
+    /// Returns a byte, unless a number is too large.
     pub const fn new(file: u32, offset: u64) -> Option<FileOffset> {
         if file > FileOffset::MAX_FILE || offset > FileOffset::MAX_OFFSET {
             return None;
@@ -33,8 +34,8 @@ impl FileOffset {
         self.0 & FileOffset::MAX_OFFSET
     }
 
-    /// Returns the place `bytes` later, which the caller must keep inside the file, otherwise the
-    /// offset overflows into the file number.
+    /// Returns the place `bytes` later, which must be in the file; otherwise the offset overflows into the file
+    /// number.
     #[inline]
     pub(crate) fn plus(self, bytes: u64) -> FileOffset {
         FileOffset(self.0.wrapping_add(bytes))
@@ -46,7 +47,7 @@ impl FileOffset {
 pub struct Mapping {
     /// The first address.
     pub start: u64,
-    /// The first address after the mapping.
+    /// The address after the mapping.
     pub end: u64,
     /// The place at `start`.
     pub file_offset: FileOffset,
@@ -59,19 +60,31 @@ impl Mapping {
         self.file_offset.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns whether the mapping is whole pages at valid addresses and offsets.
+    /// Returns the addresses in this mapping of what `other` has of the same file, if it has anything of it.
+    pub(crate) fn shared_with(&self, other: &Mapping) -> Option<Range<u64>> {
+        let offsets = |mapping: &Mapping| {
+            let first = mapping.file_offset.offset();
+            first..first + (mapping.end - mapping.start)
+        };
+        let (own, others) = (offsets(self), offsets(other));
+        let shared = own.start.max(others.start)..own.end.min(others.end);
+        let is_shared = self.file_offset.file() == other.file_offset.file() && !shared.is_empty();
+        let address = |offset: u64| self.start + (offset - own.start);
+        is_shared.then(|| address(shared.start)..address(shared.end))
+    }
+
     pub(crate) fn can_be_held(&self) -> bool {
         let numbers = self.start | self.end | self.file_offset.offset();
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// Returns whether no offset overflows into the file's number.
+    /// Whether no offset overflows into the file number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
         len <= FileOffset::MAX_OFFSET - self.file_offset.offset()
     }
 
-    /// Returns whether `next` continues this one, in memory and in the file.
+    /// Whether `next` continues this mapping in memory and file.
     pub(super) fn continues_in(&self, next: &Mapping) -> bool {
         (self.end, self.file_offset_of(self.end)) == (next.start, next.file_offset)
     }

@@ -35,8 +35,7 @@ fn check_all(mappings: &Mappings, tables: usize) {
 }
 
 proptest! {
-    /// The pool is small, so a change that takes more tables than its check computed finds none
-    /// left, and an assertion fails.
+    /// The pool is small, so that a change which takes more tables than computed fails.
     #[test]
     fn rules_hold_after_every_change(
         tables in 20..400_usize,

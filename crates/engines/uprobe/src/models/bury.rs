@@ -1,5 +1,4 @@
-//! A dead thread's calls must be counted as left once, by its heir or the agent; the heir's own
-//! calls must not.
+//! A dead thread's calls must be counted as left once, by heir or agent, the heir's own not.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -12,15 +11,14 @@ use crate::primitive::{AtomicU32, Ordering::*};
 const DEAD: u32 = 9;
 const HEIR: u32 = 2;
 const AGENT: u32 = 3;
-/// Threads with stacks of one size run on the same stack, one after another.
 const SLOT: u64 = 0x9000;
 
 fn alive(owner: u32) -> bool {
     owner != DEAD
 }
 
-/// A thread died inside a call of the first probe. Its heir calls the second from the same stack
-/// slot while the agent buries the dead thread's calls.
+/// A thread died in a call of the first probe. Its heir calls the second from the same stack slot while the agent
+/// buries the dead thread's calls.
 fn inherited(agent: Option<Edge>) {
     loom::model(move || {
         let used = leak(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! Two threads must never own one descriptor, and no descriptor may hold a slab after the session.
+//! Two threads must never own one descriptor, and none may hold a slab after the session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -15,8 +15,7 @@ fn claims(descriptors: usize) -> &'static Claims<'static> {
     leak(Claims::new(leak_many(descriptors, Descriptor::new), used))
 }
 
-/// A thread opens its slab while the session ends. An open slab must see what was mapped before the
-/// session, and none may stay open.
+/// A thread opens its slab while the session ends. An open slab must see what was mapped before; none may stay open.
 fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
@@ -93,8 +92,8 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once; `taken` of `room` descriptors belong to a dead thread. The two must
-/// never get the same descriptor, and each must get one if there is room.
+/// Two threads claim at once; `taken` of `room` descriptors are a dead thread's. They must get different ones, if
+/// there is room.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
@@ -140,8 +139,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// A new thread has a dead thread's id, and so finds its own id on the dead thread's descriptor.
-/// Another thread has just found the owner dead, and takes that descriptor over.
+/// A new thread with a dead thread's id finds it on the dead thread's descriptor, while another thread takes that
+/// over.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
@@ -181,7 +180,7 @@ fn an_heir_continues_the_counts() {
             .expect("room");
         let dying = spawn(move || {
             count.store(count.load(Relaxed) + 1, Relaxed);
-            dead.store(1, Release); // the kernel, too, reports a death after the thread's stores
+            dead.store(1, Release); // as the kernel reports a death after the thread's stores
         });
         let alive = |_, owner| owner != DEAD || dead.load(Acquire) == 0;
         if claims.claim(1, false, usize::MAX, alive).is_some() {

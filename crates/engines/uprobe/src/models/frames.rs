@@ -1,8 +1,7 @@
-//! Every entered call must return, be left or still be inside, whatever interrupts its thread and
-//! whichever thread takes its frame; and its time must be its own.
+//! Every call must return, be left or be inside, whatever interrupts its thread and whichever thread takes its frame;
+//! its time must be its own.
 //!
-//! Trampolines' steps are repeated here in the order of `code/patch`'s `timed.rs`; the rest is the
-//! shipped code. A frame's thunk identifies its probe.
+//! Trampolines' steps are as in `code/patch`'s `timed.rs`. A frame's thunk is its probe.
 
 extern crate std;
 use std::boxed::Box;
@@ -54,7 +53,6 @@ pub struct Thread {
     pub end: &'static AtomicU64,
     frames: Frames<'static>,
     calls: &'static Calls,
-    /// Whether a handler may jump out of what it interrupts.
     catches: &'static AtomicBool,
 }
 
@@ -79,7 +77,7 @@ impl Thread {
         self.end.store(end as u64, Relaxed);
     }
 
-    /// A trampoline at an entry: reserves the frame, then writes it.
+    /// A trampoline at an entry.
     pub fn enter(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let at = self.end();
@@ -87,7 +85,7 @@ impl Thread {
         self.frames.write(at, &frame(slot, probe, entered));
     }
 
-    /// The slow entry, which first takes the frames jumped over.
+    /// The slow entry: takes the frames jumped over.
     fn enter_slowly(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let left = |frame| self.calls.left(frame);
@@ -99,14 +97,14 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// A trampoline's exit; the slow exit if another frame is uppermost. `entered` is when the
-    /// frame must have been entered; `None` if another thread must have taken it.
+    /// A trampoline's exit. `entered` is when the frame must have been entered; `None` if another thread must have
+    /// taken it.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
-                // The position of a timed call is freed last, that of any other call before the call is counted.
+                // A timed call's position is freed last, others before the call is counted.
                 let timed = probe == 0;
                 if !timed {
                     self.set_end(uppermost);
@@ -126,7 +124,7 @@ impl Thread {
         );
     }
 
-    /// The agent's `returns`; the call may have been entered on `other`.
+    /// The agent's `returns`; the call may be on `other`.
     fn returns_slowly(&self, slot: u64, probe: u64, other: Option<&Thread>) -> Option<Frame> {
         let wanted = |frame: &Frame| frame.slot == slot && frame.thunk == probe;
         let left = |frame| self.calls.left(frame);
@@ -162,7 +160,6 @@ fn frame(slot: u64, thunk: u64, entered: u64) -> Frame {
     }
 }
 
-/// Runs `program` with `handler` before each of its accesses in turn.
 fn at_each_step(handler: fn(&Thread), program: fn(&Thread) -> i64, lost: Option<Edge>) {
     const FAR: usize = 1000;
     for nth in 0..FAR {
@@ -203,7 +200,7 @@ fn g_is_left(thread: &Thread) -> i64 {
     0
 }
 
-/// As [`f_calls_g`], with a handler that may jump out of g to f.
+/// As [`f_calls_g`], but handlers may jump out of g to f.
 fn out_of_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     let jumped = thread.catch_jump(|| {
@@ -217,9 +214,8 @@ fn out_of_g(thread: &Thread) -> i64 {
 struct Jump;
 
 impl Thread {
-    /// Runs a program that handlers may jump out of. A call that is left before its frame is
-    /// written, or after it is taken, stays inside for good. Returns how many such calls there can
-    /// be.
+    /// Runs a program that handlers may jump out of. Returns how many calls stay inside for good: left before their
+    /// frame is written, or after it is taken.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
         let jumped = catch_unwind(AssertUnwindSafe(program));
@@ -286,7 +282,7 @@ fn mutant_write_before_reserve() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// Mutant: the position is freed before its frame is taken, so a handler overwrites the frame.
+/// Mutant: the position is freed before its frame is taken, so a handler overwrites it.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_end_before_take() {
@@ -302,8 +298,7 @@ fn mutant_end_before_take() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// Mutant: the call is counted before its frame is taken. If a handler jumps out in between, the
-/// call ends twice.
+/// Mutant: the call is counted before its frame is taken. If a handler jumps out in between, it ends twice.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_count_before_take() {
@@ -321,8 +316,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine called on one thread returns on another. At the same time the first thread enters a
-/// call with a slot so near above the coroutine's that the coroutine's frame counts as left.
+/// A coroutine returns on another thread, while its first thread enters a call so near above that the coroutine's
+/// frame counts as left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

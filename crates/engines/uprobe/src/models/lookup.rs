@@ -1,5 +1,4 @@
-//! A lookup that races with a writer must find the old or the new mapping, never a mix, and never
-//! miss one that stays.
+//! A lookup that races with a writer must find the old or the new mapping, never a mix or none.
 
 use core::ops::Range;
 
@@ -39,7 +38,6 @@ fn unmap(space: &Space, page: u64) {
     }
 }
 
-/// A space with a mapping of the first file, and probes in both files.
 fn space(pages: Range<u64>) -> &'static Space<'static> {
     let words = leak_many(SHAPE.words(), || AtomicU64::new(0));
     let space = leak(Space::new(words, SHAPE).expect("long enough"));
@@ -77,19 +75,17 @@ fn find_against(
     });
 }
 
-/// The mapping becomes part of another file's, and its table is reused for other addresses, where a
-/// reader that walks on finds the third probe.
+/// The mapping becomes another file's. Its table is reused for other addresses, where a reader finds the third probe.
 fn reused(lost: [Option<Edge>; 2]) {
     let change = |space: &Space| map(space, 2..7, file_offset(2, 1));
     find_against(2..3, change, &[Some(1), Some(2)], lost);
 }
 
-/// One entry covers the mapping. When the last page is unmapped, two tables replace that entry.
+/// Unmapping the last page replaces one entry by two tables.
 fn split(lost: [Option<Edge>; 2]) {
     find_against(4..8, |space| unmap(space, 7), &[Some(1)], lost);
 }
 
-/// A probe with the number 4 is put before the first one, at the same place.
 fn linked(lost: [Option<Edge>; 2]) {
     let change = |space: &Space| {
         if let Some(writer) = space.write(1) {

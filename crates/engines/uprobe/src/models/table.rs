@@ -1,5 +1,4 @@
-//! A trapped thread must find its own site, or none before its insertion. It must never miss one
-//! inserted before its lookup, however many insertions run beside it.
+//! A trapped thread must find its site, or none before its insertion, however many insertions run.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -16,7 +15,6 @@ fn table() -> &'static Table<'static> {
     leak(Table::new(leak_many(SITES, slot)))
 }
 
-/// A site whose resume address follows from its address.
 fn site(address: u64) -> Site {
     let head = Head {
         offset: 0,
@@ -38,8 +36,7 @@ fn insert(table: &Table, address: u64) {
     table.insert(1, |_| Some(site(address))).expect("room");
 }
 
-/// A thread traps at `trapped` while 10 and 30 are inserted beside 20, so that 20 moves in the
-/// order.
+/// A thread traps at `trapped` while 10 and 30 are inserted beside 20.
 fn find_against_insert(trapped: u64, agent: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table = table();
@@ -99,8 +96,8 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20, which has two records, while 10 is inserted and then the first record
-/// recalled. It must find either whole.
+/// A thread traps at 20, which has two records, while 10 is inserted and the first record recalled: it must find
+/// either whole.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;

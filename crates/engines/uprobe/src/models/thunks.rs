@@ -1,5 +1,4 @@
-//! Threads that add a thunk for one return address at once must all return there. A trampoline that
-//! finds an entry must see it whole.
+//! Threads that add a thunk for one return address at once must all return there; a found entry must be whole.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -10,11 +9,10 @@ use crate::thunks::{RECORD_WORDS, Thunk, Thunks};
 
 const CODE: u64 = 0x10_0000;
 const ROOM: usize = 2;
-/// All keys have one hash, so a thread that finds its entry taken goes on to the next.
+/// All keys have one hash, so that threads go on to the next entry.
 const BITS: u8 = 1;
 const SAME: u64 = 0;
 
-/// A table whose words trampolines read directly.
 struct Table {
     entries: &'static [AtomicU64],
     thunks: &'static Thunks<'static>,
@@ -38,7 +36,7 @@ fn thunk(to: u64) -> Thunk {
     }
 }
 
-/// Looks up as a trampoline does: from the hash on, up to a free entry.
+/// As a trampoline does.
 fn look_up(entries: &[AtomicU64], key: u64) -> Option<u64> {
     for pair in entries.chunks(2) {
         match pair[0].load(Acquire) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Maps `[start, end)` to this file from this offset on.
+    /// A range, a file, the first offset.
     Map(Range<u64>, u64, u64),
     Unmap(Range<u64>),
     Move(Range<u64>, Range<u64>),
@@ -39,8 +39,7 @@ impl Cells {
         let mut moved: Vec<_> = (from.start..from.start + len)
             .map(|at| self.get(at))
             .collect();
-        // If the new range is longer, the last cell grows. If the old one is empty, its cell is
-        // copied.
+        // If the new range is longer, the last cell grows; an empty range's cell is copied.
         let source = self.get(from.start);
         while (moved.len() as u64) < to.end - to.start {
             let next = match moved.last() {
@@ -59,7 +58,7 @@ impl Cells {
         self.0[address as usize] = cell;
     }
 
-    /// Returns runs of `(start, end, file, offset)`, each as long as possible.
+    /// Runs of `(start, end, file, offset)`, as long as possible.
     pub fn runs(&self) -> Vec<(u64, u64, u64, u64)> {
         let mut runs: Vec<(u64, u64, u64, u64)> = Vec::new();
         for (address, cell) in self.0.iter().enumerate() {

@@ -1,9 +1,8 @@
-//! Simulates fetching code from memory while it is written.
+//! Simulates fetching code while it is written.
 //!
-//! The patcher's steps are recorded as writes and refetches. A core that has not refetched may see
-//! each byte as at any time since its last refetch, independently of others. Only an aligned word
-//! that one write changed is seen whole. A thread may fetch at any instruction head, where it may
-//! have been preempted.
+//! The patcher's steps are writes and refetches. A core that has not refetched may see each byte as at any time
+//! since, independently of others; only an aligned word that one write changed is seen whole. A thread may fetch at
+//! any instruction head, where it may have been preempted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,18 +16,16 @@ const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
 
-/// How the planner makes the file's first byte safe before the displacement (`tiptoe_patch`'s
-/// guards).
+/// The planner's guards of the file's first byte (`tiptoe_patch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// No guard, or none is needed.
     None,
-    /// After the file's first byte, the patch's second byte traps: both are an invalid instruction,
-    /// or the first is a prefix of a trap.
+    /// The second byte traps after the file's first byte: an invalid instruction together, or the first is its
+    /// prefix.
     Invalid,
-    /// The first instruction's other bytes are unchanged.
+    /// The first instruction's other bytes stay.
     Keep,
-    /// The original and the patch are calls that differ only in their last byte.
+    /// Original and patch are calls that differ in their last byte.
     Call,
 }
 
@@ -83,7 +80,6 @@ impl Shape {
         all.into_iter().filter_map(move |guard| self.guarded(guard))
     }
 
-    /// Returns the shape with a guard, if the window has a place for it.
     fn guarded(mut self, guard: Guard) -> Option<Shape> {
         let len = usize::from(self.first_len());
         let site = &mut self.site;
@@ -112,9 +108,8 @@ impl Shape {
         Some(self)
     }
 
-    /// Returns every window: jumps with heads at all subsets of 1 to 4, those with a head at 4 also
-    /// with one more byte, short jumps, traps. The last instruction ends inside the patch (then
-    /// padding follows), at its end, or after it. Each comes with every possible guard.
+    /// Every window: jumps with heads at all subsets of 1 to 4 (with one at 4 also a byte longer), short jumps,
+    /// traps; the last instruction ends inside the patch (with padding), at its end, or after it; with every guard.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {
@@ -159,7 +154,7 @@ pub enum Step {
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
     steps: RefCell<Vec<Step>>,
-    /// After this many accesses, addresses from `unmapped_from` on are unmapped.
+    /// The accesses until `unmapped_from` on is unmapped.
     pub accesses_left: RefCell<Option<usize>>,
     pub unmapped_from: u64,
 }
@@ -176,7 +171,7 @@ impl Memory {
         memory
     }
 
-    /// Writes without recording a step, as another tool does.
+    /// Another tool's write.
     pub fn put(&self, address: u64, bytes: &[u8]) {
         let addressed = (address..).zip(bytes.iter().copied());
         self.bytes.borrow_mut().extend(addressed);
@@ -228,7 +223,7 @@ impl Text for Memory {
     }
 }
 
-/// A thread that fetched at `head` and ran neither the original instruction nor a jump nor a trap.
+/// A thread that ran neither the original nor a jump nor a trap.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mix {
     pub site: u64,
@@ -238,7 +233,7 @@ pub struct Mix {
 
 type Word = [u8; 8];
 
-/// The contents that a core may see of each word.
+/// The possible contents of each word.
 #[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<Word>>,
@@ -257,7 +252,6 @@ impl Cores {
         }
     }
 
-    /// Fetches at every head after each step.
     pub fn run(&mut self, shapes: &[Shape], steps: &[Step]) -> Result<(), Mix> {
         let mut now: BTreeMap<u64, u8> = BTreeMap::new();
         for (after_step, step) in steps.iter().enumerate() {
@@ -299,7 +293,6 @@ impl Cores {
         }
     }
 
-    /// Forgets older contents of the written bytes.
     fn refetch(&mut self, written: &BTreeMap<u64, u8>) {
         for (&at, &byte) in written {
             let words = self.seen.entry(at & !7).or_default();
@@ -307,7 +300,6 @@ impl Cores {
         }
     }
 
-    /// Fetches at every head of a site. Fails with one that runs a mix.
     pub fn fetch(&self, shape: &Shape) -> Result<(), u8> {
         self.views(shape).try_for_each(|view| view.fetch(shape))
     }
@@ -356,7 +348,7 @@ impl View {
         Ok(())
     }
 
-    /// Returns whether a core that sees `first` at `head` runs valid code.
+    /// Whether `first` at `head` is valid code.
     fn is_fine(&self, shape: &Shape, head: u8, end: u8, first: u8) -> bool {
         let (site, offset) = (&shape.site, usize::from(head));
         let traps = first == INT3 || offset > 0 && self.traps(site, offset, first);
@@ -368,7 +360,7 @@ impl View {
         traps || jumps || original || self.calls(shape)
     }
 
-    /// Returns whether our byte at an inner head traps before the bytes seen after it.
+    /// Whether our byte at an inner head traps before the bytes after it.
     fn traps(&self, site: &Site, offset: usize, first: u8) -> bool {
         match (site.len, offset) {
             (6, 4) => {
@@ -386,8 +378,7 @@ impl View {
             && [site.original[4], site.patched[4]].contains(&self.at(last))
     }
 
-    /// Returns whether the file's first byte traps before the bytes that may be seen after it. If
-    /// the guard is seen, the other bytes do not matter.
+    /// Whether the file's first byte traps before the bytes after it.
     fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
         let site = &shape.site;
         let second = self.at(site.address + 1);

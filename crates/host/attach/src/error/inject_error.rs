@@ -1,9 +1,9 @@
-//! All messages of injecting, and of stopping a thread. Other modules make only variants of [`InjectError`].
+//! All messages of injecting and of stopping threads; other modules only make variants.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::io;
 
-/// Why an injection failed. The target is unchanged, unless a variant says otherwise. `pid` is the requested process.
+/// Why an injection failed. The target is unchanged, unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
@@ -11,12 +11,10 @@ pub enum InjectError {
     NoSuchProcess { pid: u32 },
     #[error("not permitted to trace process {pid}; {hint}")]
     NotPermitted { pid: u32, hint: &'static str },
-    /// A debugger, or another tracer, holds a thread of the process.
     #[error("process {pid} is traced by process {by}")]
     AlreadyTraced { pid: u32, by: u32 },
     #[error("no thread of process {pid} could be borrowed in time: {why}")]
     Busy { pid: u32, why: BusyReason },
-    /// The program has no dynamic loader.
     #[error("process {pid} runs a static program")]
     Static { pid: u32 },
     #[error("process {pid} is not a 64-bit x86 program")]
@@ -24,31 +22,27 @@ pub enum InjectError {
     /// musl cannot load a library with thread-local variables at run time.
     #[error("process {pid} runs on musl")]
     Musl { pid: u32 },
-    /// The process's filter may kill it for a call that the filter does not expect.
+    /// The filter may kill the process for a call that it does not expect.
     #[error("process {pid} is under seccomp")]
     Seccomp { pid: u32 },
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
     NoLibc { pid: u32 },
-    /// No executable page of the process has enough unused bytes at its end.
+    /// No executable page has enough unused bytes at its end.
     #[error("process {pid} has no room for the stub at the end of a text segment")]
     NoCave { pid: u32 },
     #[error("process {pid} ended, or ran another program, while the agent was brought in")]
     Died { pid: u32 },
     #[error("the loader of process {pid} refused the agent")]
     Refused { pid: u32 },
-    /// The program's root has no /proc.
     #[error("process {pid} sees no /proc, through which its loader would take the agent")]
     NoProc { pid: u32 },
-    /// The borrowed thread gave up, because tiptoe was too slow or the deadline passed.
     #[error("the injection into process {pid} was abandoned: {why}")]
     Abandoned { pid: u32, why: Delay },
-    /// A system call of the borrowed thread failed.
     #[error("in process {pid}, memfd_create or mmap failed: {error}")]
     InTarget { pid: u32, error: io::Error },
     /// The process offered descriptors that the stub cannot have made.
     #[error("process {pid} did not offer fresh memory: {what}")]
     Hostile { pid: u32, what: BadDescriptor },
-    /// A system call of ours failed.
     #[error("{call} for process {pid} failed: {error}")]
     Os {
         pid: u32,
@@ -57,7 +51,7 @@ pub enum InjectError {
     },
 }
 
-/// Why no thread could be borrowed: of several candidates, the last one's reason.
+/// Why no thread could be borrowed; of several candidates, the last one's reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     #[error("no thread was seen")]
@@ -68,7 +62,6 @@ pub enum BusyReason {
     LoaderLocked,
     #[error("its loader is not done with the agent of another tiptoe")]
     LoaderBusy,
-    /// The process that holds the lock; `None` if it is unknown.
     #[error("{} holds the lock of /proc/PID/mem, as another tiptoe does before its agent enters", match .0 {
         Some(holder) => format!("process {holder}"),
         None => "a process".to_owned(),
@@ -105,7 +98,7 @@ pub enum UnfitThread {
     Timed,
 }
 
-/// What a borrowed thread, or tiptoe, was too slow for.
+/// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Delay {
     #[error("the borrowed thread did not arrive (may it map memory?)")]
@@ -118,7 +111,7 @@ pub enum Delay {
     Departure,
 }
 
-/// Why an offered descriptor is not taken.
+/// Why an offered descriptor is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDescriptor {
     #[error("a descriptor is no sealable memory")]
@@ -129,7 +122,7 @@ pub enum BadDescriptor {
     Full,
 }
 
-/// A system call of ours, or a few of them, for an injection.
+/// A system call of ours, or a few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InjectCall {
     #[error("open of /proc/PID/exe")]
@@ -171,7 +164,7 @@ impl InjectCall {
 }
 
 impl InjectError {
-    /// Returns the error for a failed call of ours; `NoSuchProcess` if the process has ended.
+    /// `NoSuchProcess` if the process has ended.
     pub(crate) fn os(pid: u32, call: InjectCall, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -182,7 +175,7 @@ impl InjectError {
     }
 }
 
-/// Returns what would permit tracing: another value of the sysctl if the sysctl forbids it, otherwise capabilities.
+/// Returns what would permit tracing.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

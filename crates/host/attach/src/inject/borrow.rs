@@ -1,7 +1,7 @@
 //! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the stub.
 //!
-//! All of this must happen on one thread of ours, because a tracer is a thread. The thread is made
-//! for this, because at its end the kernel detaches from every thread that it still holds.
+//! All of this must happen on a new thread of ours, because only at its end does the kernel detach from a
+//! thread that does not stop.
 
 use std::time::{Duration, Instant};
 
@@ -16,48 +16,42 @@ use super::traced_thread::{StopFailure, StoppedThread};
 use super::unwind::{StackState, Stacks};
 use crate::error::inject_error::{BusyReason, InjectCall, InjectError, UnfitThread};
 
-/// The longest wait until a thread stops.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// For this time the search leaves out threads whose calls have time-outs.
+/// For this time, threads whose calls have time-outs are left out.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was seen free within this time, threads are assumed to hold it only briefly, and the borrowed
-/// thread may wait for it. Otherwise a program that opens libraries nearly all the time could never be entered.
+/// If the loader's lock was seen free within this time, the borrowed thread may wait for it, because holds are
+/// short. Otherwise a program that often opens libraries could never be entered.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// If the loader's state changes more often than this within [`SHORT_HOLDS`], threads also hold the lock only briefly.
-/// A thread that opens libraries in a loop releases the lock for some ten nanoseconds in each round, which polls may
-/// miss for seconds. While a slow constructor holds the lock, the state does not change.
+/// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds: a thread that
+/// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
+/// slow constructor holds the lock, the state does not change.
 const CHANGES: u32 = 4;
-/// The lease in slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the
-/// program by itself.
+/// In slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the program.
 const LEASE: u64 = 5000;
-/// Bytes of the stub's stack; the loader's frames need a few tens of KiB.
+/// Bytes of the stub's stack; the loader needs a few tens of KiB.
 const STACK: u64 = 256 << 10;
 
-/// A thread that runs the stub.
 pub(super) struct BorrowedThread {
     pub tid: u32,
-    /// When tiptoe asked the thread to stop.
+    /// When the thread was asked to stop.
     pub since: Instant,
-    /// The address of the stub's home. The stub maps it when it arrives.
     pub home: u64,
-    /// The bytes that the stub's image replaced. tiptoe must restore them if the stub cannot.
+    /// The replaced bytes, which tiptoe must restore if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-/// Where the stub starts.
 pub(super) enum StubStart {
-    /// The stub starts in the home of an earlier injection.
+    /// The home of an earlier injection.
     Home(u64),
-    /// The stub starts in a cave, from which it copies itself to `home`, a free address.
+    /// The stub copies itself to `home`, a free address.
     Cave { cave: Cave, home: u64 },
 }
 
 impl StubStart {
-    /// Chooses the start in a process whose loader is mapped at `loader`.
     pub(super) fn find(
         process: &Process,
         mappings: &[Mapping],
@@ -75,8 +69,8 @@ impl StubStart {
     }
 }
 
-/// Borrows a thread of `process` before `deadline`. If `needs_loader`, the thread will call the loader. Then no frame
-/// on its stack may be in code whose locks the loader needs, because that would be a deadlock.
+/// Borrows a thread. If `needs_loader`, no frame on its stack may be in code whose locks the loader needs,
+/// because that would be a deadlock.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
@@ -95,8 +89,6 @@ pub(super) fn borrow(
         why: BusyReason::NoThread,
     };
     while Instant::now() < deadline && !attach_progress::is_broken_off() {
-        // Each search needs a new thread of ours, because only the end of that thread detaches from
-        // a target's thread that does not stop.
         let hand = std::thread::scope(|scope| scope.spawn(|| search.run()).join());
         if let Some(borrowed) = hand.unwrap_or(Ok(None))? {
             return Ok(borrowed);
@@ -108,20 +100,19 @@ pub(super) fn borrow(
     })
 }
 
-/// Estimates how long threads hold the loader's locks, from the loader's state at each poll.
+/// Estimates, from the loader's state at each poll, how long threads hold its locks.
 #[derive(Default)]
 struct Holds {
-    /// When the locks were last seen free, or changes last showed that holds are short.
+    /// When a lock was last seen free, or changes last showed that holds are short.
     short_at: Option<Instant>,
     state: Vec<u8>,
-    /// Changes of the state since `counted_from`.
     changes: u32,
     counted_from: Option<Instant>,
 }
 
 impl Holds {
-    /// Records the loader's state at `now`; `None` if no lock is held. Returns whether a thread holds a lock now, and
-    /// probably for long.
+    /// Records the loader's state, `None` if no lock is held. Returns whether a lock is held, probably for
+    /// long.
     fn is_long(&mut self, state: Option<Vec<u8>>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.duration_since(*at) <= SHORT_HOLDS;
         let Some(state) = state else {
@@ -147,17 +138,15 @@ struct Search<'a> {
     process: &'a Process,
     stacks: Stacks<'a>,
     stub_start: StubStart,
-    /// Whether the thread will call the loader. It does not if it only calls an agent that is already loaded.
     needs_loader: bool,
     holds: Holds,
     started: Instant,
     deadline: Instant,
-    /// Why the last candidate was rejected.
     why: BusyReason,
 }
 
 impl Search<'_> {
-    /// Tries threads until one is borrowed. Returns `None` at the deadline, or if a thread did not stop.
+    /// Tries threads until one is borrowed; `None` at the deadline, or if a thread did not stop.
     fn run(&mut self) -> Result<Option<BorrowedThread>, InjectError> {
         for round in 1u32.. {
             let is_locked = self.needs_loader && self.is_loader_locked();
@@ -198,14 +187,13 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Returns whether a borrowed thread would probably wait long for the loader's lock.
     fn is_loader_locked(&mut self) -> bool {
         let state = self.stacks.locked_loader();
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads that may be tried, best first. Until [`Search::is_late`], threads whose time-outs would
-    /// restart are left out, because a thread that polls soon leaves its call by itself.
+    /// Returns the threads to try, best first. Until [`Search::is_late`], threads whose time-outs would restart
+    /// are left out, because a polling thread soon leaves its call.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -236,15 +224,14 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether the search must accept that a time-out restarts, because it has waited long enough for a better
-    /// thread.
+    /// Returns whether the restart of a time-out must be accepted, because the search has lasted long.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into a file that was not
-    /// read yet, the thread must continue while the file is read, because that takes milliseconds.
+    /// Stops one thread, and sends it to the stub if its stack is safe. The thread must run while an unread
+    /// file of its stack is read, because that takes milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
@@ -257,7 +244,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.judge(&regs) {
-                // This call reads no file. Only the first call does, and that is made in `run`.
+                // Reads no file: the first call, in `run`, did.
                 StackState::Free if self.is_loader_locked() => {
                     return Err(StopFailure::Refused(UnfitThread::LoaderLocked));
                 }
@@ -277,7 +264,7 @@ impl Search<'_> {
         Err(StopFailure::Refused(UnfitThread::TooManyFiles))
     }
 
-    /// Checks everything about the thread but its stack.
+    /// Checks all but the stack.
     fn check_thread(
         &self,
         tid: u32,
@@ -308,8 +295,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Writes the stub, and sends the thread to it. When its registers are changed, the thread must not need tiptoe any
-    /// more, because tiptoe may die at any instant.
+    /// Sends the thread to the stub. From then on it must not need tiptoe, which may die at any instant.
     fn send(
         &self,
         tid: u32,
@@ -380,7 +366,7 @@ impl Search<'_> {
     }
 }
 
-/// Restores the cave's bytes if the stub could not, unless its thread is still inside them.
+/// Restores the cave, unless the borrowed thread is still inside.
 pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
     let Some((address, before)) = &borrowed.cave else {
         return;
@@ -399,13 +385,13 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         }
         Ok(())
     };
-    // If the process ended, or the thread does not stop, the bytes stay. No other thread runs them.
+    // If that fails, the bytes stay; no other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
 fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut length) = (0u64, 0usize);
-    // SAFETY: the kernel writes a pointer and a length to two variables, which outlive the call.
+    // SAFETY: the kernel writes to two variables, which outlive the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_get_robust_list,
@@ -417,14 +403,13 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread: libc puts the robust list into the thread's control
-/// block. A raw clone that shares its creator's block has no list there.
+/// Returns whether libc made this thread: then its own control block has its robust list.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
 }
 
-/// Returns the bytes that XSAVE needs for all state components that this kernel enables.
+/// Returns the bytes that XSAVE needs.
 fn xsave_size() -> u64 {
     const EXTENDED_STATE: u32 = 0xd;
     u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
@@ -443,7 +428,7 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Records these states at intervals of 3 ms, and returns the last result.
+    /// Records these states every 3 ms, and returns the last result.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {
@@ -453,8 +438,7 @@ mod tests {
         looks.last().expect("a look")
     }
 
-    /// Regression: a program that opened libraries in a loop could not be entered on a busy
-    /// machine, because each poll found the lock held.
+    /// Regression: a program that opened libraries in a loop could not be entered on a busy machine.
     #[test]
     fn holds_are_short_if_the_loaders_state_changes() {
         let same = [Some(1); 40];
@@ -463,7 +447,7 @@ mod tests {
         assert!(!last(&changing));
         // One library with a slow constructor.
         assert!(last(&[&changing[..3], &same].concat()));
-        // Freed, then held at one poll, which is not long, or at forty, which is.
+        // Freed, then held at one poll (not long) or at forty (long).
         assert!(!last(&[None, Some(1)]));
         assert!(last(&[&[None], &same[..]].concat()));
         assert!(last(&[&changing, &same[..]].concat()));

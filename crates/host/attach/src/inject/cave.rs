@@ -1,5 +1,4 @@
-//! Finds room for the stub: unused bytes of a text page to start in, and free addresses for its
-//! home.
+//! Finds room for the stub.
 
 use std::mem::offset_of;
 
@@ -11,18 +10,15 @@ use super::{mapped_files, unwind};
 use crate::error::inject_error::InjectError;
 use crate::target_files::content;
 
-/// The unused bytes after the end of a text segment, on its last page.
+/// Unused bytes after a text segment, on its last page.
 #[derive(Clone, Debug)]
 pub(super) struct Cave {
-    /// The address of the stub's image.
     pub address: u64,
-    /// The page of the image.
     pub page: u64,
 }
 
-/// Finds a cave. The bytes of the segment itself, and so all functions, stay unchanged. The page
-/// must be clean, because dropping our copy of it must restore the file's bytes. The file must be
-/// one that `dlclose` never unmaps.
+/// Finds a cave in a file that `dlclose` never unmaps. Its page must be clean, because dropping our copy must
+/// restore the file's bytes.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],
@@ -50,8 +46,7 @@ pub(super) fn find(
         .ok_or(InjectError::NoCave { pid: process.pid })
 }
 
-/// Returns the program's own text: the mapping that contains the entry point in the auxiliary
-/// vector.
+/// Returns the program's own text, which contains the entry point.
 fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping> {
     let entry = process.auxv(libc::AT_ENTRY)?;
     mappings
@@ -59,7 +54,6 @@ fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping
         .find(|text| text.is_text() && text.start <= entry && entry < text.end)
 }
 
-/// Returns the bytes after the segment that ends in this mapping, if the stub fits in there.
 fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
     let content = content(process.open_file(text).ok()?).ok()?;
     let segments = mapped_files::segments(&content)?;
@@ -77,11 +71,9 @@ fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
     })
 }
 
-/// Returns an unmapped address: at random in the upper half of the largest gap, far from a growing
-/// heap.
+/// Returns a random unmapped address in the upper half of the largest gap, far from a growing heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
-    // More than the size of a new thread's heap or stack, because the kernel maps these right below
-    // the lowest mapping.
+    // More than a new thread's heap or stack, which the kernel maps right below the lowest mapping.
     const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
@@ -91,7 +83,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// Returns the home of an earlier injection that is free: its thread has left it or has ended.
+/// Returns an earlier injection's home that its thread has left.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match departure_of(process, *home) {
         departure::RETURNED => true,
@@ -100,17 +92,15 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     })
 }
 
-/// Who may use a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
     /// A living thread, which tiptoe borrowed.
     Thread,
-    /// A thread that is about to arrive, or no thread at all, because tiptoe died before it sent one or a fork copied
-    /// the home without the thread.
+    /// A thread that is about to arrive, or none, because tiptoe died first, or a fork copied only the home.
     Unknown,
 }
 
-/// Returns the occupant that may still load an agent: a living thread if there is one, otherwise an unknown occupant.
+/// Returns who may still load an agent, a living thread first.
 pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
     let occupied = homes(process, mappings).filter(|home| departure_of(process, *home) == 0);
     let occupants = occupied.map(|home| match has_living_thread(process, home) {
@@ -120,7 +110,7 @@ pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOc
     occupants.min_by_key(|occupant| *occupant as u8)
 }
 
-/// Returns whether the last thread that was sent to a home is alive.
+/// Returns whether the thread last sent to a home is alive.
 fn has_living_thread(process: &Process, home: u64) -> bool {
     let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
     tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())
@@ -140,7 +130,7 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns how far the last thread has left the home, as a value of `departure`; 0 while the home is in use.
+/// Returns the `departure` of a home's last thread; 0 while the home is in use.
 fn departure_of(process: &Process, home: u64) -> u32 {
     let left = home + PAGE + offset_of!(Mailbox, left) as u64;
     process.read_u32(left).unwrap_or(0)
@@ -150,7 +140,7 @@ fn departure_of(process: &Process, home: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Regression: in a program that maps nearly all of its addresses a subtraction overflowed, which ended tiptoe.
+    /// Regression: a subtraction overflowed, which ended tiptoe.
     #[test]
     fn a_program_whose_only_gap_is_low_has_no_free_address() {
         let free = |lines: [&str; 2]| {

@@ -1,5 +1,4 @@
-//! Changes the masks that a stopped thread will get later: the mask of a call that it sleeps in,
-//! and the masks that its signal handlers restore when they return.
+//! Changes the masks that a stopped thread will get later.
 
 use libc::user_regs_struct;
 use tiptoe_wire::tls;
@@ -10,19 +9,17 @@ use super::restart;
 
 /// epoll_pwait2, which the libc crate lacks.
 const SYS_EPOLL_PWAIT2: i64 = 441;
-/// The most bytes of a stack to search for frames of handlers.
+/// The most bytes of a stack to search for handlers' frames.
 const STACK: usize = 64 << 10;
-/// Offsets in a signal's frame, from its return address on, of the saved segment registers and of
-/// the saved mask.
+/// Offsets in a signal's frame, from its return address, of the saved segment registers and mask.
 const SEGMENTS: usize = 8 + 40 + 18 * 8;
 const MASK: usize = 8 + 40 + 32 * 8;
-/// Code and stack segments of a 64-bit program.
+/// Segments of a 64-bit program.
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// If a thread sleeps in a call with a mask that blocks the signals, writes a copy of that mask without the signals
-/// into the thread's words, and makes the call restart with the copy. Returns whether it did. `regs` must be the
-/// registers at the stop.
+/// If a thread sleeps in a call with a mask that blocks the signals, makes the call restart with a copy that
+/// does not, in the thread's words. Returns whether it did. `regs` must be those at the stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {
@@ -67,8 +64,8 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Unblocks the signals in the masks of all handlers' frames above this stack pointer. Returns the
-/// innermost mask before the change; `None` if there is no frame.
+/// Unblocks the signals in all handlers' frames above this stack pointer. Returns the innermost mask before the
+/// change.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,
@@ -90,7 +87,7 @@ pub(super) fn clear_frames(
         let Some(mask) = word(at + MASK) else { break };
         innermost.get_or_insert(mask);
         if mask & masks.signals != 0 {
-            // The result is ignored, because this memory could be read a moment ago.
+            // Ignored: this memory could be read a moment ago.
             let _ = process.write(
                 stack + (at + MASK) as u64,
                 &(mask & !masks.signals).to_le_bytes(),

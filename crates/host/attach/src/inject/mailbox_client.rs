@@ -9,14 +9,11 @@ use super::process::{self, Process};
 use super::stub::{MAGIC, Mailbox, PAGE, departure, state};
 use crate::error::inject_error::{Delay, InjectError};
 
-/// The interval of polls of the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
-/// For this time, polls do not pause, because the borrowed thread waits for tiptoe.
+/// For this time polls do not pause, because the borrowed thread waits for tiptoe.
 const STARE: Duration = Duration::from_micros(200);
-/// The interval of tiptoe's heartbeat.
 const BEAT: Duration = Duration::from_millis(20);
 
-/// The mailbox of a borrowed thread.
 pub(super) struct MailboxClient<'a> {
     pub(super) process: &'a Process,
     home: u64,
@@ -25,7 +22,6 @@ pub(super) struct MailboxClient<'a> {
 }
 
 impl<'a> MailboxClient<'a> {
-    /// Returns a client for the stub of `borrowed`.
     pub(super) fn new(process: &'a Process, borrowed: &BorrowedThread, deadline: Instant) -> Self {
         Self {
             process,
@@ -35,7 +31,7 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Waits until the stub is at home, and records its thread there.
+    /// Waits until the stub is at home, and records its thread.
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
         let since = Instant::now();
@@ -46,7 +42,6 @@ impl<'a> MailboxClient<'a> {
         self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
     }
 
-    /// Waits until the stub's state is at least `wanted`.
     pub(super) fn wait(&self, wanted: u32) -> Result<(), InjectError> {
         let pid = self.process.pid;
         let since = Instant::now();
@@ -64,7 +59,6 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Waits until the thread is back in the program. The thread returns by itself.
     pub(super) fn departure(&self) -> Result<(), InjectError> {
         let since = Instant::now();
         loop {
@@ -83,19 +77,17 @@ impl<'a> MailboxClient<'a> {
         status.map_or(true, |status| status.blocked != !UNBLOCKABLE)
     }
 
-    /// Allows the stub to take this step.
     pub(super) fn go(&self, step: u32) -> Result<(), InjectError> {
         self.put(offset_of!(Mailbox, go), &step.to_le_bytes())
     }
 
     /// Asks the stub to give up when it next polls.
     pub(super) fn abandon(&self) {
-        // The result is ignored: the write fails only if the process has ended.
+        // Ignored: the write fails only if the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
     }
 
-    /// Writes a heartbeat until `stop` is signalled. Writes before the stub's arrival fail, which
-    /// is harmless.
+    /// Writes a heartbeat until `stop` is signalled. It fails harmlessly before the stub's arrival.
     pub(super) fn beat(&self, stop: &Receiver<()>) {
         let mut beat = 0u32;
         while stop.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
@@ -146,7 +138,7 @@ impl<'a> MailboxClient<'a> {
         })
     }
 
-    /// Pauses a wait that began at `since`; fails at the deadline, or if the process has ended.
+    /// Pauses a wait. Fails at the deadline, or if the process has ended.
     fn glance(&self, since: Instant, why: Delay) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {

@@ -1,9 +1,7 @@
-//! Reads the files that the target maps. It finds the addresses of functions, and the code in which no thread may be
-//! borrowed.
+//! Reads the target's mapped files: functions, and the code in which no thread may be borrowed.
 //!
-//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may
-//! share bytes. The code here must make no system call, because `fuzz/fuzz_targets/inject_image.rs`
-//! includes it.
+//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes.
+//! This file must make no system call, because `fuzz/fuzz_targets/inject_image.rs` includes it.
 
 use std::ops::Range;
 
@@ -13,42 +11,35 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// The longest name to read. Without the limit, names that share bytes would need far more time and
-/// memory than the file has bytes.
+/// Otherwise names that share bytes would need far more time and memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct MappedFile {
-    /// The difference between an address in the target and the address in the file.
+    /// An address in the target minus that in the file.
     pub bias: u64,
     /// The addresses of all mappings of the file.
     pub span: Range<u64>,
-    /// The unwind tables: their addresses in the file, and their bytes. The file's index of the
-    /// tables must not be used, because the unwinder computes unchecked with the index's hostile
-    /// numbers.
+    /// The unwind tables' addresses in the file, and their bytes. The file's index must not be used, because
+    /// the unwinder computes unchecked with its hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Dynamic functions, sorted by address in the file: start, end and name. A name that is too long is replaced by an
-    /// empty one.
+    /// By address in the file: start, end and name, empty if too long.
     functions: Vec<(u64, u64, String)>,
-    /// The addresses in the file at which no thread may be borrowed.
     unsafe_code: Vec<Range<u64>>,
-    /// The addresses of the loader's state, which contains its locks. Only the loader's file has it.
+    /// The loader's state and locks, in the loader's file.
     state: Option<Range<u64>>,
 }
 
-/// The role of a file in the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Loader,
     Libc,
     Program,
-    /// Any other library.
     Library,
 }
 
 impl MappedFile {
-    /// Reads a file whose mappings cover `span`; one of its text mappings starts at `start` and
-    /// shows the file from `offset` on. Returns `None` if no program or library can be mapped like
-    /// this.
+    /// Reads a file whose mappings are in `span`. `start` is the address of a text mapping, which begins at `offset`
+    /// in the file. Returns `None` if the file has no executable segment there.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         start: u64,
@@ -70,14 +61,12 @@ impl MappedFile {
         })
     }
 
-    /// Returns the target's addresses of the loader's state.
     pub(super) fn state(&self) -> Option<Range<u64>> {
         let state = self.state.as_ref()?;
         let start = state.start.wrapping_add(self.bias);
         Some(start..start.checked_add(state.end - state.start)?)
     }
 
-    /// Returns the target's address of a dynamic function.
     pub(super) fn function(&self, name: &str) -> Option<u64> {
         let found = self
             .functions
@@ -86,7 +75,6 @@ impl MappedFile {
         Some(found.0.wrapping_add(self.bias))
     }
 
-    /// Returns the file's tables for the unwinder.
     pub(super) fn module(&self) -> Module<Vec<u8>> {
         let (eh_frame_svma, eh_frame) = self.eh_frame.clone().unzip();
         let sections = ExplicitModuleSectionInfo {
@@ -97,7 +85,7 @@ impl MappedFile {
         Module::new(String::new(), self.span.clone(), self.bias, sections)
     }
 
-    /// Returns whether a thread whose stack contains this address must not be borrowed.
+    /// Returns whether no thread may be borrowed here.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
         self.unsafe_code
@@ -106,7 +94,7 @@ impl MappedFile {
     }
 }
 
-/// Returns the load bias: the address of a text mapping minus that of the segment which it shows.
+/// Returns the load bias: a text mapping's address minus that of the segment which it shows.
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
@@ -118,15 +106,12 @@ fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     })
 }
 
-/// A PT_LOAD program header.
 pub(super) struct LoadedSegment {
-    /// The segment's part of the file.
     pub file: Range<u64>,
     pub address: u64,
     pub is_executable: bool,
 }
 
-/// Returns the loadable segments of a 64-bit x86 file.
 pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<LoadedSegment>> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -143,7 +128,7 @@ pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<LoadedSegment
     Some(load.map(segment).collect())
 }
 
-/// Returns the names of the libraries that a file needs. These libraries stay mapped as long as the file.
+/// Returns the libraries that a file needs, which stay mapped as long as the file.
 pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
     let file = Elf::parse(bytes).ok()?;
     let endian = file.endian();
@@ -168,7 +153,6 @@ fn strings<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R, at: SectionIndex) ->
     section.data(file.endian(), bytes).ok()
 }
 
-/// Returns the name at an offset in a string table; `None` if it is too long.
 fn name_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = strings.get(usize::try_from(offset).ok()?..)?;
     let end = rest.iter().take(LONGEST_NAME).position(|byte| *byte == 0);
@@ -212,9 +196,9 @@ fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, 
     functions
 }
 
-/// Returns the addresses of the object with glibc's loader's state, `_rtld_global`.
+/// Returns glibc's loader's state, `_rtld_global`.
 fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> {
-    /// The object has 2 to 5 KB; a hostile file may claim more.
+    /// It has 2 to 5 KB; a hostile file may claim more.
     const MOST: u64 = 64 << 10;
     let (endian, table) = (file.endian(), file.elf_dynamic_symbol_table());
     let names = strings(file, bytes, table.string_section())?;
@@ -246,8 +230,7 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range from an allocator's function to the nearest other functions on both sides. The allocator's
-/// functions without names are in that range.
+/// Returns the range between the nearest other functions, in which the allocator has functions without names.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]
@@ -316,8 +299,7 @@ fn is_loader_or_fork(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A file that panics if a name's end is searched without a bound, because a hostile file could
-    /// make every such search long.
+    /// Panics if a name's end is searched without a bound.
     #[derive(Clone, Copy)]
     struct Bounded<'d>(&'d [u8]);
 
@@ -335,8 +317,7 @@ mod tests {
         }
     }
 
-    /// Regression: 40,000 symbols of a library shared a name of a megabyte: 340 MB of memory for a
-    /// file of 5 MB.
+    /// Regression: 40,000 symbols shared a name of a megabyte, which needed 340 MB of memory.
     #[test]
     fn names_are_not_read_to_their_ends() {
         let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("this system's libc");

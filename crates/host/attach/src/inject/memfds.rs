@@ -1,7 +1,7 @@
-//! Takes over the three memfds that the stub makes, and fills them from outside.
+//! Takes over the stub's memfds, and fills them from outside.
 //!
-//! The target is not trusted. So tiptoe takes over the open files themselves, and never opens them again with its own
-//! rights. Each must be fresh memory that can be sealed; this must be checked before a byte is written.
+//! The target is not trusted. So tiptoe never opens the files again with its own rights, and checks before it
+//! writes that each is fresh memory that can be sealed.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,6 @@ use tiptoe_wire::descriptors::seals;
 use crate::error::IoReason;
 use crate::error::inject_error::{BadDescriptor, InjectCall, InjectError};
 
-/// The descriptors that the stub offers.
 pub(super) struct OfferedFds {
     pub agent: OwnedFd,
     pub data: OwnedFd,
@@ -23,12 +22,10 @@ pub(super) struct OfferedFds {
 }
 
 impl OfferedFds {
-    /// Takes over descriptors `fds` of thread `tid`.
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, InjectCall::TakeDescriptor, error);
         let process = pidfd(pid, tid).map_err(os)?;
-        // The thread may have ended, and its id may belong to another process now. Then `process` is that other
-        // process.
+        // The thread may have ended and its id been reused.
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return Err(InjectError::Died { pid });
         }
@@ -44,7 +41,6 @@ impl OfferedFds {
         })
     }
 
-    /// Writes the agent, sets the lengths of the segments, and seals what tiptoe will not change any more.
     pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
         file.write_all_at(agent, 0).map_err(explain_file_size)?;
@@ -59,7 +55,7 @@ impl OfferedFds {
     }
 }
 
-/// Opens a pidfd of the thread, or of its process (before Linux 6.9).
+/// Before Linux 6.9, pidfds are only of processes.
 fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
     let open = |id: u32, flags: i32| {
         // SAFETY: plain numbers go in; a new descriptor or an error comes out.
@@ -69,7 +65,7 @@ fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
 }
 
 fn getfd(process: &OwnedFd, fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain numbers go in; a new descriptor or an error comes out.
+    // SAFETY: as above.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
@@ -77,14 +73,13 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that has no other owner.
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
 const F_SEAL_EXEC: i32 = 0x20;
 
-/// Accepts only an empty, unlinked, unsealed memfd, because a write to it cannot harm other
-/// processes.
+/// Accepts only an empty, unlinked, unsealed memfd, a write to which cannot harm other processes.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
     // SAFETY: queries a descriptor that we own.
@@ -108,16 +103,15 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
 }
 
 fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
-    // SAFETY: a record of integers, for all of which 0 is a value.
+    // SAFETY: a record of integers, which may all be 0.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes to the record, which lives for the call.
+    // SAFETY: the kernel writes to the record, which outlives the call.
     let done = unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut found) };
     (done == 0).then_some(found.f_type)
 }
 
-/// Sets and seals a length. The target also holds the memory and may change its length until the
-/// seal, so the length must be checked afterwards: an access after the end would kill tiptoe by
-/// SIGBUS.
+/// Sets and seals a length. The target may change it until the seal, so it must be checked: an access after the
+/// end would kill tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
     file.set_len(len).map_err(explain_file_size)?;
@@ -148,7 +142,6 @@ mod tests {
         .expect("a memfd")
     }
 
-    /// Regression: descriptors of another process were taken and sealed.
     #[test]
     fn a_thread_of_another_process_offers_nothing() {
         let mut sleep = std::process::Command::new("sleep");
@@ -159,8 +152,7 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Regression: another thread of the target truncated the memory right before the seal, and
-    /// tiptoe touched missing pages.
+    /// Regression: tiptoe touched missing pages.
     #[test]
     fn memory_that_the_target_cuts_short_is_not_taken() {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -174,7 +166,6 @@ mod tests {
             let sized = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     while !over.load(Relaxed) {
-                        // Fails once it is sealed.
                         let _ = targets.set_len(0);
                     }
                 });
@@ -193,8 +184,7 @@ mod tests {
         assert!(refused > 0, "the target was never in time");
     }
 
-    /// Regression: a touch of huge-page memory, when no huge page was free, killed tiptoe by
-    /// SIGBUS.
+    /// Regression: SIGBUS killed tiptoe when no huge page was free.
     #[test]
     fn only_fresh_memory_of_ordinary_pages_is_taken() {
         assert!(fresh(1, memory(0)).is_ok());

@@ -2,33 +2,28 @@
 //!
 //! One thread of the target is borrowed for some milliseconds; the others never stop.
 //!
-//! 1. `borrow` chooses a thread by the call that it waits in, stops it (ptrace) and unwinds its
-//!    stack. It takes the thread only if no frame may hold a lock that the loader needs, because
-//!    `dlopen` would deadlock.
-//! 2. The thread is sent to the `stub`, whose parameters hold everything that the thread needs to
-//!    return. ptrace ends here, so that the program does not depend on tiptoe.
-//! 3. The stub makes three memfds; tiptoe takes them over (`memfds`), fills and seals them.
-//! 4. The stub makes the program's own loader load the agent, and gives the loader's entry the name
-//!    that maps shows; the name that was opened would lead a debugger to one of the debugger's own
-//!    descriptors. Then it calls the agent's entry, cleans up, and makes the interrupted system call
-//!    again.
+//! 1. `borrow` chooses a thread and stops it (ptrace). No frame of its stack may hold a lock that the loader
+//!    needs, because `dlopen` would deadlock.
+//! 2. The thread runs the `stub`, which has all that it needs to return. ptrace ends here, so that the program
+//!    does not depend on tiptoe.
+//! 3. tiptoe takes over three memfds that the stub makes (`memfds`), fills and seals them.
+//! 4. The stub makes the program's loader load the agent, and renames it there, because the opened name would
+//!    lead a debugger to one of its own descriptors. Then it calls the agent's entry, cleans up, and repeats
+//!    the interrupted system call.
 //!
-//! Two things stay: the agent, and two pages (the stub's *home*), in which the next injection starts
-//! without a write to any text. No byte of any file's segment is ever changed, only, for some
-//! microseconds, the unused rest of one text page.
+//! Two things stay: the agent, and two pages (the stub's *home*), where the next injection starts. No byte of a
+//! file's segment is ever changed, only, for some microseconds, the unused rest of one text page.
 //!
-//! The program may call exec at any time, even of a file that gives it more rights, while another
-//! process keeps the old memory in use. So a held thread must be checked again before its registers
-//! change: the memory of one program must not decide where a thread of another continues.
+//! The program may call exec at any time, even of a file with more rights, while another process keeps the old
+//! memory in use. So a held thread must be checked again before its registers change, otherwise one program's
+//! memory could decide where another's thread continues.
 //!
-//! A thread may hold the loader's lock for long (in a constructor, or a callback of
-//! `dl_iterate_phdr`), and a borrowed thread would wait for it. So no thread is borrowed while the lock
-//! is held. A thread that takes it in the microseconds between that check and `dlopen` still makes the
-//! borrowed thread wait.
+//! A thread may hold the loader's lock for long (in a constructor, or a callback of `dl_iterate_phdr`), so no
+//! thread is borrowed while it is held. If the lock is taken between that check and `dlopen`, the borrowed
+//! thread waits.
 //!
-//! One deadlock is not prevented, because no stack shows it: the borrowed thread holds a lock of the
-//! program, and a library's constructor in another thread waits for that lock while it holds the
-//! loader's.
+//! One deadlock is not prevented, because no stack shows it: a library's constructor in another thread, which
+//! holds the loader's lock, waits for a lock of the borrowed thread.
 
 mod borrow;
 mod cave;
@@ -73,33 +68,30 @@ use stub::{Mailbox, state};
 use tiptoe_price::own;
 use unwind::Stacks;
 
-/// The longest time that a thread, borrowed right before tiptoe died, needs to reach its home and
-/// to notice that death.
+/// A thread borrowed right before tiptoe died reaches its home, and notices that death, in this time.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// Called when tiptoe has the data and the plan, whose lengths are set and sealed. It must map the plan writable,
-/// because that is impossible later, and write what the agent needs at its entry. It should be quick, because the
-/// borrowed thread waits.
+/// Called when the segments' lengths are sealed. It must map the plan writable, because that is impossible
+/// later, and write what the agent needs at its entry. It should be quick, because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
-/// The parameters of an injection.
+/// A request for an injection.
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
-    /// The program that the process runs. If the process has called exec since, the injection
-    /// fails.
+    /// Its program. If it has called exec since, the injection fails.
     pub program: RunningProgram,
     /// The agent, a shared object.
     pub agent: &'a [u8],
-    /// The offset from the load base of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
+    /// The offset of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Returns whether an agent is already loaded. If one is, no second one is loaded.
+    /// Returns whether an agent is already loaded. If so, no second agent is loaded.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,
     /// Bytes of the plan segment.
     pub plan_size: u64,
-    /// Whether to enter a process even if it is under seccomp.
+    /// Whether to enter a process under seccomp.
     pub allow_seccomp: bool,
     /// The time for finding a thread, and again for loading the agent.
     pub deadline: Duration,
@@ -110,28 +102,28 @@ pub struct Inject<'a> {
 /// Whether a process contains an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resident {
-    /// No agent is loaded.
+    /// No agent.
     None,
-    /// An agent that the loader has not finished loading.
+    /// An agent that is not fully loaded.
     Loading,
-    /// An agent whose entry is at this address.
+    /// A loaded agent's entry.
     Entry(u64),
 }
 
-/// The result of a successful injection.
+/// The result of an injection.
 #[derive(Debug)]
 pub struct Injection {
     /// The segment that the target writes.
     pub data: OwnedFd,
-    /// The segment that tiptoe writes, through the mapping that `prepare` made.
+    /// The segment that tiptoe writes.
     pub plan: OwnedFd,
     /// What the agent's entry returned.
     pub entry_result: i64,
-    /// The agent's load base; 0 if the agent was already loaded.
+    /// The agent's load base; 0 if it was already loaded.
     pub agent_base: u64,
 }
 
-/// Returns the names of the libraries that a program's file needs; `None` if it is no ELF file.
+/// Returns the libraries that a program's file needs; `None` if it is no ELF file.
 pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
     mapped_files::needed(&crate::target_files::content(file).ok()?)
@@ -141,7 +133,6 @@ pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
 pub fn inject(request: Inject<'_>) -> Result<Injection, InjectError> {
     let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
-    // If the process died, the step failed because of that.
     entered.map_err(|error| match process.lives() {
         true => error,
         false => InjectError::Died { pid: process.pid },
@@ -160,7 +151,7 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
     let needs_loader = existing_entry.is_none();
     let borrowed = borrow::borrow(process, stacks, stub_start, needs_loader, deadline)?;
 
-    // A thread that was borrowed late must still get the time that its loader needs.
+    // The loader needs time also if the thread was borrowed late.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
     let mailbox = MailboxClient::new(process, &borrowed, deadline);
     let (stop, stopped) = mpsc::channel();
@@ -178,7 +169,6 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
     })
 }
 
-/// Talks with the stub, from its arrival to its departure.
 fn converse(
     request: Inject<'_>,
     existing_entry: u64,
@@ -201,7 +191,7 @@ fn converse(
         mailbox.u32(at + 8)? as i32,
     ];
     let offer = OfferedFds::take(pid, borrowed.tid, fds)?;
-    // An agent that is already loaded is not loaded again, so its memfd stays empty.
+    // A loaded agent is not loaded again, so its memfd stays empty.
     let agent = match existing_entry {
         0 => request.agent,
         _ => &[],
@@ -240,8 +230,7 @@ fn converse(
     })
 }
 
-/// Replaces a refusal by [`InjectError::NoProc`] if the program sees no /proc, through which its
-/// loader opens the agent.
+/// Explains a refusal by a program that sees no /proc, through which its loader opens the agent.
 fn explain(process: &Process, error: InjectError) -> InjectError {
     match error {
         InjectError::Refused { pid }
@@ -265,8 +254,8 @@ const NOW: u64 = 2;
 const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
-    /// Finds the functions. Before 2.34 glibc had `dlopen` in a library that few programs load, but
-    /// libc had another form for its own use.
+    /// Before 2.34 glibc had `dlopen` in a library that few programs load, but libc had another form for its
+    /// own use.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -280,10 +269,9 @@ impl Calls {
     }
 }
 
-/// Waits until no other injection into the process runs. To exclude others, it locks /proc/PID/mem (flock(2)) until
-/// `process` is dropped; the kernel releases the lock if tiptoe dies. Opening that file needs the right to trace the
-/// target, so a process without this right cannot block tiptoe. A process that has it can hold the lock for ever, just
-/// as it could stop the target by ptrace; the error names that process.
+/// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)) until `process`
+/// is dropped or tiptoe dies. Opening that file needs the right to trace the target, so other processes cannot
+/// block tiptoe. A process with that right can, as it could stop the target; the error names it.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -301,8 +289,8 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// Returns the entry of a loaded agent, when no other injection is in progress. If another tiptoe died, the thread that
-/// it borrowed continues and may be about to load an agent. Without this wait two agents would be loaded.
+/// Returns a loaded agent's entry, when no other injection is in progress. Otherwise two agents could be
+/// loaded: a thread that another, dead tiptoe borrowed may be about to load one.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,
@@ -378,9 +366,8 @@ fn check_program(
     loader.ok_or(InjectError::Static { pid })
 }
 
-/// Returns a name of the agent's descriptor that the loader has not seen, because the loader takes
-/// files with the same name for the same library. Each of 16 random bits is written as `/` or
-/// `/./`.
+/// Returns a new name of the agent's descriptor, because the loader takes files with the same name for the same
+/// library. Each of 16 random bits is `/` or `/./`.
 fn unique_path(fd: i32) -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let nonce = std::collections::hash_map::RandomState::new()

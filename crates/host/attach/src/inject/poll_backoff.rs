@@ -1,19 +1,16 @@
-//! The pauses of a wait for stopped threads.
+//! The pauses of a wait for stopped threads. It must poll, because waitid(2) has no deadline, and a pidfd does
+//! not report stops.
 //!
-//! waitid(2) has no deadline and a pidfd does not report stops, so such a wait must poll. A running
-//! thread stops within microseconds, and all others wait for the last one. So the first polls only
-//! yield. A thread without a CPU takes longer, so later polls sleep, to leave the CPUs to others.
+//! A running thread stops within microseconds, and all others wait for the last one, so the first polls only
+//! yield. A thread without a CPU takes longer, so later polls sleep.
 
 use std::time::{Duration, Instant};
 
-/// For this time polls only yield.
 const YIELDING: Duration = Duration::from_micros(100);
-/// The first pause of polls that sleep. Each pause is twice the last one, so that no stop lasts
-/// twice as long as necessary.
+/// Each sleep is twice the last one, so that no stop lasts twice as long as necessary.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 
-/// The pauses between two polls of one wait.
 pub(super) struct PollBackoff {
     yields_until: Instant,
     pause: Duration,
@@ -27,7 +24,6 @@ impl PollBackoff {
         }
     }
 
-    /// Waits until the next poll.
     pub(super) fn pause(&mut self) {
         if Instant::now() < self.yields_until {
             return std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Reads the target's memory, and its mappings, threads and their state from /proc.
+//! Reads the target's memory, mappings, threads and their state from /proc.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -16,7 +16,7 @@ pub(super) struct Mapping {
     pub end: u64,
     pub offset: u64,
     pub permissions: [u8; 4],
-    /// Device and inode, as maps prints them; the inode is 0 without a file.
+    /// As maps prints it; the inode is 0 without a file.
     pub device: String,
     pub inode: u64,
     pub path: String,
@@ -27,8 +27,7 @@ impl Status {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Returns whether the thread's /proc folder shows the memory. A thread drops the memory before
-    /// it ends.
+    /// Returns whether the thread's /proc folder shows the memory, which a thread drops before it ends.
     fn shows_memory(&self) -> bool {
         self.lives() && self.memory
     }
@@ -53,43 +52,39 @@ impl Mapping {
         })
     }
 
-    /// Returns whether this is a private, executable, read-only mapping of a file.
     pub(super) fn is_text(&self) -> bool {
         &self.permissions == b"r-xp" && self.inode != 0
     }
 
-    /// Returns whether both mappings show the same file.
     pub(super) fn same_file(&self, other: &Self) -> bool {
         self.inode == other.inode && self.device == other.device && self.path == other.path
     }
 }
 
-/// The lines of a thread's status file that are used here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
-    /// The number of threads of the process.
+    /// Of the whole process.
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
     memory: bool,
     pub blocked: u64,
-    /// The signals that are pending for this thread alone.
+    /// Of this thread alone.
     pub pending: u64,
 }
 
-/// The target, seen from outside.
 pub(super) struct Process {
     pub pid: u32,
     program: RunningProgram,
     memory: File,
 }
 
-/// The most tries. A try fails if the thread whose folder is read is just ending.
+/// A try fails if the thread whose folder is read is just ending.
 const TRIES: u32 = 100;
 
-/// Returns a thread whose /proc folder shows the memory: the first thread if it lives, otherwise any, because the first
-/// thread may end while the others continue.
+/// Returns a thread whose /proc folder shows the memory: if possible the first, which may end while others
+/// continue.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
     if shows(&pid) {
@@ -102,7 +97,6 @@ fn view(pid: u32) -> Result<u32, InjectError> {
 }
 
 impl Process {
-    /// Opens the memory of a process that runs this program.
     pub(super) fn open(pid: u32, program: &RunningProgram) -> Result<Self, InjectError> {
         for _ in 0..TRIES {
             let view = view(pid)?;
@@ -114,10 +108,9 @@ impl Process {
                 .read(true)
                 .write(true)
                 .open(format!("/proc/{view}/mem"));
-            // An ending thread drops its memory first. Its maps file is then empty.
+            // An ending thread drops its memory first; then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only an exec changes the program. If the program is the same before and after the
-            // opening, the memory is its own.
+            // Only an exec changes program and memory, so if the program stayed the same, the memory is its own.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -136,14 +129,13 @@ impl Process {
         Err(InjectError::NoSuchProcess { pid })
     }
 
-    /// Returns the path of a file of the target's /proc folder.
     pub(super) fn proc(&self, name: &str) -> PathBuf {
         let view = view(self.pid).unwrap_or(self.pid);
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. Repeats `look` if the thread of that folder ended in
-    /// between. There is no pause, because another thread must have ended before each repetition.
+    /// Returns what `look` reads in the target's /proc folder. Repeats it if that folder's thread has ended; no
+    /// pause is needed, because each repetition needs another thread's end.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -156,12 +148,11 @@ impl Process {
         look(folder)
     }
 
-    /// Locks the file of the target's memory until this value is dropped.
     pub(super) fn try_lock(&self) -> Result<(), TryLockError> {
         self.memory.try_lock()
     }
 
-    /// Returns the process that holds this lock; `None` if no process does, or if that process is in another namespace.
+    /// Returns the process that holds this lock, unless it is in another namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
         let (device, inode) = (file.dev(), file.ino());
@@ -180,19 +171,18 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Returns whether a thread lives that has the memory which was opened. After an exec the process has other memory
-    /// and another program.
+    /// Returns whether a thread with the opened memory lives; an exec replaces it.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Returns whether a thread runs another program than the opened memory's. The answer stays
-    /// true while the thread is held, because a held thread cannot call exec.
+    /// Returns whether a thread runs another program than the opened memory's. That stays true while the thread
+    /// is held, because it cannot call exec.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
-    /// Returns the mappings, sorted by address.
+    /// Sorted by address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
@@ -229,7 +219,7 @@ impl Process {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Returns whether the page at `address` is still the file's, not a private copy.
+    /// Returns whether a page is the file's, not a private copy.
     pub(super) fn is_clean(&self, address: u64) -> io::Result<bool> {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
@@ -249,8 +239,8 @@ impl Process {
         word(&entry[8..])
     }
 
-    /// Opens the file of a mapping as [`procfs`] does, because the target chose it: it may be a
-    /// pipe, a device, or a link that leads out of the target's root.
+    /// Opens a mapping's file as [`procfs`] does, because the target chose it: it may be a pipe, a device, or a
+    /// link out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
         let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
@@ -268,15 +258,13 @@ impl Process {
             dev: Default::default(),
         };
         process.open_mapped(&known).or_else(|error| {
-            // On an overlay, the mapping and the opened file have different inode numbers. Their
-            // first pages must then be equal.
+            // On an overlay the inode numbers differ, but the first pages must be equal.
             let file = process.open_in_root(path.as_ref());
             let same = file.ok().filter(|file| self.shows(mapping, file));
             same.ok_or_else(|| io::Error::other(error))
         })
     }
 
-    /// Returns whether the first page of a mapping equals that of `file`.
     fn shows(&self, mapping: &Mapping, file: &File) -> bool {
         let (mut memory, mut disk) = ([0; 4096], [0; 4096]);
         self.read(mapping.start, &mut memory).is_ok()
@@ -290,8 +278,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether an open /proc/PID/mem shows memory that no process uses any more. Then a read
-/// far above any mapping returns end of file; while the memory is in use it fails.
+/// Returns whether no process uses an open /proc/PID/mem any more: then a read far above any mapping does not
+/// fail.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory
@@ -299,7 +287,6 @@ pub fn is_given_up(memory: &File) -> bool {
         .is_ok_and(|read| read == 0)
 }
 
-/// Returns the threads of a process, unsorted.
 pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))
         .map_err(|error| InjectError::os(pid, InjectCall::ReadThreads, error))?;
@@ -333,7 +320,6 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     Ok(status)
 }
 
-/// Returns the content of a thread's syscall file; empty if it cannot be read.
 pub(super) fn syscall(pid: u32, tid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default()
 }

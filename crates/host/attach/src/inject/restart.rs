@@ -1,9 +1,8 @@
-//! Classifies system calls: which ones may be interrupted, and how an interrupted call is made again.
+//! Classifies system calls: which may be interrupted, and how an interrupted call is made again.
 //!
-//! The kernel restarts most interrupted calls by itself (the codes 512 to 516, which only a tracer
-//! sees). A few return a raw EINTR: they have done nothing, so they can be made again unnoticed,
-//! except that a time-out starts again. Calls that may return a part of their work must not be
-//! interrupted, because the program would see a short result.
+//! The kernel restarts most interrupted calls itself (codes 512 to 516, which only a tracer sees). A few return
+//! a raw EINTR: they have done nothing, so they can be made again, but a time-out starts anew. Calls that may
+//! return a part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -16,32 +15,30 @@ const ERESTART_RESTARTBLOCK: i64 = 516;
 /// io_pgetevents, which the libc crate lacks.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// What the handler of a pending signal does to the call that the thread was in.
+/// What a pending signal's handler does to the interrupted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// The handler changes nothing: there was no call, or the call is always restarted.
+    /// Nothing: there was no call, or it is always restarted.
     Always = 0,
     /// The call ends with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
-    /// The call ends with EINTR.
     NeverHandled = 2,
 }
 
-/// How good a thread is to borrow, the best first: the less likely the program notices, the better.
+/// How good a thread is to borrow, best first: the less likely the program notices, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// The thread sleeps in a call that is restarted without a trace.
+    /// It sleeps in a call that is restarted without a trace.
     Asleep,
-    /// The thread runs, or its call cannot be read.
+    /// It runs, or its call cannot be read.
     Running,
-    /// The thread is in a call whose time-out would restart.
+    /// Its call's time-out would restart.
     Timed,
-    /// The thread is in a call that could return a part of its work, or must not be interrupted.
+    /// Its call could return a part of its work, or must not be interrupted.
     Never,
 }
 
-/// Ranks a thread by the content of /proc/PID/task/TID/syscall.
 pub(super) fn rank(line: &str) -> Rank {
     let mut words = line.split_ascii_whitespace();
     let Some(Ok(number)) = words.next().map(str::parse::<i64>) else {
@@ -74,8 +71,7 @@ pub(super) fn rank(line: &str) -> Rank {
     }
 }
 
-/// Returns whether the call may return early with a part of its work, or creates a process or ends
-/// one.
+/// Returns whether the call may return early with a part of its work, or creates or ends a process.
 fn is_partial(number: i64) -> bool {
     matches!(
         number,
@@ -105,7 +101,7 @@ fn is_partial(number: i64) -> bool {
     )
 }
 
-/// Returns whether a thread, by its syscall file, sleeps in a call that a stop would cut short.
+/// Returns whether a stop would cut short the call in which a thread sleeps.
 pub(super) fn is_transfer(line: &str) -> bool {
     let number = line
         .split_ascii_whitespace()
@@ -120,7 +116,7 @@ pub(super) fn is_transfer(line: &str) -> bool {
     number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
 }
 
-/// Returns whether a raw EINTR of this call means that it has done nothing and may be made again.
+/// Returns whether a raw EINTR means that the call has done nothing.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
         number,
@@ -146,19 +142,17 @@ fn is_raw_eintr(number: i64) -> bool {
     )
 }
 
-/// Returns whether the thread has just returned from a call with a raw EINTR.
 pub(super) fn is_after_raw_eintr(regs: &user_regs_struct) -> bool {
     regs.rax as i64 == -i64::from(libc::EINTR) && is_raw_eintr(regs.orig_rax as i64)
 }
 
-/// Returns whether the stop interrupted a call that will be made again.
 pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
     let restarts =
         [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
     regs.orig_rax as i64 >= 0 && (restarts || is_after_raw_eintr(regs))
 }
 
-/// Returns whether the interrupted call has a time-out, which would restart.
+/// Returns whether the call has a time-out, which would restart.
 pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     match regs.orig_rax as i64 {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,
@@ -169,12 +163,12 @@ pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     }
 }
 
-/// Makes the kernel restart the interrupted call, by a code for which the kernel does that unless a handler runs.
+/// Makes the kernel restart the interrupted call, unless a handler runs.
 pub(super) fn heal_raw_eintr(regs: &mut user_regs_struct) {
     regs.rax = -ERESTARTNOHAND as u64;
 }
 
-/// Returns the registers with which the program continues after a stop, and how its call restarts.
+/// Returns the registers with which the program continues, and how its call restarts.
 pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
     let mut to = Registers {
         rax: regs.rax,

@@ -1,12 +1,11 @@
 //! Stops all threads of a program at once.
 //!
-//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because that would
-//! cut the transfer short. That is safe if the thread blocks none of the signals: to run into half
-//! a patch, it would have to wake and reach one of a few instructions within microseconds.
+//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because that would cut the
+//! transfer short. If it blocks none of the signals that is safe: to run into half a patch, it would have to
+//! wake and reach one of a few instructions within microseconds.
 //!
-//! The kernel's list of threads may lack a new thread, because the kernel skips some threads while others end. So
-//! threads are listed until as many are stopped as the process has. Then no running thread is left that could create
-//! another.
+//! The kernel may list threads incompletely while others end. So they are listed until as many are stopped as
+//! the process has, when none is left that could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,22 +16,18 @@ use super::process::{self, Process};
 use super::restart;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// The time for one attempt. It is short because a thread inside vfork cannot be stopped before its
-/// child calls exec.
+/// Short, because a thread inside vfork cannot be stopped before its child calls exec.
 const TRY: Duration = Duration::from_millis(200);
-/// The time for all attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) type ThreadAction<'a> =
     &'a (dyn Fn(&StoppedThread, &Process) -> Result<(), StopFailure> + Sync);
-/// Returns whether a thread may be stopped at its current place.
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
-/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses the place at which a
-/// thread stopped, all threads continue and are stopped again. Returns `None`, without having run `act`, if the threads
-/// could not all be stopped in time.
+/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses a thread's
+/// place, all continue and are stopped again. Returns `None`, without a call of `act`, if they could not be
+/// stopped in time.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,
@@ -52,8 +47,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a thread of its own, because only the end of that thread detaches from threads that do not
-/// stop. That thread runs `act`, too, because a switch to another thread would lengthen the stop.
+/// Makes one attempt on a new thread, because only its end detaches from threads that do not stop. It also runs
+/// `act`, because a switch would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     may: StopCheck,
@@ -79,7 +74,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Another round is needed while threads start or end. They need a CPU for that, so this thread yields.
+    // Threads that start or end need a CPU, so this one yields.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
@@ -87,8 +82,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
         }
         looks.pause();
     }
-    // The process may have called exec since its memory was opened. Now that all threads are
-    // stopped, it cannot, and all have the same memory.
+    // The process may have called exec since its memory was opened; now it cannot.
     let one = all.threads.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;
@@ -109,7 +103,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
 }
 
 impl StoppedThreads {
-    /// Stops the threads that run. Returns whether no thread runs any more; `None` if a thread cannot be stopped.
+    /// Returns whether no thread runs any more; `None` if one cannot be stopped.
     fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
         let tids = process::threads(masks.pid).ok()?;
         let new = tids

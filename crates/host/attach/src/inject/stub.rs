@@ -1,29 +1,28 @@
-//! The code that runs in the borrowed thread, and the parameters that it carries.
+//! The code that runs in the borrowed thread, and its parameters.
 //!
-//! The image is position-independent: [`Params`], then code. It is written into unused bytes of a text page (the
-//! *cave*). From there the code maps two pages (the *home*: image, then [`Mailbox`]), copies the image home, and drops
-//! the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap the page that it runs
-//! in. The next injection starts at home and needs no cave.
+//! The image, [`Params`] and then code, is position-independent, and starts in unused bytes of a text page (the
+//! *cave*). It maps two pages (the *home*: image, then [`Mailbox`]), copies itself there, and drops the cave's
+//! page, which restores the file's bytes. Home stays mapped, because code cannot unmap its own page; the next
+//! injection starts there.
 //!
 //! # Rules of the code
 //! 1. It must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
-//! 2. It blocks all signals in its first call, and restores the mask in its last, when the program's
-//!    stack pointer and flags are already restored.
-//! 3. It must not change the kernel's restart block, through which an interrupted nanosleep continues.
-//!    So it waits in ppoll, not in nanosleep or futex.
-//! 4. A restartable call is made again only if no handler is due for a signal that arrived in
-//!    between; otherwise it fails with EINTR, as it would have without us.
+//! 2. It blocks all signals in its first call, and restores the mask in its last, when the program's stack
+//!    pointer and flags are already restored.
+//! 3. It waits in ppoll, not in nanosleep or futex, because it must not change the kernel's restart block,
+//!    through which an interrupted nanosleep continues.
+//! 4. A call is restarted only if no handler is due for a signal that arrived in between; otherwise it must
+//!    fail with EINTR, as without us.
 //! 5. The last instruction but one stores `departure::RETURNED`: from then on home may be rewritten. A handler
-//!    that runs when the mask is restored may never return to the stub (longjmp, cancellation), so
-//!    `departure::RETURNING` is stored before.
+//!    that runs when the mask is restored may never return (longjmp, cancellation), so `departure::RETURNING`
+//!    is stored before.
 
 use std::mem::{offset_of, size_of};
 
-/// The first bytes of every home, by which a later injection finds it.
+/// The first bytes of every home.
 pub(super) const MAGIC: [u8; 16] = *b"tiptoe stub v1\0\0";
 pub(super) const PAGE: u64 = 4096;
 
-/// The registers with which the program continues.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Registers {
@@ -47,82 +46,75 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// How often the stub polls `go` before it naps: 10 to 25 us, depending on the CPU's `pause`.
+/// Polls of `go` before each nap: 10 to 25 us, depending on the CPU's `pause`.
 const LOOKS: u32 = 500;
 
-/// What the stub needs before tiptoe can talk to it. All fields are words, so there is no padding.
+/// All fields are words, so there is no padding.
 #[repr(C)]
 pub(super) struct Params {
     pub magic: [u8; 16],
-    /// The address of home, which may not be mapped yet.
+    /// It may not be mapped yet.
     pub home: u64,
-    /// The cave's page, which the stub must drop; 0 if it starts at home.
+    /// The page that the stub must drop; 0 if it starts at home.
     pub cave_page: u64,
-    /// Bytes of the temporary mapping: extended state at its start, the stack at its end.
+    /// Bytes of a mapping: extended state, then the stack.
     pub scratch: u64,
-    /// A signal set of all ones.
     pub all_signals: u64,
-    /// The program's own signal mask.
     pub mask: u64,
-    /// The number of slices of about 0.06 ms after which, without a heartbeat, the stub assumes that tiptoe is dead.
+    /// Slices of about 0.06 ms without a heartbeat, after which the stub assumes that tiptoe is dead.
     pub lease: u64,
-    /// One of `crate::inject::restart::Restart`.
+    /// A `crate::inject::restart::Restart`.
     pub restart: u64,
     pub registers: Registers,
-    /// The address at which the program continues if a pending handler ends the call with EINTR.
+    /// Where the program continues if a pending handler ends the call with EINTR.
     pub interrupted_rip: u64,
 }
 
-/// The words through which tiptoe and the stub talk. tiptoe accesses them through /proc/PID/mem.
-/// Each word has one writer, which its comment names.
+/// The words through which tiptoe, by /proc/PID/mem, and the stub talk. tiptoe alone writes `go`, `heartbeat`,
+/// `abandon`, `tid`, `path` and the words from `dlopen` to `entry_offset`; the stub alone writes the others.
 #[repr(C)]
 pub(super) struct Mailbox {
-    /// Written by the stub: one of `state`.
+    /// One of `state`.
     pub state: u32,
-    /// Written by tiptoe: the highest step that the stub may take.
+    /// The highest step that the stub may take.
     pub go: u32,
-    /// Written by tiptoe: changes while tiptoe lives.
+    /// Changes while tiptoe lives.
     pub heartbeat: u32,
-    /// Written by tiptoe: a non-zero value asks the stub to give up.
+    /// Non-zero: the stub should give up.
     pub abandon: u32,
-    /// Written by the stub: one of `departure`, or 0.
+    /// One of `departure`, or 0.
     pub left: u32,
-    /// Written by the stub: the result of dropping the cave's page.
+    /// The result of dropping the cave's page.
     pub cave_result: i32,
-    /// Written by the stub: descriptors of agent, data and plan; a negative value is an errno.
+    /// Agent, data and plan; a negative value is an errno.
     pub fds: [i32; 4],
-    /// Written by the stub: the agent's load base.
+    /// The agent's load base.
     pub base: u64,
-    /// Written by the stub: the result of the agent's entry.
+    /// The result of the agent's entry.
     pub result: u64,
-    /// Written by tiptoe: the address of `dlopen`.
     pub dlopen: u64,
-    /// Written by tiptoe: the mode argument of `dlopen`.
+    /// Of `dlopen`.
     pub mode: u64,
-    /// Written by tiptoe: the address of `__errno_location`.
     pub errno_location: u64,
-    /// Written by tiptoe: the entry of an agent that is already loaded, or 0.
+    /// Of an agent that is already loaded, or 0.
     pub entry: u64,
-    /// Written by tiptoe: the entry's distance from the load base.
     pub entry_offset: u64,
-    /// Written by tiptoe: the id of the borrowed thread, once that thread is in the stub.
+    /// The borrowed thread, once it is in the stub.
     pub tid: u64,
-    /// Used only by the stub: pending signals, then a kernel `sigaction`.
+    /// Pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
-    /// Written by tiptoe: the name argument of `dlopen`.
+    /// The name for `dlopen`.
     pub path: [u8; 128],
 }
 
-/// The values of [`Mailbox::state`].
 pub(super) mod state {
-    /// The borrowed thread is in the stub, which waits for step 1.
+    /// Waits for step 1.
     pub const ARRIVED: u32 = 1;
-    /// The descriptors exist; the stub waits for step 2.
+    /// The descriptors exist; waits for step 2.
     pub const OFFERED: u32 = 2;
-    // 3: step 2 was seen; the loader and the agent run.
+    // 3: the loader and the agent run.
     /// `base` and `result` are valid.
     pub const DONE: u32 = 4;
-    /// tiptoe's heartbeat stopped, or tiptoe asked to give up.
     pub const ABANDONED: u32 = 5;
     /// `dlopen` returned NULL.
     pub const REFUSED: u32 = 6;
@@ -130,12 +122,9 @@ pub(super) mod state {
     pub const FAILED: u32 = 7;
 }
 
-/// The values of [`Mailbox::left`].
 pub(super) mod departure {
-    /// The thread calls no code of ours any more. Next, the program's signal mask is restored, and the pending handlers
-    /// run.
+    /// Only the signal mask is still to be restored, and pending handlers to run.
     pub const RETURNING: u32 = 1;
-    /// The thread is back in the program.
     pub const RETURNED: u32 = 2;
 }
 
@@ -181,7 +170,6 @@ unsafe extern "C" {
     static tiptoe_stub_end: u8;
 }
 
-/// Returns the image's bytes, with `params` filled in.
 pub(super) fn image(params: &Params) -> Vec<u8> {
     let begin = &raw const tiptoe_stub_begin;
     // SAFETY: from `begin` on the assembler put `len()` initialized bytes, which never change.
@@ -198,10 +186,8 @@ pub(super) fn len() -> usize {
     (&raw const tiptoe_stub_end).addr() - (&raw const tiptoe_stub_begin).addr()
 }
 
-/// The offset of the first instruction of an image in a cave.
 pub(super) const FROM_CAVE: u64 = size_of::<Params>() as u64;
 
-/// Returns the offset of the first instruction of an image at home.
 pub(super) fn from_home() -> u64 {
     ((&raw const tiptoe_stub_from_home).addr() - (&raw const tiptoe_stub_begin).addr()) as u64
 }

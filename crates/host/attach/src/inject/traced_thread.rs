@@ -1,9 +1,8 @@
 //! Holds one thread by ptrace while it is inspected.
 //!
-//! A thread must be stopped only by PTRACE_INTERRUPT: if the tracer dies, such a stop ends without
-//! a signal. Single steps and system call stops would leave a SIGTRAP that kills the target. The
-//! thread of ours that seizes must also detach; when it ends, the kernel detaches all that it
-//! seized.
+//! A thread must be stopped only by PTRACE_INTERRUPT, whose stop ends without a signal if the tracer dies.
+//! Single steps and system call stops would leave a SIGTRAP that kills the target. The seizing thread must also
+//! detach; when it ends, the kernel does.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,16 +18,11 @@ use crate::error::inject_error::UnfitThread;
 use crate::stops::{self, Stop};
 use tiptoe_price::own;
 
-/// Why a thread could not be stopped, borrowed or changed.
 #[derive(Debug)]
 pub(super) enum StopFailure {
-    /// The thread has ended.
     Ended,
-    /// The thread did not stop in time.
     Late,
-    /// The thread is in code where it must not be borrowed.
     Refused(UnfitThread),
-    /// The kernel refused.
     Os(Errno),
 }
 
@@ -48,16 +42,15 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. A thread that does not stop in time is detached only when the calling thread ends. Returns
-    /// `Ended` if the id belongs to another process now; the thread of that process continues.
+    /// Waits for the stop. A late thread is detached only when the calling thread ends. `Ended` if the id now
+    /// belongs to another process, whose thread continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
         let mut looks = PollBackoff::new();
         loop {
             match stops::look(thread, false)? {
-                // waitid reports the end of a process's first thread only when its last thread
-                // ends.
+                // waitid reports the end of a process's first thread only when its last thread ends.
                 Stop::None if Instant::now() > until => match has_ended(thread) {
                     true => return Err(StopFailure::Ended),
                     false => return Err(StopFailure::Late),
@@ -85,12 +78,10 @@ impl Stopping {
 pub(super) struct StoppedThread {
     tid: Pid,
     is_attached: bool,
-    /// When the thread was asked to stop.
     since: Instant,
 }
 
-/// Stops a thread for a moment and returns its thread pointer. Returns `None` if the thread has
-/// ended, is traced by another process, or does not stop.
+/// Stops a thread for a moment and returns its thread pointer; `None` if it cannot be stopped.
 pub fn thread_pointer(pid: u32, tid: u32) -> Option<u64> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let held = StoppedThread::stop(pid, tid, PATIENCE).ok()?;
@@ -102,17 +93,15 @@ fn has_ended(tid: u32) -> bool {
 }
 
 impl StoppedThread {
-    /// Seizes a thread of a process and stops it. A thread that does not stop in time is detached
-    /// only when the calling thread ends.
+    /// Seizes and stops a thread. A late one is detached only when the calling thread ends.
     pub(super) fn stop(pid: u32, thread: u32, patience: Duration) -> Result<Self, StopFailure> {
         StoppedThread::begin(pid, thread)?.wait(Instant::now() + patience)
     }
 
-    /// Seizes a thread and asks it to stop.
     pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, StopFailure> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
-            // The kernel returns the same error for a thread that has just ended and for a thread of another user.
+            // The kernel returns this error also for a thread that has just ended.
             Errno::EPERM if has_ended(thread) => StopFailure::Ended,
             errno => errno.into(),
         })?;
@@ -129,10 +118,10 @@ impl StoppedThread {
         Ok(ptrace::getregs(self.tid)?)
     }
 
-    /// Returns the signal mask that the program set, even inside a call with a temporary mask.
+    /// Returns the mask that the program set, even inside a call with a temporary mask.
     pub(super) fn signal_mask(&self) -> Result<u64, StopFailure> {
         let mut mask = 0u64;
-        // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.
+        // SAFETY: the kernel writes eight bytes to `mask`, which outlives the call.
         let result = unsafe {
             libc::ptrace(
                 libc::PTRACE_GETSIGMASK,
@@ -150,7 +139,7 @@ impl StoppedThread {
     }
 
     pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), StopFailure> {
-        // SAFETY: the kernel reads eight bytes from `mask`, which lives for the call.
+        // SAFETY: the kernel reads eight bytes from `mask`, which outlives the call.
         let result = unsafe {
             libc::ptrace(
                 libc::PTRACE_SETSIGMASK,
@@ -163,9 +152,9 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Sends the thread to `rip` outside of any system call, with all signals blocked, and
-    /// detaches. The code there must restore everything. All registers must change first, in one
-    /// call, because from then on the thread must not depend on tiptoe.
+    /// Sends the thread to `rip` outside of any system call, with all signals blocked, and detaches. The code
+    /// there must restore everything. All registers must change in one call, because from then on the thread
+    /// must not depend on tiptoe.
     pub(super) fn send_to(
         mut self,
         mut regs: user_regs_struct,
@@ -181,9 +170,8 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there,
-    /// because after the stub it would finish the sequence instead of restarting it, and lose the
-    /// atomicity that the sequence needs.
+    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there, because it
+    /// would finish the sequence afterwards, which then is not atomic.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let Some(area) = self.rseq_area() else {
             return false;
@@ -207,7 +195,7 @@ impl StoppedThread {
         const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
         let mut configuration = [0u64; 3];
         let size = size_of_val(&configuration);
-        // SAFETY: the kernel writes at most `size` bytes to the array, which lives for the call.
+        // SAFETY: the kernel writes at most `size` bytes to the array, which outlives the call.
         let result = unsafe {
             libc::ptrace(
                 PTRACE_GET_RSEQ_CONFIGURATION,
@@ -240,8 +228,7 @@ impl Drop for StoppedThread {
 mod tests {
     use super::*;
 
-    /// Regression: a thread that had just ended was reported as another user's, because the kernel returns the same
-    /// error.
+    /// Regression: a thread that had just ended was reported as another user's.
     #[test]
     fn a_thread_that_has_just_ended_is_reported_as_ended() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
@@ -254,8 +241,7 @@ mod tests {
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
     }
-    /// Regression: the registers of a thread of another process were changed, so that it continued at an address of the
-    /// target.
+    /// Regression: another process's thread was sent to an address of the target.
     #[test]
     fn a_thread_of_another_process_is_not_held() {
         let mut sleep = std::process::Command::new("sleep");

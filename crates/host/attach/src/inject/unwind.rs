@@ -1,8 +1,8 @@
 //! Decides whether a stopped thread is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by the tables of the files that it leads through. If there is no table (code made at run time,
-//! hand-written frames), the rest of the stack is searched for possible returns into unsafe code. The search may refuse
-//! a thread wrongly, which costs one more attempt, but it must never accept one wrongly.
+//! The stack is unwound by its files' tables. Where there is none (generated or hand-written code), the rest of
+//! the stack is searched for possible returns into unsafe code. The search may refuse a thread wrongly, which
+//! costs one more attempt, but must never accept one wrongly.
 
 use std::collections::HashMap;
 
@@ -15,23 +15,19 @@ use super::process::{Mapping, Process};
 use crate::error::inject_error::InjectError;
 use crate::target_files::content;
 
-/// The most frames to unwind; the rest of the stack is searched.
 const MAX_FRAMES: usize = 512;
-/// The most bytes of a stack to search.
 const MAX_SEARCH: u64 = 256 << 10;
 /// The code to which a signal handler returns: `mov $15, %rax; syscall`.
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
-/// The judgement on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StackState {
-    /// The thread may be borrowed.
     Free,
-    /// The thread is inside the allocator, the loader or fork.
+    /// It is inside the allocator, the loader or fork.
     Inside,
-    /// The thread runs a signal handler over frames that cannot be unwound.
+    /// It runs a signal handler over frames that cannot be unwound.
     Unknown,
-    /// The stack leads into a file that is not read yet; the thread must run until it is.
+    /// The stack leads into an unread file; the thread must run until it is read.
     Unread,
 }
 
@@ -40,16 +36,15 @@ pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
     loader: u64,
-    /// Files by the start of their text mapping; `None` if one cannot be read.
+    /// Files by the start of their text mapping; `None` if unreadable.
     images: HashMap<u64, Option<MappedFile>>,
-    /// The file that `read_on` must read, because the last stack led into it.
+    /// The file into which the last stack led.
     unread: Option<Mapping>,
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
 }
 
 impl<'a> Stacks<'a> {
-    /// Makes an empty cache for a process with these mappings, whose loader is at `loader`.
     pub(super) fn new(process: &'a Process, mappings: Vec<Mapping>, loader: u64) -> Self {
         Self {
             process,
@@ -62,7 +57,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Reads the mappings again, and forgets all files if one that was read is no longer mapped.
+    /// Forgets all files if one of them is no longer mapped.
     pub(super) fn refresh(&mut self) -> Result<(), InjectError> {
         let mappings = self.process.mappings()?;
         let known = |start| {
@@ -82,8 +77,8 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if a thread holds one of the loader's locks, for which a borrowed thread would wait
-    /// in `dlopen`. The first call reads the loader's file, so no thread should be held during it.
+    /// Returns the loader's state if a lock in it is held, for which `dlopen` would wait. The first call reads
+    /// the loader's file, so no thread should be held then.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -102,8 +97,8 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file that [`Stacks::place`] lacked to judge the last stack. No thread of the target should be held,
-    /// because this may take milliseconds.
+    /// Reads the file that [`Stacks::judge`] lacked. No thread should be held, because this may take
+    /// milliseconds.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);
@@ -121,7 +116,6 @@ impl<'a> Stacks<'a> {
         self.images.insert(text.start, image);
     }
 
-    /// Reads the file of a text mapping; `None` if it cannot be read.
     fn image_of(&self, text: &Mapping) -> Option<MappedFile> {
         let content = content(self.process.open_file(text).ok()?).ok()?;
         let ours = || self.mappings.iter().filter(|m| m.same_file(text));
@@ -129,7 +123,6 @@ impl<'a> Stacks<'a> {
         MappedFile::read(&content, text.start, text.offset, span, self.role(text))
     }
 
-    /// Judges the stack of a thread with these registers.
     pub(super) fn judge(&mut self, regs: &user_regs_struct) -> StackState {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
         let mut address = FrameAddress::from_instruction_pointer(regs.rip);
@@ -165,7 +158,7 @@ impl<'a> Stacks<'a> {
         self.search(at.sp(), is_in_handler)
     }
 
-    /// Judges one address; `None` if it is not in a file with unwind tables.
+    /// Judges one address; `None` without unwind tables.
     fn visit(&mut self, address: u64) -> Option<StackState> {
         let text = self.text_at(address)?;
         let Some(image) = self.images.get(&text.start) else {
@@ -222,8 +215,7 @@ impl<'a> Stacks<'a> {
         StackState::Free
     }
 
-    /// Returns whether the instruction before `address` may be a call: `e8`, or an `ff /2` of any
-    /// length.
+    /// Returns whether `address` may follow a call: `e8`, or an `ff /2` of any length.
     fn follows_call(&self, address: u64) -> bool {
         if self.text_at(address - 1).is_none() {
             return false;
@@ -250,9 +242,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns whether a held recursive lock is among these bytes. The locks' offsets differ between
-/// versions of glibc, so a lock is recognized by its first five words: the lock word, how often the
-/// owner took it, the owner's id, the number of users (1), the kind (1, recursive).
+/// Returns whether these bytes contain a held recursive lock, whose offset differs between versions of glibc.
+/// Its first words are: the lock word, how often the owner took it, the owner, the number of users (1), the
+/// kind (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;
@@ -267,7 +259,6 @@ fn has_held_lock(bytes: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a mapping is of glibc's libc.
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
     let name = mapping.path.rsplit('/').next().unwrap_or("");
     name == "libc.so.6" || name.starts_with("libc-2.")
@@ -285,7 +276,7 @@ mod tests {
             assert_eq!(has_held_lock(&bytes), is_held, "{words:?}");
         };
         check([1, 1, 4242, 1, 1], true);
-        // A lock for which other threads wait, and which its owner took twice.
+        // Other threads wait for it, and its owner took it twice.
         check([2, 2, 4242, 1, 1], true);
         check([0, 0, 0, 0, 1], false);
         check([1, 1, 4242, 1, 0], false);

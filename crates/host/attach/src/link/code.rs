@@ -1,10 +1,8 @@
-//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent
-//! maps it.
+//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent maps it.
 //!
-//! The program can only read and execute this code, and its forked children share it. So a fork
-//! copies none of it, and a child, which may have fewer rights, cannot change what its parent
-//! executes. No byte is written twice, because children run what their parent had when they were
-//! forked.
+//! The program can only read and execute it, and forked children share it. So a child, which may have fewer
+//! rights, cannot change what its parent executes. No byte is written twice, because children run what their
+//! parent had at the fork.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -15,20 +13,19 @@ use tiptoe_wire::{Map, MapContent, Plan, Request, arena};
 use super::Link;
 use crate::error::AttachError;
 
-/// The least number of return thunks to make at once.
+/// The fewest return thunks to make at once.
 const THUNKS: usize = 8192;
 
-/// The parts of the code that are in use.
 #[derive(Debug)]
 pub(super) struct CodeSpace(Mutex<CodeUse>);
 
 #[derive(Debug)]
 struct CodeUse {
-    /// Address ranges of the target, and the offset of each in the code.
+    /// Ranges of the target, and each one's offset in the code.
     mapped: Vec<(Range<u64>, u64)>,
-    /// The offset of the first unused byte.
+    /// The first unused byte's offset.
     next: u64,
-    /// The number of return thunks already written.
+    /// The return thunks already written.
     thunks: usize,
 }
 
@@ -47,8 +44,8 @@ impl CodeSpace {
 }
 
 impl Link {
-    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped. A range is not mapped if
-    /// the segment is full, or if something else is at the address.
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped; not if the
+    /// segment is full, or something else is at the address.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code.with(|code| code.next);
         let mut planned = Vec::new();
@@ -100,13 +97,13 @@ impl Link {
         Ok(results)
     }
 
-    /// Returns the address ranges at which this session's code is mapped.
+    /// Returns where this session's code is mapped.
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         self.code
             .with(|code| code.mapped.iter().map(|(range, _)| range.clone()).collect())
     }
 
-    /// Writes code at addresses inside [`Link::code_ranges`]. No thread may execute it yet.
+    /// Writes code inside [`Link::code_ranges`]. No thread may execute it yet.
     pub fn write_code(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
         self.code.with(|code| {
             codes.iter().try_for_each(|(address, bytes)| {
@@ -122,7 +119,7 @@ impl Link {
         })
     }
 
-    /// Prepares the agent to follow calls, with `count` more return thunks. Does nothing for 0.
+    /// Prepares the agent to follow calls, with `count` more return thunks.
     pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
         if count == 0 {
             return Ok(());

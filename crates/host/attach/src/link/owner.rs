@@ -10,19 +10,18 @@ use tiptoe_wire::{Data, Geometry};
 use super::{Segment, wake};
 use crate::error::IoReason;
 
-/// The kernel's record of a thread's robust futexes (set_robust_list(2)).
+/// See set_robust_list(2).
 #[repr(C)]
 struct RobustList {
     first: *const RobustList,
     futex_offset: libc::c_long,
     pending: *const RobustList,
-    /// The only entry, which is a link back to the head. The entry's futex is at the distance `futex_offset`.
+    /// The only entry links back to the head; its futex is `futex_offset` from it.
     entry: *const RobustList,
 }
 
 const FUTEX_WAITERS: u32 = 0x8000_0000;
 
-/// A thread that holds the owner word.
 pub(super) struct Owner {
     release: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -61,7 +60,6 @@ impl Drop for Owner {
     }
 }
 
-/// Holds the word until `released` is signalled or the process dies.
 fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc::Receiver<()>) {
     // The owner word's offset does not depend on the geometry.
     let geometry = Geometry {
@@ -86,8 +84,8 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     list.entry = head;
     list.futex_offset = word.as_ptr() as libc::c_long - entry as libc::c_long;
     let len = std::mem::offset_of!(RobustList, entry);
-    // SAFETY: the list outlives this thread, whose end makes the kernel read it. The thread holds
-    // no robust mutex of libc, whose list this replaces.
+    // SAFETY: the list outlives this thread, whose end makes the kernel read it. The thread holds no robust
+    // mutex of libc, whose list this replaces.
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
     // SAFETY: gettid has no arguments.
     let tid = unsafe { libc::gettid() } as u32;
@@ -96,6 +94,6 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     let _ = ready.send(Ok(()));
     let _ = released.recv();
     list.first = head;
-    word.store(0, Ordering::Release); // Release: the list must be empty before the word changes. The agent now restores everything.
+    word.store(0, Ordering::Release); // Release: the list must be empty first. The agent then restores everything.
     wake(word);
 }

@@ -1,5 +1,5 @@
-//! Decides whether an agent may still answer. Its process may have called exec, or another thread
-//! of the process may keep the agent's thread from running.
+//! Decides whether an agent may still answer: its process may have called exec, or keep its thread from
+//! running.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -13,18 +13,15 @@ use crate::error::AttachError;
 use crate::inject::is_given_up;
 use crate::resident::agent_thread;
 
-/// The interval of checks whether the agent's thread runs.
 const LOOK: Duration = Duration::from_millis(50);
-/// The interval of checks of a process that is ending.
 const PAUSE: Duration = Duration::from_micros(200);
-/// If the agent's thread was not seen running for this time, no answer is expected any more.
+/// If the agent's thread was not seen running for this time, no answer is expected.
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pulse {
     process: Process,
-    /// The program that the agent is in.
     program: RunningProgram,
-    /// The memory of that program, which exec replaces.
+    /// Exec replaces it.
     memory: File,
 }
 
@@ -38,11 +35,10 @@ impl Pulse {
         })
     }
 
-    /// Returns whether the agent's memory is no longer in use. Before it returns `true`, it waits
-    /// until the reason is visible: an ending process drops its memory shortly before `has_ended`
-    /// returns `true`, and exec drops the old memory before the new one is listed.
+    /// Returns whether the agent's memory is no longer in use. First waits until the reason is visible: an
+    /// ending process drops its memory before `has_ended` is true, and exec before the new one is listed.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
-        // The program must be compared, too, because a vfork child may keep the old memory in use.
+        // A vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
@@ -85,8 +81,8 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Returns whether the wait has lasted too long: longer than any request takes, or [`SILENCE`] since the agent's
-    /// thread was last seen running.
+    /// Returns whether the wait is longer than any request, or than [`SILENCE`] without the agent's thread
+    /// running.
     pub(super) fn is_over(&self) -> bool {
         let now = Instant::now();
         if now - self.looked.get() > LOOK {
@@ -101,7 +97,6 @@ impl<'l> Wait<'l> {
     }
 }
 
-/// Returns the error for an agent that does not answer.
 pub(super) fn silent(request: tiptoe_wire::Request) -> AttachError {
     AttachError::Silent { request }
 }
@@ -113,7 +108,7 @@ mod tests {
     use crate::preload::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
-    /// Regression: after an unanswered request, each later request waited ten seconds again.
+    /// Regression: after an unanswered request, each later one waited ten seconds again.
     #[test]
     fn an_agent_that_does_not_run_is_asked_once() {
         let geometry = Geometry {

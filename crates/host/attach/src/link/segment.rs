@@ -1,12 +1,10 @@
-//! A mapped memfd, accessed as atomic words.
-
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use tiptoe_wire::Words;
 
-/// A mapped memfd, which the target maps, too.
+/// A mapped memfd, shared with the target as atomic words.
 pub struct Segment {
     pub(super) file: File,
     base: *mut u8,
@@ -19,7 +17,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Maps `len` bytes of a memfd, which must have that size and be sealed against shrinking.
+    /// Maps `len` bytes of a memfd, which must be sealed against shrinking below that.
     pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -46,12 +44,11 @@ impl Segment {
     }
 
     pub(super) fn words(&self) -> Words<'_> {
-        // SAFETY: mapped for the life of `self` and page-aligned; the seals keep the target from
-        // shrinking it.
+        // SAFETY: mapped for the life of `self` and page-aligned; the seals keep the target from shrinking it.
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
-    /// Writes bytes at an offset. No thread may read them concurrently.
+    /// No thread may read these bytes concurrently.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");
@@ -63,7 +60,7 @@ impl Segment {
         }
     }
 
-    /// Returns the memfd, from which parts can be read without touching the mapping.
+    /// Returns the memfd, which can be read without touching the mapping.
     pub fn file(&self) -> &File {
         &self.file
     }

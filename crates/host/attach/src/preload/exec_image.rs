@@ -1,7 +1,7 @@
-//! The arguments of a started command's exec, made before the fork.
+//! The arguments of a command's exec, made before the fork.
 //!
-//! While the child waits, the kernel's probes may already be in libc, and would count the child's calls of libc as
-//! those of the command. So from the wait on, the child must make only raw system calls.
+//! While the child waits, the kernel's probes may already be in libc, and would count the child's calls as the
+//! command's. So from the wait on, the child must make only raw system calls.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -12,14 +12,12 @@ use std::path::Path;
 
 use tiptoe_sys::raw::{EINTR, Errno, call, nr};
 
-/// A program with its arguments and environment, as execve(2) takes them.
 pub(super) struct ExecImage {
     program: CString,
     argv: ExecWords,
     envp: ExecWords,
 }
 
-/// Strings, and the array of their addresses, which ends with 0.
 struct ExecWords {
     _strings: Vec<CString>,
     addresses: Vec<usize>,
@@ -38,8 +36,8 @@ impl ExecImage {
         })
     }
 
-    /// Waits for a byte and calls exec. Returns only if that fails, with the error. If the kernel refuses the file,
-    /// libc's exec is tried, because the file may be a shell script without `#!`.
+    /// Waits for a byte and calls exec; returns only an error. libc's exec is tried if the kernel refuses the
+    /// file, which may be a shell script without `#!`.
     pub(super) fn exec(&self, go: &File) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (
@@ -76,8 +74,7 @@ impl ExecWords {
     }
 }
 
-/// Reads one byte. At the end of the pipe the process exits, because tiptoe has given up and would
-/// not see an error.
+/// Reads one byte. At the end of the pipe the process exits, because tiptoe has given up.
 fn wait(go: i32) -> io::Result<()> {
     let mut byte = 0_u8;
     let words = [go as usize, &raw mut byte as usize, 1, 0, 0, 0];

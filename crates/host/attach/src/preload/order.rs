@@ -1,5 +1,4 @@
-//! Puts the agent after the address sanitizer's runtime, because the runtime ends the program if another library
-//! precedes it.
+//! Puts the agent after the address sanitizer's runtime, which ends the program if another library precedes it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,12 +8,10 @@ use crate::inject::needed_libraries;
 
 use super::interpreter;
 
-/// Parts of the runtime's file name, as gcc and clang name it.
 const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
-/// Returns the runtime that must precede the agent in LD_PRELOAD: one that the user preloads, or a
-/// library that the program needs. The bare name of a needed library suffices, because the loader
-/// searches the same paths for both lists.
+/// Returns the runtime that must precede the agent. The bare name of a needed library suffices, because the
+/// loader searches the same paths for LD_PRELOAD.
 pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
     preloaded().or_else(|| {
         let needed = needed_libraries(&interpreter(program))?;

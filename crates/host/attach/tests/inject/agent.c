@@ -1,5 +1,4 @@
-// The test's agent: no library, one entry. It counts its calls, maps the data segment and writes
-// the count there.
+// The test's agent: no library, one entry. It writes the count of its calls to the data segment.
 static long calls;
 
 static long call6(long n, long a, long b, long c, long d, long e, long f) {

@@ -1,6 +1,6 @@
-// Two threads that make one kind of library call in a loop and check its results. argv: the control
-// page's file, the kind. Words of the page: stop, rounds, errors, ready, end the first thread (of
-// "keeps": the id of the thread that calls exec).
+// Two threads that make one kind of library call in a loop and check its results. argv: the control page's
+// file, the kind. Words of the page: stop, rounds, errors, ready, end the first thread (of "keeps": the id of
+// the thread that calls exec).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -74,8 +74,8 @@ static int becomes_at_a_byte(void *argv) {
     return 5;
 }
 
-// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls
-// exec. libc did not make the other thread, so neither may be borrowed.
+// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls exec. libc
+// did not make the other thread, so neither may be borrowed.
 static int keep(char **argv) {
     static char stack[1 << 16] __attribute__((aligned(16)));
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
@@ -91,7 +91,7 @@ static int keep(char **argv) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    // The kernel must kill this program when the test ends, because the program never ends by itself.
+    // The program never ends by itself.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
         return 5;
     }
     if (!strcmp(kind, "leaves")) {
-        // This thread is in a call with a time-out, so that the other thread is borrowed.
+        // A call with a time-out, so that the other thread is borrowed.
         struct timeval time_out = {0, 50000};
         int pair[2];
         char byte;

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_can_be_injected() {
-    // PTRACE_SEIZE refuses an ending thread with EPERM, as it refuses a thread of another user.
+    // PTRACE_SEIZE refuses an ending thread with EPERM, as it does another user's.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -13,8 +13,8 @@ fn a_process_whose_first_thread_has_ended_can_be_injected() {
     }
 }
 
-/// Regression: tiptoe read through the first thread's /proc folder, and took the end of that thread for the end of the
-/// process.
+/// Regression: tiptoe read through the first thread's /proc folder, and took that thread's end for the
+/// process's.
 #[test]
 fn a_process_whose_first_thread_ends_during_an_injection_continues() {
     let target = Target::start("loops", &["leaves"], 3);
@@ -43,8 +43,7 @@ fn a_target_that_dies_is_reported_as_died() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: after an exec, tiptoe kept trying in the old memory, which no thread uses, until the
-/// deadline.
+/// Regression: after an exec, tiptoe kept trying in the old memory until the deadline.
 #[test]
 fn a_target_that_calls_exec_is_reported_as_died() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -74,9 +73,8 @@ fn switches(pid: u32, tid: i64) -> u64 {
     counts.sum()
 }
 
-/// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there,
-/// and sent a thread of the new program to the stub's address. So a program could choose where a
-/// setuid program continues.
+/// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there, and sent a
+/// thread of the new program to it. So a program could choose where a setuid program continues.
 #[test]
 fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let mut target = Target::start("loops", &["keeps"], 3);
@@ -86,7 +84,7 @@ fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each search stops this thread once. Such a stop is a context switch, so switches count searches.
+            // Each search stops this thread once, which is a context switch.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);
@@ -104,8 +102,8 @@ fn an_exec_during_the_search_leaves_the_new_program_alone() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: after an exec, tiptoe changed the new program's registers, masks and memory, at
-/// addresses of the old one.
+/// Regression: after an exec, tiptoe changed the new program's registers, masks and memory, at addresses of the
+/// old one.
 #[test]
 fn masks_refuse_a_process_that_has_called_exec() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -132,8 +130,7 @@ fn masks_refuse_a_process_that_has_called_exec() {
     target.finish();
 }
 
-/// Regression: tiptoe took the lock of /proc/PID/maps (flock(2)), so any process that may read that
-/// file could block tiptoe.
+/// Regression: tiptoe locked /proc/PID/maps (flock(2)), so any process that may read that file could block it.
 #[test]
 fn a_lock_of_proc_maps_does_not_block_an_injection() {
     let target = Target::start("loops", &["spin"], 3);
@@ -173,7 +170,7 @@ fn a_failed_injection_leaves_the_target_as_it_was() {
     target.finish();
 }
 
-/// Returns whether SIGSTOP has stopped all threads (state T).
+/// State T.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let stats =

@@ -1,12 +1,12 @@
-// Fills every register, waits a little in a loop that uses none but its counter, and compares.
-// argv: the control page's file. Words of the page: stop, rounds, errors, ready.
+// Fills every register, waits in a loop that uses none but its counter, and compares. argv: the control page's
+// file. Words of the page: stop, rounds, errors, ready.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-// Returns 0 if every register kept its value. Checks the red zone as well.
+// Returns 0 if every register, and the red zone, kept its value.
 long round_of_registers(void);
 
 __asm__(
@@ -62,7 +62,7 @@ __attribute__((target("avx"))) static long round_of_ymm(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
-    // The kernel must kill this program when the test ends, because the program never ends by itself.
+    // The program never ends by itself.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

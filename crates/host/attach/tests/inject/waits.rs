@@ -1,4 +1,4 @@
-//! Threads are borrowed in the middle of a system call. The call must end as it would without tiptoe.
+//! Threads are borrowed in the middle of a system call, which must end as it would without tiptoe.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn waits_with_a_time_out_end_when_they_should() {
         ("recv", (-1, again)),
         ("sigtimedwait", (-1, again)),
     ];
-    // Three run at once, because each waits for two seconds.
+    // At once, because each waits for two seconds.
     for some in cases.chunks(3) {
         std::thread::scope(|scope| {
             for &(call, expected) in some {

@@ -1,10 +1,11 @@
 //! Several instruments in one run, as one [`Instrument`].
 //!
-//! Each instrument gets the same turns in the same targets. The run ends when the first of them has nothing left to
-//! count. Its cost is the sum of theirs.
+//! Each instrument gets the same turns in the same targets. The run ends when none of them has anything left to count.
+//! Its cost is the sum of theirs.
 
 use std::time::Duration;
 
+use tiptoe_attach::Attached;
 use tiptoe_session::{Cost, CountPart, Session};
 
 use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn};
@@ -12,33 +13,53 @@ use crate::error::Error;
 use crate::request::Progress;
 
 /// The instruments of a run, at least one. The first that serves an agent must leave the targets.
-pub(crate) struct Several<'a>(pub(crate) Vec<&'a mut dyn Instrument>);
+pub(crate) struct Several<'a> {
+    all: Vec<&'a mut dyn Instrument>,
+    /// Whether each has nothing left to count.
+    ended: Vec<bool>,
+}
+
+impl<'a> Several<'a> {
+    pub(crate) fn new(all: Vec<&'a mut dyn Instrument>) -> Several<'a> {
+        let ended = vec![false; all.len()];
+        Several { all, ended }
+    }
+}
 
 impl Instrument for Several<'_> {
-    /// Returns the clock of the instrument that began first.
+    /// Returns the clock of the instrument that began first. CPU time is counted from then on, too.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
-        let mut first = None;
-        for one in &mut self.0 {
+        let mut first: Option<(RunClock, Vec<Duration>)> = None;
+        for one in &mut self.all {
             let clock = one.start(at)?;
-            first = Some(first.map_or(clock, |first: RunClock| first.earlier(clock)));
+            let is_first = |(first, _): &(RunClock, _)| clock.is_before(*first);
+            if first.as_ref().is_none_or(is_first) {
+                first = Some((clock, at.counted().map(Attached::counted_from).collect()));
+            }
         }
-        first.ok_or(Error::NothingCounted)
+        let (clock, cpu_times) = first.ok_or(Error::NothingCounted)?;
+        let targets = at.counted().zip(cpu_times);
+        targets.for_each(|(target, cpu_time)| target.count_from(cpu_time));
+        Ok(clock)
     }
 
     fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error> {
-        let mut first = Duration::MAX;
-        for one in &mut self.0 {
+        let mut first = None;
+        for (one, has_ended) in self.all.iter_mut().zip(&mut self.ended) {
+            if *has_ended {
+                continue;
+            }
             match one.poll(turn)? {
-                Next::Within(time) => first = first.min(time),
-                Next::Ended => return Ok(Next::Ended),
+                Next::Within(time) => first = Some(first.map_or(time, |first| time.min(first))),
+                Next::Ended => *has_ended = true,
             }
         }
-        Ok(Next::Within(first))
+        Ok(first.map_or(Next::Ended, Next::Within))
     }
 
     fn count_interval(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<IntervalCounts, Error> {
         let mut all: Option<Vec<CountPart>> = None;
-        for one in &mut self.0 {
+        for one in &mut self.all {
             let counts = one.count_interval(span.clone(), turn)?;
             all = match (all, counts) {
                 (Some(all), Some(counts)) => Some([all, counts].concat()),
@@ -49,12 +70,12 @@ impl Instrument for Several<'_> {
     }
 
     fn reports_rest(&self) -> bool {
-        self.0.iter().any(|one| one.reports_rest())
+        self.all.iter().any(|one| one.reports_rest())
     }
 
     fn progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         let mut all: Option<Progress> = None;
-        for one in &mut self.0 {
+        for one in &mut self.all {
             let progress = one.progress(cpu_ns, turn)?;
             all = match (all, progress) {
                 (Some(all), Some(progress)) => Some(all.plus(progress)),
@@ -66,7 +87,7 @@ impl Instrument for Several<'_> {
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
         // All must stop, even if one fails. The first one stops last, because it makes the agent leave.
-        let stopped = self.0.iter_mut().rev().map(|one| one.stop(turn));
+        let stopped = self.all.iter_mut().rev().map(|one| one.stop(turn));
         let stopped: Vec<Result<Duration, Error>> = stopped.collect();
         let mut longest = Duration::ZERO;
         for elapsed in stopped {
@@ -82,7 +103,7 @@ impl Instrument for Several<'_> {
         session: &mut Session,
     ) -> Result<Cost, Error> {
         let mut all: Option<Cost> = None;
-        for one in &mut self.0 {
+        for one in &mut self.all {
             let cost = one.section(ran, at, session)?;
             all = Some(match all {
                 Some(all) => all.plus(cost),

@@ -250,3 +250,22 @@ fn an_instrument_has_turns_in_the_delay() {
     let ran = run(&mut turns, &options, &mut command(&["sleep", "0.5"]));
     assert!(ran.has_ended && turns.early_polls > 1);
 }
+
+#[test]
+fn a_run_lasts_until_the_last_of_its_instruments_has_nothing_left_to_count() {
+    let mut ending = Turns {
+        ends: true,
+        ..Turns::default()
+    };
+    let mut other = Turns::default();
+    let options = RunOptions {
+        duration: Some(ms(250)),
+        ..RunOptions::default()
+    };
+    let mut both = Several::new(vec![&mut ending, &mut other]);
+    let (mut session, mut at) = (Session::default(), Targets::system());
+    let ran = drive(&mut both, &options, &mut at, &mut session, &mut Silent);
+    assert!(!ran.expect("nothing fails").has_ended);
+    assert_eq!(ending.polls, 1);
+    assert!(other.polls > 1, "{}", other.polls);
+}

@@ -7,10 +7,10 @@ use super::Object;
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The number of arch_prctl, which may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;
-/// The calls that the agent must see first in all code: they copy, replace or trace a process, change what threads
-/// may do, or lock memory. Hooks of other calls, such as clone3, read records, which only libc is known to pass.
+/// The calls that the agent must see first in all code: they move code, copy, replace or trace a process, change what
+/// threads may do, or lock memory. Hooks of other calls, such as clone3, read records, which only libc is known to pass.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
-    56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
+    25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
 
 /// What a file does by system calls of its own; the same in each process.

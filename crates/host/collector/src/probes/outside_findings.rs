@@ -40,6 +40,9 @@ impl OutsideFindings {
             let note = FunctionNote::OtherTracer { events };
             session.notes.push(note.into());
         }
+        let moved = at.traced.iter();
+        let moved = moved.filter_map(|one| one.agent.patches.code_was_moved(&one.process));
+        session.notes.extend(moved.map(Into::into));
         let children = self.children as u64;
         if let Some(first) = at.traced.first().filter(|_| children > 0) {
             let comm = first.process.target.comm.clone();

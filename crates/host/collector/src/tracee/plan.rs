@@ -80,7 +80,7 @@ impl<'a> Plan<'a> {
 
     /// Returns the most that followed calls may cost, as a part of the target's CPU time.
     pub fn share(&self) -> Option<f64> {
-        self.request.budget.share()
+        self.request.budget_share()
     }
 
     /// Returns the probes of a process, and the gate. If they `may_wait`, they may also match libraries that are loaded

@@ -179,7 +179,7 @@ impl TracedProcess {
             let _ = link.read_maps();
         }
         let readings = link.data().readings();
-        let counted = slots::SPECULATIVE..slots::CHANGES + 1;
+        let counted = slots::SPECULATIVE..slots::UNSURE + 1;
         let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
         let sum = |slot: u32| {
             let index = (slot - slots::SPECULATIVE) as usize;
@@ -189,6 +189,7 @@ impl TracedProcess {
             speculative: sum(slots::SPECULATIVE),
             locked: sum(slots::LOCKED),
             missed: sum(slots::MISSED),
+            unsure: sum(slots::UNSURE),
             changes: sum(slots::CHANGES),
             readings: readings.readings,
             corrected: readings.corrected,

@@ -1,5 +1,5 @@
 //! The breakpoints of a watch, in one of three forms: the kernel's of all CPUs or of threads
-//! ([`kernel`](super::kernel)), or those of the program's own threads ([`inside`](super::inside)).
+//! ([`in_kernel`](super::in_kernel)), or those of the program's own threads ([`inside`](super::inside)).
 
 use std::time::Duration;
 
@@ -12,7 +12,10 @@ use tiptoe_session::{EndCause, Placement, Reservations};
 use super::begin::Target;
 use super::variables::WatchedVariable;
 use crate::drive::Targets;
-use crate::error::Error;
+use crate::error::{Error, Reason};
+
+/// The form after a move, if it is another one; or why the watch stays as it is.
+pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
 
 /// One form of breakpoints. `at` is the process, `target` its memory.
 pub(super) trait Breakpoints {
@@ -58,9 +61,9 @@ pub(super) trait Breakpoints {
     }
 
     /// Watches only the process's threads from now on, if all CPUs were watched. Returns the new
-    /// form. On failure the old one continues.
-    fn move_to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
-        Ok(None)
+    /// form, or why the old one continues. On failure nothing is watched.
+    fn move_to_threads(&mut self) -> Result<Moved, Error> {
+        Ok(Ok(None))
     }
 
     /// Returns the single accesses since the last call, if the request wants them.
@@ -120,14 +123,15 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Returns the counts of the debug registers' accounting.
-pub(super) fn reservations(sides: [Stats; 2]) -> Vec<Reservations> {
-    let reservations = ["thread", "cpu"]
+/// Returns the counts of the debug registers' accounting, of which threads held `unreserved` without a reservation.
+pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
+    let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()
         .zip(sides)
-        .map(|(side, stats)| Reservations {
+        .map(|((side, unreserved), stats)| Reservations {
             side: side.to_owned(),
             reservations: stats.reservations,
+            unreserved,
             holds: stats.holds,
             waited: stats.waited,
             waited_ns: stats.waited_ns,

@@ -4,7 +4,7 @@ use tiptoe_event::Via;
 use tiptoe_session::{Note, WatchNote};
 
 use super::breakpoints::Breakpoints;
-use crate::error::Reason;
+use crate::error::{Error, Reason};
 use crate::request::Observer;
 
 /// What was done about other processes.
@@ -24,15 +24,15 @@ impl ForeignHits {
         via: Via,
         form: &mut Box<dyn Breakpoints>,
         observer: &mut dyn Observer,
-    ) {
+    ) -> Result<(), Error> {
         self.windows += 1;
         if via != Via::Auto || self.moved.is_some() {
-            return;
+            return Ok(());
         }
-        let moved = form.move_to_threads();
-        let moved = moved.map(|moved| moved.into_iter().for_each(|moved| *form = moved));
-        self.moved = Some(moved.map_err(Reason::from));
+        let moved = form.move_to_threads()?;
+        self.moved = Some(moved.map(|moved| moved.into_iter().for_each(|moved| *form = moved)));
         self.note().iter().for_each(|note| observer.note(note));
+        Ok(())
     }
 
     pub(super) fn note(&self) -> Option<Note> {

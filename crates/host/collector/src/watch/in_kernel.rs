@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{Access, AttachSummary, Hits, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Access, AttachSummary, Hits, Unreserved, Watchpoint, Window};
 use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
 use super::begin::Target;
-use super::breakpoints::{BreakpointReport, Breakpoints, placement, reservations};
+use super::breakpoints::{BreakpointReport, Breakpoints, Moved, placement, reservations};
 use super::initial_rules;
 use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
@@ -37,6 +37,8 @@ pub(super) struct ThreadBreakpoints {
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
+    /// The threads that are not accounted for, kept because their events no longer exist when the counts are read.
+    unreserved: Unreserved,
     /// The turns until the next one that learns.
     until_learn: u32,
 }
@@ -59,8 +61,8 @@ pub(super) trait InKernel {
     }
 
     /// Does the work of [`Breakpoints::move_to_threads`]; `None` if the form cannot move.
-    fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
-        Ok(None)
+    fn to_threads(&mut self) -> Result<Moved, Error> {
+        Ok(Ok(None))
     }
 }
 
@@ -71,10 +73,14 @@ impl InKernel for CpuBreakpoints {
         self.0.as_mut().expect("replaced by those of threads")
     }
 
-    fn to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
-        self.kernel().set.move_to_threads()?;
+    fn to_threads(&mut self) -> Result<Moved, Error> {
+        if let Some(why) = self.kernel().set.move_to_threads()? {
+            return Ok(Err(Error::from(why).into()));
+        }
         let moved = self.0.take().map(ThreadBreakpoints::of);
-        Ok(moved.map(|moved| Box::new(moved) as Box<dyn Breakpoints>))
+        Ok(Ok(
+            moved.map(|moved| Box::new(moved) as Box<dyn Breakpoints>)
+        ))
     }
 }
 
@@ -112,6 +118,7 @@ impl KernelBreakpoints {
         KernelBreakpoints {
             set,
             learned: LearnedCode::default(),
+            unreserved: Unreserved::default(),
             until_learn: 0,
         }
     }
@@ -154,6 +161,7 @@ impl<F: InKernel> Breakpoints for F {
         now: Duration,
     ) -> Result<Duration, Error> {
         let next = self.rest()?;
+        self.kernel().unreserved = self.kernel().set.follow_births()?;
         self.kernel().learn(target, now)?;
         Ok(next)
     }
@@ -181,7 +189,7 @@ impl<F: InKernel> Breakpoints for F {
         Ok(self.kernel().set.forget(address)?)
     }
 
-    fn move_to_threads(&mut self) -> Result<Option<Box<dyn Breakpoints>>, Error> {
+    fn move_to_threads(&mut self) -> Result<Moved, Error> {
         self.to_threads()
     }
 
@@ -207,23 +215,32 @@ impl<F: InKernel> Breakpoints for F {
     }
 
     fn stop(&mut self, _at: &Targets, _target: &mut Target) {
-        self.kernel().set.stop();
+        let kernel = self.kernel();
+        // On an error the accounting is incomplete; the hits were counted all the same.
+        if let Ok(unreserved) = kernel.set.follow_births() {
+            kernel.unreserved = unreserved;
+        }
+        kernel.set.stop();
     }
 
     fn reservations(&mut self, _at: &Targets) -> Result<Vec<Reservations>, Error> {
-        Ok(reservations(self.kernel().set.reservations()?))
+        let kernel = self.kernel();
+        let stats = kernel.set.reservations()?;
+        Ok(reservations(stats, kernel.unreserved.registers))
     }
 
     fn report(&mut self, _at: &Targets) -> Result<BreakpointReport, Error> {
         let attached = self.attached();
-        let set = &self.kernel().set;
+        let KernelBreakpoints {
+            set, unreserved, ..
+        } = self.kernel();
         Ok(BreakpointReport {
             via: Via::Kernel,
             form: placement(F::BY, attached),
             rows: set.read()?,
             drops: set.drops()?,
             missed: [0; 4],
-            refused: 0,
+            refused: unreserved.threads,
             foreign: set.foreign()?,
             sees_kernel: set.sees_kernel(),
         })

@@ -333,7 +333,10 @@ impl Breakpoints for InProcessWatch {
     }
 
     fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error> {
-        Ok(reservations(slots(at, self.cpus)?.stats()?))
+        let stats = slots(at, self.cpus)?.stats()?;
+        let all = (0..self.serving.len()).fold(0, |bits, number| bits | 1 << number);
+        let unreserved = hits(at).map_or(0, |hits| hits.unreserved(all));
+        Ok(reservations(stats, unreserved))
     }
 
     fn report(&mut self, at: &Targets) -> Result<BreakpointReport, Error> {

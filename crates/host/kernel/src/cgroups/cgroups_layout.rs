@@ -2,12 +2,11 @@
 
 use tiptoe_sys::host::perf::Counts;
 
-/// The slots that belong to no cgroup, and the first that belongs to one.
+/// Slots without a cgroup, and the first with one.
 pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
-/// Words of `struct tiptoe_line`, `tiptoe_counted`, `tiptoe_cpu` and `tiptoe_round`.
 pub(super) const LINE: usize = 8;
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
@@ -17,22 +16,22 @@ const CREATED: u64 = 1;
 const MOVED: u64 = 2;
 const REMOVED: u64 = 3;
 
-/// The counts of a cgroup's own tasks on one CPU.
+/// The counts of a cgroup's own tasks on a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounts {
-    /// The run time of these tasks.
+    /// The run time.
     pub runtime_ns: u64,
-    /// Switches from one of these tasks to any other.
+    /// Switches from one of these tasks.
     pub switches: u64,
-    /// Switches to a task of another cgroup.
+    /// Switches to another cgroup's task.
     pub cgroup_switches: u64,
-    /// Faults that read nothing from storage.
+    /// Faults that read no storage.
     pub minor_faults: u64,
     /// Faults that waited for storage.
     pub major_faults: u64,
-    /// Moves of these tasks to another CPU.
+    /// Moves to another CPU.
     pub migrations: u64,
-    /// The counts of each event.
+    /// The counts by event.
     pub events: Vec<Counts>,
 }
 
@@ -95,32 +94,29 @@ impl CpuCounts {
     }
 }
 
-/// What went wrong; 0 in a good run.
+/// What went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
-    /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
-    /// events may be in neighbours' counts.
+    /// Unreported switches, because the kernel hides one of the tasks. The fields were charged later; events may be in
+    /// neighbours' counts.
     pub unseen: u64,
-    /// Those of the unreported switches that were from tasks without kept fields, whose first counts are missing. By
-    /// tasks: those without memory.
+    /// Of these, those from tasks without kept fields, whose first counts are missing. By tasks: tasks without memory.
     pub strangers: u64,
-    /// Switches from a task moved to another cgroup while it ran, before its CPU was flushed. Its counts in between
-    /// went to the old cgroup.
+    /// Switches from a task moved while it ran: the old cgroup has its counts up to the flush.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
-    /// Events that a CPU could not read.
+    /// Failed readings of events.
     pub unread: u64,
-    /// Reports for which the ring had no room.
+    /// Reports lost for lack of room.
     pub lost_reports: u64,
-    /// Switches at which no program ran, because one was already running on that CPU.
+    /// Switches at which no program ran, because one already ran on that CPU.
     pub missed: u64,
-    /// By tasks: how many more switches the system counted than the tasks have. The kernel hides some tasks, whose
-    /// counts are missing.
+    /// By tasks: switches of the system that no known task has. The kernel hides those tasks; their counts are missing.
     pub hidden: u64,
-    /// By tasks: how many more switches the tasks have than the system counted.
+    /// By tasks: switches of tasks that the system did not count.
     pub surplus: u64,
-    /// By tasks: ends that the kernel did not report in time; those tasks' last counts are missing.
+    /// By tasks: ends not reported in time; those last counts are missing.
     pub unended: u64,
 }
 
@@ -131,7 +127,7 @@ pub(super) struct RoundCounts {
     pub(super) ended: u64,
     /// Tasks seen in between, over all rounds.
     pub(super) seen_ending: u64,
-    /// Tasks whose end was never reported.
+    /// Ends never reported.
     pub(super) lost: u64,
     no_room: u64,
     runs: u64,
@@ -162,26 +158,26 @@ impl RoundCounts {
 /// The programs' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The time of the programs at context switches.
+    /// At context switches.
     pub switches: SwitchTimes,
-    /// When counting is by tasks: the number of births, ends and moves that the programs handled.
+    /// By tasks: births, ends and moves handled.
     pub lives: u64,
-    /// The time that handling them took.
+    /// Their time.
     pub lives_ns: u64,
-    /// The number of rounds over all tasks.
+    /// Rounds over all tasks.
     pub rounds: u64,
-    /// The time of the rounds.
+    /// Their time.
     pub rounds_ns: u64,
 }
 
-/// The programs' time at switches within a cgroup, and between two.
+/// Programs at switches within a cgroup, and between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
-    /// The number of runs.
+    /// All runs.
     pub runs: [u64; 2],
-    /// The number of timed runs.
+    /// Timed runs.
     pub timed: [u64; 2],
-    /// The time of the timed runs.
+    /// Their time.
     pub timed_ns: [u64; 2],
 }
 
@@ -201,10 +197,9 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut CountFaults, times: &mut 
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CgroupChange {
-    /// A cgroup was created, with this path.
+    /// A cgroup, with its path.
     Created(u64, String),
-    /// Tasks were moved to another cgroup, perhaps while they ran. CPUs must be flushed, because their counts since the
-    /// move go to the old cgroup.
+    /// Tasks were moved, perhaps while they ran. CPUs must be flushed, because the old cgroup is charged until then.
     Moved,
     Removed(u64),
 }

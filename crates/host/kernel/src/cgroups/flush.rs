@@ -16,25 +16,22 @@ use crate::refusal::bpf_refusal;
 use super::LOAD;
 use super::cgroups_layout::{self, CountFaults, RoundCounts, Times};
 
-/// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
 const ENXIO: i32 = 6;
 /// The longest wait for tasks' ends, and the pause between rounds.
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
-/// The programs that charge running tasks, or all.
 pub(super) const FLUSH: &str = "flush";
 pub(super) const ALL_TASKS: &str = "asked";
 
 #[derive(Debug)]
 pub(super) enum Flush {
-    /// Runs on each CPU, and charges its running task.
+    /// Runs on each CPU, and charges its task.
     Cpus(OwnedFd),
     Tasks(Mutex<TaskRounds>),
 }
 
-/// The program over all tasks, and what it knows of their ends.
 #[derive(Debug)]
 pub(super) struct TaskRounds {
     over_tasks: OwnedFd,
@@ -79,9 +76,8 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks at the end, when no more tasks begin to end. A reaped task is invisible
-    /// until an RCU grace period later, when the kernel frees it and its last counts are charged.
-    /// Returns how many were not charged in time.
+    /// Charges all tasks at the end, when no more begin to end. A reaped task is invisible until the kernel frees it an
+    /// RCU grace period later, which charges it. Returns how many were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -92,8 +88,7 @@ impl Flush {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // A task seen in this round that has ended since must not count twice, so `ended` is
-            // that of before the round.
+            // A task that ended since this round saw it must not count twice, so `ended` is the earlier one.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {
@@ -103,7 +98,7 @@ impl Flush {
         }
     }
 
-    /// Adds the faults and the time of counting by tasks. Returns whether counting is by tasks.
+    /// Adds faults and time, if counting is by tasks; returns whether it is.
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;
@@ -115,7 +110,7 @@ impl Flush {
     }
 }
 
-/// Allows one round at a time. A panic elsewhere leaves the state valid.
+/// A panic elsewhere leaves the state valid.
 fn lock_rounds(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }

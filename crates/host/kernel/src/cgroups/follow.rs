@@ -1,5 +1,4 @@
-//! A thread that receives the programs' reports, and makes them charge all running tasks if one may
-//! have been moved.
+//! A thread that receives the programs' reports, and makes them charge running tasks if one may have been moved.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -15,7 +14,7 @@ use super::cgroups_layout::CgroupChange;
 use super::flush::Flush;
 use crate::Error;
 
-/// Dropping this ends the thread, after it has received all reports.
+/// Dropping this ends the thread, after all reports.
 #[derive(Debug)]
 pub(super) struct Follower {
     changes: Receiver<(Instant, CgroupChange)>,
@@ -39,7 +38,7 @@ impl Follower {
         })
     }
 
-    /// Returns the reports since the last call, with their times.
+    /// Returns the reports since the last call.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Instant, CgroupChange)> {
         self.changes.try_iter()
     }
@@ -88,7 +87,7 @@ fn follow(
             return;
         }
         if has_moved {
-            // The next reading charges what could not be charged now.
+            // The next reading charges the rest.
             let _ = flush.now();
         }
     }

@@ -1,4 +1,4 @@
-//! Loads the programs and fills their arrays; attaches nothing.
+//! Loads the programs and fills their arrays.
 
 use aya::maps::{Array, HashMap, Queue};
 use aya::programs::Program;
@@ -17,7 +17,6 @@ use super::{CountingMode, LOAD, Tree};
 const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
 const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
 
-/// Programs and their tracepoints: events of cgroups, and of tasks.
 pub(super) const CREATED: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
 pub(super) const REMOVED: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
 pub(super) const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
@@ -28,18 +27,16 @@ pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
 pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
 pub(super) const SEEDED: &str = "seeded";
 
-/// Spare slots: at least this many, and this multiple of the existing cgroups.
+/// Spare slots: at least this many, and this multiple of the cgroups.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
 /// The least and the most tasks with room.
 const FEWEST_TASKS: u64 = 1 << 16;
 const MOST_TASKS: u64 = 1 << 22;
-/// The most memory for spare slots.
 const MOST_BYTES: usize = 256 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// The CPUs with their own lines.
     pub(super) cpus: u32,
     pub(super) slots: u32,
     pub(super) events: u32,
@@ -63,7 +60,7 @@ impl Shape {
     }
 }
 
-/// Returns the room for tasks, which takes 16 bytes each, more once recorded.
+/// Returns the room for tasks: 16 bytes each, more once recorded.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32
@@ -156,7 +153,7 @@ pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives each existing cgroup a slot; others stay free.
+/// Gives each cgroup a slot; others stay free.
 pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
     let failed = |error| bpf_refusal(LOAD, &error);
     let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();

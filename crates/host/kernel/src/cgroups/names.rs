@@ -1,4 +1,4 @@
-//! The tree of cgroups, past and present, by their ids.
+//! The cgroups, past and present.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -6,29 +6,27 @@ use std::time::Instant;
 
 use tiptoe_sys::host::cgroup;
 
-/// The system's root cgroup. A mount point may show another, as in a container.
+/// The system's root cgroup. A container's mount point shows another.
 const ROOT: u64 = 1;
 
-/// All known version 2 cgroups.
+/// The version 2 cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: BTreeMap<u64, Node>,
-    /// The existing cgroups, by path.
     living: HashMap<String, u64>,
-    /// The cgroup at the mount point.
     root: u64,
 }
 
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The path from the root: `/` or `/system.slice/x`.
+    /// From the root: `/` or `/system.slice/x`.
     pub path: String,
-    /// The parent, `None` for the root.
+    /// `None` for the root.
     pub parent: Option<u64>,
-    /// Whether the cgroup was removed.
+    /// Whether it was removed.
     pub is_removed: bool,
-    /// When tiptoe found it, or the kernel reported that it was made.
+    /// When tiptoe found it, or the kernel reported it.
     pub since: Instant,
 }
 
@@ -47,7 +45,7 @@ impl Tree {
         self.root
     }
 
-    /// Returns whether our mount point shows the whole tree. In a container the kernel's paths are longer than ours.
+    /// Returns whether the mount point shows the whole tree; in a container the kernel's paths are longer.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }
@@ -64,7 +62,7 @@ impl Tree {
         }
     }
 
-    /// Adds a cgroup that exists.
+    /// Adds an existing cgroup.
     pub fn add(&mut self, id: u64, path: &str) {
         self.add_since(id, path, Instant::now());
     }
@@ -85,7 +83,7 @@ impl Tree {
             _ => self.living.get(above).copied(),
         };
         if let Some(before) = self.living.insert(path.to_owned(), id) {
-            // The removal of the path's former cgroup was not reported.
+            // The former cgroup's removal was not reported.
             self.remove(before);
             self.living.insert(path.to_owned(), id);
         }
@@ -123,7 +121,7 @@ impl Tree {
         self.get(id).is_some_and(|node| node.is_removed)
     }
 
-    /// Returns all cgroups, in the order of their ids.
+    /// Returns all cgroups by id.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
@@ -134,7 +132,7 @@ impl Tree {
         line.take(self.nodes.len().max(1))
     }
 
-    /// Returns the number of known cgroups.
+    /// Returns the number of cgroups.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -164,7 +162,6 @@ mod tests {
         let tree = tree();
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert_eq!(tree.line(1).collect::<Vec<_>>(), [1]);
-        // An unknown id has no ancestors.
         assert_eq!(tree.line(99).collect::<Vec<_>>(), [99]);
     }
 
@@ -178,7 +175,7 @@ mod tests {
         assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert!(tree.get(20).unwrap().is_removed && !tree.get(50).unwrap().is_removed);
-        // The removal of cgroup 50 was not reported.
+        // Cgroup 50's removal was not reported.
         tree.add(60, "/a/b");
         assert!(tree.get(50).unwrap().is_removed);
         tree.forget(60);
@@ -197,7 +194,7 @@ mod tests {
         assert!(!tree.is_whole() && tree.root() == fs::metadata(&root).unwrap().ino());
 
         let mut tree = tree;
-        // In this order, because files, unlike cgroups, may get a number again.
+        // In this order, because files' numbers are reused.
         fs::create_dir(root.join("other")).unwrap();
         fs::remove_dir(&below).unwrap();
         tree.visit_again(&root);

@@ -1,5 +1,5 @@
-//! Events of a machine's own PMUs. A folder of /sys/bus/event_source/devices has a PMU's number, names of events, and
-//! each term's configuration bits.
+//! Events of a machine's own PMUs: a folder of /sys/bus/event_source/devices has a PMU's number, events, and each
+//! term's bits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,6 @@ use crate::{CounterRefusal, Error};
 const DEVICES: &str = "/sys/bus/event_source/devices";
 /// An event's terms must not name events again.
 const DEEPEST: usize = 1;
-/// The most terms that an error names.
 const MOST_NAMED: usize = 12;
 
 #[derive(Debug)]
@@ -143,7 +142,7 @@ impl Pmu {
     }
 }
 
-/// Returns the word, and the value in a field's bits, as `config:0-7,32-35`.
+/// Returns the word, and the value in the bits of a format like `config:0-7,32-35`.
 fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     let (word, bits) = format.split_once(':')?;
     let word = ["config", "config1", "config2"]
@@ -163,7 +162,7 @@ fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     (rest == 0).then_some((word, laid))
 }
 
-/// Returns the numbers of `0-3,8`.
+/// Parses `0-3,8`.
 fn ranges(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for range in text.split(',') {
@@ -191,7 +190,6 @@ fn names(folder: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns the folder of a machine with one PMU.
     fn machine() -> PathBuf {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         // Relaxed: orders nothing; the numbers must only differ.

@@ -7,35 +7,35 @@ use tiptoe_sys::host::perf::{Attr, CountedOn, abi};
 use super::{pmu, software, tracepoint, with_config};
 use crate::Error;
 
-/// An event, resolved for the kernel.
+/// A resolved event.
 #[derive(Clone, Debug)]
 pub struct KernelEvent {
-    /// The given name, with its group's modifiers.
+    /// The name, with its group's modifiers.
     pub name: String,
     /// The factor from a count to the unit.
     pub scale: f64,
-    /// The unit, if it is not events; that of clocks is ns.
+    /// The unit, if not events; that of clocks is ns.
     pub unit: String,
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Whether the event names a PMU, and no modifier mentions guests.
+    /// It names a PMU, and no modifier mentions guests.
     pub(super) is_of_own_pmu: bool,
-    /// The CPUs that count the event for others; `None` if each CPU counts for itself.
+    /// CPUs that count for others, too; `None` if each counts for itself.
     pub(super) cpus: Option<Vec<u32>>,
 }
 
 impl KernelEvent {
-    /// Returns whether it is a tracepoint of the kernel.
+    /// Returns whether it is a tracepoint.
     pub fn is_tracepoint(&self) -> bool {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
     }
 
-    /// Returns whether `on` counts the event. One CPU counts an event of its whole socket.
+    /// Returns whether `on` counts the event; one CPU counts for its socket.
     pub(super) fn is_counted_on(&self, on: CountedOn) -> bool {
         match (&self.cpus, on) {
             (Some(cpus), CountedOn::Cpu(cpu)) => cpus.contains(&cpu),
-            // An event of a whole socket belongs to no cgroup.
+            // A socket's event belongs to no cgroup.
             (Some(_), CountedOn::Cgroup { .. }) => false,
             _ => true,
         }

@@ -9,7 +9,6 @@ fn groups(list: &str) -> Vec<Vec<Counter<'_>>> {
         .collect()
 }
 
-/// Returns an enabled set of this thread, if the kernel permits it.
 fn counting(list: &str) -> Option<CounterSet> {
     let tid = std::fs::read_link("/proc/thread-self").ok()?;
     let tid = tid.file_name()?.to_str()?.parse().ok()?;

@@ -36,7 +36,6 @@ fn us(by_thread: bool) -> FutexesWanted {
     }
 }
 
-/// Waits until another thread changes the word, whatever the calls return.
 fn wait_while(word: &AtomicU32, value: u32) {
     while word.load(Ordering::SeqCst) == value {
         let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
@@ -84,7 +83,7 @@ fn each_end_of_a_wait_is_counted_separately() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
-/// Regression: waits of another tiptoe's agent were listed as a lock of the program.
+/// Regression: another tiptoe's agent's waits were listed as the program's.
 #[test]
 fn calls_of_an_agents_thread_are_not_counted() {
     let _alone = ALONE

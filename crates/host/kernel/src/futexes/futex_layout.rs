@@ -1,37 +1,33 @@
-//! `bpf/futex_layout.h` in Rust.
-//!
-//! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/futex_layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::programs::name_of;
 
-/// A row's key: address, call site, last address in libc with the operation, thread.
+/// Address, call site, libc's last address with the operation, thread.
 pub(super) type FutexKeyWords = [u64; 4];
 
-/// Words of a row before its name: five ends, and four more.
+/// Before the name: five ends, and four more.
 const NUMBERS: usize = 9;
 const WAKERS: usize = 10;
 const WAKER_WORDS: usize = 3;
 
-/// A row: numbers, name, wakers, and buckets, two in a word.
+/// Numbers, name, wakers, and buckets, two in a word.
 pub(super) type FutexRowWords = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
-/// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, the calls that wait
-/// and wake, and a row.
+/// A CPU's state: whether inside a program, runs, their time, when entered, waiting and waking calls, and a row.
 pub(super) type FutexCpuWords = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
-/// `tiptoe_thread`.
 pub(super) type Thread = [u64; 8];
 
 /// Which waits share a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FutexKey {
-    /// The futex's address.
+    /// The futex.
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The last address in libc, with the operation above it, as in `tiptoe_wire::futex::entry::VIA`.
+    /// libc's last address and the operation, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
-    /// The thread, or 0 if not grouped by it.
+    /// The thread; 0 if not grouped by it.
     pub tid: u32,
 }
 
@@ -40,38 +36,38 @@ pub struct FutexKey {
 pub struct Waker {
     /// The call site.
     pub site: u64,
-    /// The number of waits.
+    /// Its waits.
     pub count: u64,
-    /// The time of these waits.
+    /// Their time.
     pub total_ns: u64,
 }
 
-/// A row's counts.
+/// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FutexCounts {
-    /// The waits in this row.
+    /// The key.
     pub key: FutexKey,
     /// All calls.
     pub calls: u64,
-    /// Calls that another thread's wake ended.
+    /// Calls ended by another thread's wake.
     pub woken: u64,
     /// Calls that returned at once: the word had changed.
     pub at_once: u64,
     /// Calls that timed out.
     pub timed_out: u64,
-    /// Calls that a signal ended, or stopped for a restart.
+    /// Calls ended or restarted by a signal.
     pub interrupted: u64,
     /// Calls that failed.
     pub other: u64,
-    /// Contended calls of the user; one may wait several times.
+    /// The user's contended calls; one may wait several times.
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
-    /// The longest of these calls.
+    /// The longest.
     pub longest_ns: u64,
-    /// The histogram of these calls' times.
+    /// Their histogram.
     pub times: Box<Histogram>,
-    /// The call sites that ended waits.
+    /// Waking call sites.
     pub wakers: Vec<Waker>,
     /// The thread's name at its first wait.
     pub comm: String,
@@ -129,7 +125,7 @@ pub(super) fn calls(cpu: &FutexCpuWords) -> [u64; 2] {
     [cpu[4], cpu[5]]
 }
 
-/// Returns the wait that a thread is in, and when it began; `None` if the thread does not wait.
+/// Returns a thread's wait and its begin.
 pub(super) fn decode_wait(tid: u32, thread: &Thread) -> Option<(FutexKey, u64)> {
     let [since, address, site, via, ..] = *thread;
     let key = FutexKey {
@@ -141,24 +137,24 @@ pub(super) fn decode_wait(tid: u32, thread: &Thread) -> Option<(FutexKey, u64)> 
     (since != 0).then_some((key, since))
 }
 
-/// What was seen but not counted.
+/// What was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FutexDrops {
-    /// Waits of threads for which no room was left.
+    /// Waits without room for their thread.
     pub no_room_for_thread: u64,
-    /// Waits for a lock, or from a call site, without a row.
+    /// Waits without room for a row.
     pub no_room_for_row: u64,
     /// Waits without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Calls during the counting of another, on the same CPU.
+    /// Calls during another's counting on the same CPU.
     pub nested: u64,
-    /// Calls for which the kernel did not run our programs.
+    /// Calls for which the kernel ran no program.
     pub missed: u64,
-    /// Waits of threads that exited in them.
+    /// Waits that their threads' exit ended.
     pub ended_inside: u64,
-    /// Calls not covered: futex_waitv, and those new in Linux 6.7.
+    /// futex_waitv, and calls new in Linux 6.7.
     pub other_calls: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Finds the caller that wanted a lock: the first frame outside the tracepoint and the lock's code.
+//! Finds a wait's call site: the first frame outside the tracepoint and the lock's code.
 
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
@@ -12,7 +12,7 @@ const TRACING: [&str; 7] = [
     "perf_trace_",
     "__mmap_lock_do_trace_",
 ];
-/// Prefixes of functions that take locks, in no section of their own.
+/// Functions that take locks, outside [`SECTIONS`].
 const LOCKING: [&str; 14] = [
     "__percpu_down_read",
     "__pv_queued_spin_lock",
@@ -29,14 +29,14 @@ const LOCKING: [&str; 14] = [
     "rwbase_",
     "rwsem_",
 ];
-/// Sections that contain only locks and the scheduler, by the symbols around them.
+/// Sections of locks and the scheduler.
 const SECTIONS: [[&str; 2]; 2] = [
     ["__sched_text_start", "__sched_text_end"],
     ["__lock_text_start", "__lock_text_end"],
 ];
 const TRACED: usize = 8;
 
-/// Names kernel code, and finds call sites in stacks.
+/// Names kernel code and finds call sites.
 #[derive(Debug, Default)]
 pub struct Callsites {
     symbols: KernelSymbols,
@@ -44,7 +44,7 @@ pub struct Callsites {
 }
 
 impl Callsites {
-    /// Makes the finder with the kernel's symbols.
+    /// Searches with these symbols.
     pub fn new(symbols: KernelSymbols) -> Self {
         let range =
             |[start, end]: [&str; 2]| Some(symbols.address_of(start)?..symbols.address_of(end)?);
@@ -57,8 +57,8 @@ impl Callsites {
         self.symbols.is_hidden()
     }
 
-    /// Returns the part of a stack, innermost frame first, from the call site on. Empty if symbols
-    /// are hidden, because then the lock's code cannot be recognised.
+    /// Returns a stack (innermost frame first) from the call site on. Empty if symbols are hidden, because the lock's
+    /// code is then unknown.
     pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
         if self.are_hidden() {
             return &[];
@@ -71,7 +71,7 @@ impl Callsites {
         let callers = stack[begin..].iter();
         let own = callers.take_while(|address| self.is_locking(**address));
         let begin = begin + own.count();
-        // If all frames are lock functions, the outermost is the best call site.
+        // The best guess if all frames are lock functions.
         &stack[begin.min(stack.len().saturating_sub(1))..]
     }
 
@@ -86,15 +86,15 @@ impl Callsites {
         }
     }
 
-    /// Returns the function without an offset.
+    /// Returns the function, without an offset.
     pub fn function(&self, address: u64) -> String {
         let place = self.symbols.find(address);
         place.map_or_else(|| format!("{address:#x}"), |place| place.name.to_owned())
     }
 
-    /// Returns a lock's name, if it is a variable of the kernel.
+    /// Returns the name of a lock that is a kernel variable.
     pub fn variable(&self, address: u64) -> Option<String> {
-        // The heap is far from everything that has a name.
+        // The heap is far from everything named.
         const NEAR: u64 = 1 << 16;
         let place = self.symbols.find(address)?;
         match place.offset {

@@ -13,19 +13,18 @@ const WRITER: u64 = 4;
 const MUTEX: u64 = 32;
 const ANY: u64 = 0;
 
-/// Addresses that no lock has.
 const LOCK: u64 = 0x1000;
 const OTHER: u64 = 0x2000;
 
 #[derive(Clone, Copy)]
 enum LockReport {
-    /// A wait for a lock begins, with these flags.
+    /// With these flags.
     Begin(u64, u64),
     End(u64, i32),
 }
 use LockReport::{Begin, End};
 
-/// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
+/// Returns `None` if the programs cannot be loaded.
 fn run(watched: WaitSelection, reports: &[LockReport]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
         watched,
@@ -97,7 +96,7 @@ fn a_mutex_that_begins_again_waits_once() {
     check(&reports, &[("mutex", ACQUIRED, 1)], WaitDrops::default(), 0);
 }
 
-/// Regression: with `--mmap` the program looked up the process, and read clocks, for each contended lock of the machine.
+/// Regression: with `--mmap` the program looked up the process for each contended lock.
 #[test]
 fn locks_whose_flags_exclude_an_mmap_lock_are_skipped_at_once() {
     let others = [0, SPIN, MUTEX, MUTEX | SPIN, READER | SPIN, WRITER | SPIN];
@@ -106,8 +105,7 @@ fn locks_whose_flags_exclude_an_mmap_lock_are_skipped_at_once() {
         return;
     };
     assert_eq!(waits.times().expect("times").runs, 0);
-    // By its flags it could be an mmap_lock. Only its address shows that it is not the thread's
-    // own.
+    // The flags fit; only the address shows that it is not the thread's own.
     let waits = run(
         WaitSelection::ContendedMmap,
         &[Begin(LOCK, READER), Begin(LOCK, WRITER)],

@@ -1,26 +1,22 @@
-//! `bpf/layout.h` in Rust.
-//!
-//! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::programs::name_of;
 
-/// A row's key: lock; cgroup; thread (high half) and process; traits (high half) and stack.
+/// Lock; cgroup; thread (high half) and process; traits (high half) and stack.
 pub(super) type WaitKeyWords = [u64; 4];
-/// A row: four counts, name, and buckets, two in a word.
+/// Four counts, name, and buckets, two in a word.
 pub(super) type WaitRowWords = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
-/// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, four slots, and a
-/// row.
+/// A CPU's state: whether inside a program, runs, their time, when entered, four slots, and a row.
 pub(super) type WaitCpuWords = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
 
-/// `tiptoe_wait`.
 pub(super) type WaitWords = [u64; 4];
 
 const NAMED: usize = 4;
 
-// contention_begin's flags, as the kernel defines them, and ours.
+// contention_begin's flags, and ours.
 const SPIN: u32 = 1;
 const READER: u32 = 2;
 const WRITER: u32 = 4;
@@ -30,42 +26,42 @@ const MUTEX: u32 = 32;
 const MMAP: u32 = 1 << 8;
 const FAILED: u32 = 1 << 9;
 const DOWNGRADED: u32 = 1 << 10;
-/// A wait of a thread that has the lock: see `bpf/mmap_lock.bpf.c`.
+/// The waiting thread has the lock: see `bpf/mmap_lock.bpf.c`.
 const WROTE: u32 = 1 << 11;
 
-/// The flags of a lock and a wait for it.
+/// Flags of a lock and a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Traits(u32);
 
-/// The requested mode of a lock.
+/// The requested mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Shared with other readers.
     Read,
     /// Alone, for a lock that also has readers.
     Write,
-    /// Alone, because the lock has no other mode.
+    /// Alone: the lock has no other mode.
     Exclusive,
 }
 
-/// The outcome of a wait.
+/// A wait's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// The thread got the lock.
     Acquired,
-    /// The thread did not get it: a signal, a timeout, or only a try.
+    /// Not acquired: a signal, a timeout, or only a try.
     Failed,
-    /// No wait: the writer became a reader.
+    /// No wait: a writer became a reader.
     Downgraded,
 }
 
 impl Traits {
-    /// Returns the traits of the kernel's and our flags.
+    /// Returns the traits of these flags.
     pub fn new(flags: u32) -> Self {
         Self(flags)
     }
 
-    /// Returns the lock's type, in one word.
+    /// Returns the lock's type.
     pub fn kind(self) -> &'static str {
         match self.0 & (SPIN | READER | WRITER | RT | PERCPU | MUTEX | MMAP) {
             flags if flags & MMAP != 0 => "mmap_lock",
@@ -95,7 +91,7 @@ impl Traits {
         }
     }
 
-    /// Returns the outcome of the wait.
+    /// Returns the outcome.
     pub fn outcome(self) -> Outcome {
         match (self.0 & FAILED != 0, self.0 & DOWNGRADED != 0) {
             (true, _) => Outcome::Failed,
@@ -104,7 +100,7 @@ impl Traits {
         }
     }
 
-    /// Returns whether the lock is the waiting process's mmap_lock.
+    /// Returns whether it is the process's own mmap_lock.
     pub fn is_mmap_lock(self) -> bool {
         self.0 & MMAP != 0
     }
@@ -113,19 +109,19 @@ impl Traits {
 /// Which waits share a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowKey {
-    /// The lock's address, or 0 if not grouped by it.
+    /// The lock; 0 if not grouped by it.
     pub lock: u64,
-    /// The version 2 cgroup's id.
+    /// The version 2 cgroup.
     pub cgroup: u64,
-    /// The process, or 0 on an idle CPU.
+    /// The process; 0 on an idle CPU.
     pub pid: u32,
-    /// The thread, or 0 if not grouped by it.
+    /// The thread; 0 if not grouped by it.
     pub tid: u32,
     /// The lock's type, mode and outcome.
     pub traits: Traits,
 }
 
-/// Decodes a key and its stack's number, if the stack was stored.
+/// Decodes a key and its stack's number, if stored.
 pub(super) fn key(words: WaitKeyWords) -> (RowKey, Option<u32>) {
     let [lock, cgroup, ids, rest] = words;
     let key = RowKey {
@@ -139,18 +135,18 @@ pub(super) fn key(words: WaitKeyWords) -> (RowKey, Option<u32>) {
     (key, (stack.cast_signed() >= 0).then_some(stack))
 }
 
-/// A row's counts.
+/// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitCounts {
     /// The number of waits.
     pub count: u64,
     /// The sum of their times.
     pub total_ns: u64,
-    /// The longest time.
+    /// The longest.
     pub max_ns: u64,
-    /// The histogram of their times.
+    /// Their histogram.
     pub times: Histogram,
-    /// The name of the process, or of the thread if grouped by it.
+    /// The process's name, or the thread's if grouped by it.
     pub comm: String,
 }
 
@@ -180,31 +176,31 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
     (wait[2] >> 32) as u32 & WROTE == 0
 }
 
-/// What was seen but not counted.
+/// What was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitDrops {
-    /// Waits for which no room was left, because too many threads waited at once.
+    /// Waits without room, because too many threads waited.
     pub no_room_to_wait: u64,
-    /// Waits for whose lock type, process or call site no row was left.
+    /// Waits without room for a row.
     pub no_room_for_row: u64,
-    /// Ends of waits that began before the trace.
+    /// Ends of waits older than the trace.
     pub no_begin: u64,
     /// Begins without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Begins and ends that interrupted the counting of another on the same CPU.
+    /// Begins and ends during another's counting on the same CPU.
     pub nested: u64,
-    /// Begins and ends for which the kernel did not run our programs.
+    /// Begins and ends for which the kernel ran no program.
     pub missed: u64,
-    /// Counted, but without a call site, because the stack was not stored.
+    /// Counted, but the stack was not stored.
     pub no_stack: u64,
 }
 
 pub(super) const REASONS: usize = 7;
 
 impl WaitDrops {
-    /// Returns the sum of all that was not counted.
+    /// Returns the sum of what was not counted.
     pub fn total(&self) -> u64 {
         let Self {
             no_stack: _,

@@ -1,13 +1,16 @@
-//! Follows which threads inherited events that are opened thread by thread; the Rust side of `bpf/births.bpf.c`.
+//! Follows which threads inherited events; the Rust side of `bpf/births.bpf.c`.
 //!
-//! A thread has all events of one *opening*, made for it or for an ancestor. An opening that
-//! overlapped a clone(2) is spoilt, because the new thread may have inherited all, some or none.
+//! A thread has all events of one *opening*, its own or an ancestor's. If a clone(2) overlaps an opening, it is spoilt,
+//! because the new thread may have inherited only some.
 
-use aya::maps::{HashMap, MapError};
+use std::collections::HashSet;
+use std::fmt;
+
+use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
 use aya::{Ebpf, Pod};
 
 use crate::Error;
-use crate::programs::{self, Link, attach, load_program, map, map_mut};
+use crate::programs::{self, Link, attach, load_program, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 
 const BIRTHS: &[u8] = aya::include_bytes_aligned!("../../bpf/births.bpf.o");
@@ -17,17 +20,49 @@ const PROGRAMS: [[&str; 3]; 3] = [
     ["clone_begins", "raw_syscalls", "sys_enter"],
 ];
 const UNDER_WAY: u64 = u64::MAX;
+const BORN: u64 = 1 << 32;
+/// Words of the programs: whether all openings are done, and what the ring of changes had no room for.
+const ARE_DONE: u32 = 0;
+const LOST: [u32; 2] = [1, 2];
 const FOLLOW: &str = "follow the births of threads";
 
 #[derive(Debug)]
 pub(super) struct Births {
     bpf: Ebpf,
-    _links: Vec<Link>,
+    changes: Changes,
+    /// What the last call of [`Births::changes`] found.
+    lost: LostChanges,
+    /// As `PROGRAMS`.
+    links: Vec<Link>,
+}
+
+struct Changes(RingBuf<MapData>);
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Changes")
+    }
+}
+
+/// A change of the threads that have events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ThreadChange {
+    /// A thread was born with its parent's events.
+    Born(u32),
+    /// A thread ended, which may have had none.
+    Ended(u32),
+}
+
+/// The changes that were not recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LostChanges {
+    pub(super) births: u64,
+    pub(super) ends: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// The thread existed before, or is being born.
+    /// It existed before, or is being born.
     Unknown,
     NoEvents,
     Events(u32),
@@ -42,10 +77,59 @@ impl Births {
             load_program(&mut bpf, program, FOLLOW)?;
         }
         let links = PROGRAMS.map(|program| attach(&mut bpf, program));
+        let links = links.into_iter().collect::<Result<_, _>>()?;
+        let changes = bpf.take_map("changes").ok_or_else(|| no_part("changes"))?;
         Ok(Births {
-            _links: links.into_iter().collect::<Result<_, _>>()?,
+            changes: Changes(RingBuf::try_from(changes).map_err(failed)?),
+            lost: LostChanges::default(),
+            links,
             bpf,
         })
+    }
+
+    /// Ends the look-out for clones that overlap an opening, because all openings are done. Returns the threads with
+    /// events. [`Births::changes`] has all later changes, and may have some that are included.
+    pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
+        let map = map_mut(&mut self.bpf, "words")?;
+        let mut words = Array::<_, u64>::try_from(map).map_err(failed)?;
+        words.set(ARE_DONE, 1, 0).map_err(failed)?;
+        self.links.pop(); // `clone_begins`, which runs at each system call
+        self.changes()?; // all of them are in the map by now
+        self.threads_with_events()
+    }
+
+    /// Returns the living threads with events. Changes that are not read yet are included.
+    pub(super) fn threads_with_events(&self) -> Result<HashSet<u32>, Error> {
+        let map = map(&self.bpf, "threads")?;
+        let threads = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
+        let threads = threads.iter().flatten();
+        let with_events = threads.filter(|(_, opening)| *opening != 0);
+        Ok(with_events.map(|(tid, _)| tid).collect())
+    }
+
+    /// Returns the changes since the last call, and how many of them were lost.
+    pub(super) fn changes(&mut self) -> Result<(Vec<ThreadChange>, LostChanges), Error> {
+        let mut changes = Vec::new();
+        while let Some(record) = self.changes.0.next() {
+            let word = <[u8; 8]>::try_from(&*record).map_or(0, u64::from_ne_bytes);
+            changes.push(match word & BORN {
+                0 => ThreadChange::Ended(word as u32),
+                _ => ThreadChange::Born(word as u32),
+            });
+        }
+        let map = map_mut(&mut self.bpf, "words")?;
+        let words = Array::<_, u64>::try_from(map).map_err(failed)?;
+        let [births, ends] = LOST.map(|word| words.get(&word, 0).map_err(failed));
+        let lost = LostChanges {
+            births: births?,
+            ends: ends?,
+        };
+        let before = std::mem::replace(&mut self.lost, lost);
+        let since = LostChanges {
+            births: lost.births.wrapping_sub(before.births),
+            ends: lost.ends.wrapping_sub(before.ends),
+        };
+        Ok((changes, since))
     }
 
     pub(super) fn threads_without_events(&self) -> u32 {
@@ -110,7 +194,7 @@ impl Births {
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        // The entry may be missing: the thread has ended, or nothing was recorded.
+        // Missing if the thread has ended, or nothing was recorded.
         let _ = map.remove(&key);
         Ok(())
     }

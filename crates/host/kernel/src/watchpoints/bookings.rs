@@ -1,13 +1,11 @@
-//! The debug registers that a user's tiptoes hold, so that a refusal can name the watch in the way and its process.
+//! The debug registers that a user's tiptoes hold, so that a refusal can name the holder.
 //!
-//! Each tiptoe that watches has a file in a folder that only this user may enter. It has no memory that a watched program
-//! could reach. Rules:
+//! Each tiptoe that watches has a file in a folder that only this user may enter.
 //!
-//! 1. A tiptoe writes its file before it reads the others, so of two that start together at least one sees the other.
-//! 2. A file counts only while the process that wrote it lives, by its id and start, and only in its pid namespace. A
-//!    killed tiptoe needs no cleaning up: the next one removes its file.
-//! 3. The accounting says only what cannot work. What other programs hold, and what a tiptoe without such a folder
-//!    holds, only the kernel knows.
+//! 1. A tiptoe writes its file before it reads the others, so that of two at least one sees the other.
+//! 2. A file counts only while its writer lives (by id and start, in its pid namespace); then the next tiptoe removes
+//!    it.
+//! 3. Only the kernel knows other programs' registers, so this finds only what cannot work.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -21,11 +19,9 @@ use tiptoe_sys::host::own_folder::{OwnFolder, runtime_folder};
 use super::futex::{Futex, REGISTERS};
 use crate::Error;
 
-/// The longest file.
 const MOST_BYTES: usize = 4096;
-/// The longest name that is kept of a watch, in characters.
+/// The longest name, in characters.
 const MOST_NAME: usize = 200;
-/// The most other tiptoes to look at.
 const MOST_OTHERS: usize = 64;
 
 /// A tiptoe's entry, until dropped.
@@ -37,26 +33,23 @@ pub struct Booking {
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        // If it fails, the next tiptoe removes the file.
+        // Otherwise the next tiptoe removes it.
         let _ = self.folder.remove(&self.name);
     }
 }
 
-/// The registers of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    /// The tiptoe's process.
     pid: u32,
-    /// The watched process; `None` for events of CPUs.
+    /// `None` for events of CPUs.
     watched: Option<u32>,
-    /// The variable in each register.
     names: Vec<String>,
 }
 
-/// Books registers for these variables: of all CPUs, or of a process's threads. Fails if other tiptoes of this user leave
-/// too few; the error names them. Returns `None` if there is no place for the entry.
+/// Books registers of all CPUs, or of a process's threads. If this user's other tiptoes leave too few, the error names
+/// them. Returns `None` if the entry has no place.
 pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
-    // The folder must not outlive a reboot, because a process is identified by its start time since boot.
+    // The folder must not outlive a reboot, because start times count from boot.
     let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
     match folder {
         Some(folder) => book_in(folder, watched, names),
@@ -92,7 +85,6 @@ fn book_in(
     Ok(Some(booking))
 }
 
-/// Returns the beginning of the names of files in this pid namespace.
 fn prefix() -> Option<String> {
     let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
     let text = namespace.to_str()?;
@@ -101,7 +93,7 @@ fn prefix() -> Option<String> {
 }
 
 impl Booking {
-    /// Returns the entries of other living tiptoes, and removes those of ended ones.
+    /// Returns living tiptoes' entries, and removes the others.
     fn others(&self, mine: &str, own: u32) -> Vec<Entry> {
         let names = self.folder.names().unwrap_or_default().into_iter();
         let names = names.filter_map(|name| {
@@ -126,17 +118,17 @@ impl Booking {
 impl Entry {
     fn target(&self) -> Target {
         match self.watched {
-            // All threads of a process hold the same registers, so one of its tasks represents them all.
+            // All threads hold the same registers, so one represents them.
             Some(pid) => Target::Task {
                 task: pid.into(),
                 cpu: None,
             },
-            // Events of CPUs are on every CPU, so one CPU represents them all.
+            // Events of CPUs are on each, so one represents them.
             None => Target::Cpu(0),
         }
     }
 
-    /// Returns a line each: the start of its process, the watched process (0 for none), and the names.
+    /// Returns lines: its process's start, the watched process or 0, and the names.
     fn encode(&self, started: u128) -> String {
         let mut text = format!("{started}\n{}\n", self.watched.unwrap_or(0));
         for name in &self.names {
@@ -160,7 +152,7 @@ impl Entry {
     }
 }
 
-/// Checks that the registers of an entry are free beside those of others. Fails with a text that names the holders.
+/// Fails if the entry does not fit beside the others; the text names the holders.
 fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let reservations = (others.len() as u32 + 1) * REGISTERS;
     let geometry = Geometry::new(1, Registers::Mixed(REGISTERS), 2 * reservations);
@@ -177,7 +169,7 @@ fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let holders: Vec<(&Entry, &String)> = holders.collect();
     for (id, (entry, _)) in (0..).zip(&holders) {
         let reserved = accounting.reserve(&Request::new(entry.target(), Kind::Data, id));
-        // What others hold needs no check: the kernel granted it.
+        // The kernel already granted what others hold.
         if let Err(AccountingError::NoSlot(conflict)) = reserved
             && std::ptr::eq(*entry, own)
         {
@@ -241,7 +233,7 @@ mod tests {
                     .to_owned()
             )
         );
-        // A CPU's request fits only beside the process with most registers.
+        // A CPU's request must fit beside the process with most registers.
         assert_eq!(
             check(None, &["x"]),
             Err(
@@ -252,7 +244,7 @@ mod tests {
         );
     }
 
-    /// An entry of a killed tiptoe must hold nothing, also if its process id is in use again.
+    /// A killed tiptoe's entry must hold nothing, also if its process id is in use again.
     #[test]
     fn an_entry_ends_with_its_process() {
         let path = std::env::temp_dir().join(format!("tiptoe-bookings-{}", std::process::id()));

@@ -1,14 +1,14 @@
-//! What the accounting needs of a machine: its debug registers, and a way to wait for a lock.
+//! What the accounting needs of a machine: debug registers, and a way to wait.
 
 use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::Wait;
 use tiptoe_sys::raw;
 
-/// A processor's debug registers. Watches leave one to debuggers unless all are requested.
+/// A processor's debug registers; one is left to debuggers unless all are requested.
 pub const REGISTERS: u32 = 4;
 
-/// Waits for a lock of the accounting: spins for microseconds, then sleeps on a futex.
+/// Spins for microseconds, then sleeps on a futex.
 #[derive(Clone, Copy, Debug)]
 pub struct Futex;
 
@@ -16,7 +16,7 @@ impl Wait for Futex {
     const LOOKS: u32 = 100;
 
     fn park(&self, word: &AtomicU64, seen: u64) {
-        // An error means that the word changed, or a signal came: the caller checks again.
+        // After an error (the word changed, or a signal) the caller checks again.
         let _ = raw::futex::wait_low(word, seen as u32, None);
     }
 

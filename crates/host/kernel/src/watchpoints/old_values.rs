@@ -1,12 +1,12 @@
-//! Tracks what is known of a variable's value before a hit: the last hit's, if no store was missed since.
+//! Tracks a variable's old value: the last hit's, if no store was missed since.
 //!
 //! | known | the program's `last` | becomes |
 //! |---|---|---|
-//! | `GAP` | invalid: events are being enabled or moved, so stores are missed | `FIRST` or `FOLLOWED`, by tiptoe |
+//! | `GAP` | invalid: stores are missed | `FIRST` or `FOLLOWED`, by tiptoe |
 //! | `FIRST` | invalid | `FOLLOWED`, by the next hit |
 //! | `FOLLOWED` | the variable's value | `GAP`, by tiptoe |
 //!
-//! While events are stopped, which the program records, values are as in `GAP`.
+//! While events are stopped, values are as in `GAP`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ impl Memory {
         Ok(Memory(process.open_memory()?))
     }
 
-    /// Returns a value, if it is readable and no code.
+    /// Returns a value, unless unreadable or code.
     fn value(&self, at: &Breakpoint) -> Option<u64> {
         let mut bytes = [0; 8];
         let part = bytes.get_mut(..usize::from(at.len))?;
@@ -50,12 +50,10 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> 
         .try_for_each(|index| known.set(*index, GAP, 0).map_err(not_passed))
 }
 
-/// Reads the values of variables, all of whose events are enabled. A value is valid only if no hit raced with the
-/// read.
+/// Reads values after all events were enabled. A value is valid only if no hit raced with the read.
 ///
-/// Memory shows a store before its hit is reported: by microseconds, or milliseconds if a virtual machine stops the
-/// CPU. So `reach_cpus` must return only after each CPU with an event took an interrupt, which an earlier store's
-/// trap precedes.
+/// Memory shows a store before its hit is reported: microseconds, or milliseconds if a virtual machine stops the CPU.
+/// So `reach_cpus` must interrupt each CPU with an event, because an earlier store's trap precedes the interrupt.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &Memory,

@@ -16,14 +16,13 @@ pub(super) struct Opener<'a> {
     pub(super) in_kernel: bool,
 }
 
-/// Opens a disabled event without a program.
 pub(super) fn open(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> Result<PerfEvent, Error> {
     let event = PerfEvent::open_breakpoint(at, on, in_kernel);
     event.map_err(|error| refusal(error, at, on))
 }
 
 impl Opener<'_> {
-    /// Opens an enabled event, inherited by the threads that its thread creates.
+    /// Opens an enabled event, inherited by later threads.
     pub(super) fn open_inherited(&self, at: &Breakpoint, tid: u32) -> Result<PerfEvent, Error> {
         let event = PerfEvent::open_inherited_breakpoint(at, tid, self.in_kernel);
         let event = event.map_err(|error| refusal(error, at, CountedOn::Thread(tid)))?;

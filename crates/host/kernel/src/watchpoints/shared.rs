@@ -1,5 +1,4 @@
-//! The accounting of debug registers for a process whose threads reserve for themselves, in memory shared with
-//! tiptoe.
+//! An accounting in memory shared with a process, whose threads reserve for themselves.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,7 +11,7 @@ use super::slots::{DEBUGGERS, Slots, Watch};
 use crate::Error;
 use crate::cpus::online_cpus;
 
-/// The shared accounting.
+/// An accounting in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlots<'a> {
     words: &'a [AtomicU64],
@@ -20,19 +19,19 @@ pub struct SharedSlots<'a> {
 }
 
 impl<'a> SharedSlots<'a> {
-    /// Returns the accounting in these words, for [`SharedSlots::cpus`] CPUs.
+    /// Returns the accounting in these words.
     pub fn new(words: &'a [AtomicU64], cpus: u32) -> Result<Self, Error> {
         let geometry = Geometry::of_process(cpus).ok_or(Error::NoRoom)?;
         Ok(SharedSlots { words, geometry })
     }
 
-    /// Returns how many CPUs to account for.
+    /// Returns the number of CPUs.
     pub fn cpus() -> Result<u32, Error> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
     /// Checks that each thread of a process can have these watches; the error names holders in the way. Reserves the
-    /// register left to debuggers, unless `takes_all`. Other tiptoes see the watches until the result is dropped.
+    /// debuggers' register, unless `takes_all`. Other tiptoes see the watches until the result is dropped.
     pub fn begin(
         &self,
         pid: u32,
@@ -61,7 +60,7 @@ impl<'a> SharedSlots<'a> {
         Accounting::new(self.geometry, self.words, &Futex)
     }
 
-    /// Returns the statistics of requests for single threads, and of all others.
+    /// Returns the statistics of single threads, and of all others.
     pub fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting().ok_or(Error::NoRoom)?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

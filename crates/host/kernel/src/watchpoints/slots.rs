@@ -1,8 +1,5 @@
-//! Accounts for the debug registers that tiptoe's watches hold. A watch is reserved here before anything is opened,
-//! so that a refusal can name the watches in its way, and leaves nothing open.
-//!
-//! Only the kernel knows what others hold (debuggers, perf, another tiptoe). It refuses an event
-//! when that is opened.
+//! Accounts for the registers of tiptoe's watches. A watch is reserved before anything is opened, so that a refusal
+//! names the watches in the way and leaves nothing open. Others' registers only the kernel knows.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +16,6 @@ use crate::Error;
 
 /// The holder of the register left to debuggers.
 pub(super) const DEBUGGERS: u64 = u64::MAX;
-/// Room for later threads' reservations.
 const MORE: u32 = 1 << 14;
 
 #[derive(Debug)]
@@ -28,7 +24,6 @@ pub(super) struct Slots {
     words: Vec<AtomicU64>,
     names: Vec<String>,
     pinned: Vec<bool>,
-    /// Whether no register is left to debuggers.
     takes_all: bool,
     booking: Option<Booking>,
 }
@@ -67,8 +62,7 @@ impl Watch {
 }
 
 impl Slots {
-    /// Makes an accounting for `cpus` CPUs, for `threads` (0 if events are of CPUs) and for these
-    /// watches. Leaves one register to debuggers, unless `takes_all`.
+    /// `threads` is 0 for events of CPUs. One register is left to debuggers, unless `takes_all`.
     pub(super) fn new(
         cpus: u32,
         threads: u32,
@@ -99,8 +93,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Makes the watches that get registers known to this user's other tiptoes: on all CPUs, or on a process's threads.
-    /// Fails if those leave too few registers; the error names them.
+    /// Shows the served watches to this user's other tiptoes. If those leave too few registers, the error names them.
     pub(super) fn book(&mut self, of_process: Option<u32>, serving: &[usize]) -> Result<(), Error> {
         let takes_turns = serving.len() < self.names.len();
         let name = |index: &usize| match (&self.names[*index], self.pinned[*index]) {
@@ -115,7 +108,6 @@ impl Slots {
         self.booking
     }
 
-    /// Makes an empty accounting for the same CPUs and watches, and for `threads`.
     pub(super) fn empty_for(&self, threads: u32) -> Result<Slots, Error> {
         let names = self.names.iter().cloned();
         let watches = names.zip(self.pinned.iter().copied());
@@ -149,7 +141,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Reserves a register of a thread for each watch, or none.
+    /// Reserves a thread's register for each watch, or none.
     pub(super) fn reserve_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         for (count, watch) in watches.iter().enumerate() {
@@ -176,7 +168,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of requests for single threads, and of all others.
+    /// Returns the statistics of single threads, and of all others.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,6 +1,5 @@
-//! Handles other processes that hit the addresses of a watch on all CPUs. Each hit costs them as
-//! much as the watched process, so they have an allowance of the same size. Once that is used up,
-//! the watch can continue on its process's threads, which others do not hit.
+//! Other processes that hit the addresses of a watch on all CPUs. A hit costs them as much as the watched process, so
+//! they have an allowance of the same size. When it is used up, the watch can continue on its process's threads only.
 
 use tiptoe_sys::host::perf::Breakpoint;
 
@@ -12,13 +11,13 @@ use super::{Events, ThrottleState, Watchpoints, old_values};
 use crate::Error;
 
 impl Watchpoints {
-    /// Watches the process's threads instead of all CPUs; stores in between are missed. On failure the watch
-    /// continues as before.
-    pub fn move_to_threads(&mut self) -> Result<(), Error> {
+    /// Watches the process's threads instead of all CPUs; stores in between are missed. Returns why the watch stays on
+    /// all CPUs, if it does. On failure nothing is watched.
+    pub fn move_to_threads(&mut self) -> Result<Option<Error>, Error> {
         let served = self.served();
         let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
         old_values::begin_gap(&mut self.bpf, &variables)?;
-        // The CPUs' events hold the registers that the threads' events need.
+        // Frees the registers for the threads' events.
         self.events = Events::None;
         let moved = self.at_threads();
         let (events, failure) = match moved {
@@ -29,7 +28,7 @@ impl Watchpoints {
         old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
             self.events.reach_cpus()
         })?;
-        failure.map_or(Ok(()), Err)
+        Ok(failure)
     }
 
     fn at_threads(&mut self) -> Result<Tasks, Error> {
@@ -42,7 +41,7 @@ impl Watchpoints {
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
         self.slots = self.slots.empty_for(0)?;
-        // If another tiptoe has booked registers in between, the kernel decides.
+        // If another tiptoe was faster, the kernel decides.
         let _ = self.slots.book(None, &self.indices());
         let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.watches())?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;
@@ -59,7 +58,7 @@ impl Watchpoints {
         self.serving.iter().map(|(index, _)| *index).collect()
     }
 
-    fn watches(&self) -> Vec<(Watch, Breakpoint)> {
+    pub(super) fn watches(&self) -> Vec<(Watch, Breakpoint)> {
         let serving = self.serving.iter();
         serving
             .map(|(index, at)| (Watch::of(*index, self.kinds[*index]), *at))

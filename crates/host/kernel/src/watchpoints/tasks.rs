@@ -1,10 +1,8 @@
-//! Breakpoint events on each thread of a process, inherited by later threads, for users who may not
-//! watch whole CPUs, and for addresses that other processes use. The events cost time at each
-//! switch to and from these threads.
+//! Breakpoint events on each thread of a process: for users who may not watch whole CPUs, and addresses that other
+//! processes use. They cost time at each switch to and from these threads.
 //!
-//! Threads are created and exit while events are opened, and a new thread inherits its parent's. So
-//! this follows births ([`Births`]). An opening that races with a birth is closed and repeated,
-//! until each thread has its events exactly once.
+//! Threads start and exit while events are opened, and a new one inherits its parent's. So an opening that races with a
+//! birth ([`Births`]) is closed and repeated, until each thread has its events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,20 +16,20 @@ use tiptoe_sys::host::perf::{Breakpoint, PerfEvent};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::births::{Births, Inheritance};
+use super::heirs::Heirs;
 use super::opener::{Opener, cannot_move, cannot_switch_on};
 use super::slots::{Slots, Watch};
 use crate::Error;
 
-/// More threads are opened by all CPUs in parallel.
+/// From this number of threads on, all CPUs open events.
 const MANY: usize = 32;
-/// Attaching ends after this many scans in a row that find nothing new, not before [`SHORTEST`].
+/// Attaching ends after this many scans without news, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A thread without a reported birth for this long existed before.
 const OLD: Duration = Duration::from_millis(20);
 /// The longest wait for a clone(2), whose failure is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
-/// The longest time for attaching.
 const LONGEST: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -40,32 +38,31 @@ pub(super) struct Tasks {
     openings: Vec<Opening>,
     served: Vec<(Watch, Breakpoint)>,
     attached: AttachSummary,
+    pub(super) heirs: Box<Heirs>,
 }
 
-/// A thread's events, one per slot, and all that inherited them.
 #[derive(Debug)]
 struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether the thread's debug registers are reserved, because the thread lives.
+    /// Whether the thread's debug registers are reserved, because the thread lives. [`Heirs`] knows it after the attach.
     is_accounted: bool,
 }
 
-/// How a process's threads got their events.
+/// How threads got their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttachSummary {
-    /// Threads for which events were opened.
+    /// Threads with events of their own.
     pub threads: u32,
-    /// Openings repeated because a birth raced with them.
+    /// Openings repeated after a race with a birth.
     pub again: u32,
-    /// Threads without events, because they lived too briefly.
+    /// Threads without events: they lived too briefly.
     pub without: u32,
     /// How long attaching took.
     pub took: Duration,
 }
 
-/// Shared by all threads that open events.
 struct Attach<'a> {
     process: Process,
     opener: Opener<'a>,
@@ -79,21 +76,17 @@ struct Attach<'a> {
 enum OpenOutcome {
     Has(Opening),
     HasEnded(u32),
-    /// No slot is left; the thread may have inherited events that will be closed.
+    /// The thread may have inherited events that will be closed.
     IsFull(Error),
 }
 
-/// How the events of a slot serve their watch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Serving {
-    /// Whether accesses of the kernel count, too.
     pub in_kernel: bool,
-    /// Whether the events are enabled.
     pub is_on: bool,
 }
 
 impl Tasks {
-    /// Opens enabled events for all threads of a process.
     pub(super) fn attach(
         process: Process,
         opener: Opener<'_>,
@@ -110,7 +103,14 @@ impl Tasks {
             next: AtomicU32::new(1),
         };
         let (openings, attached) = attach.run()?;
+        let Attach {
+            watches, births, ..
+        } = attach;
+        let births = births.into_inner().map_err(|_| Error::NoRoom)?;
+        let booked = openings.iter().filter(|opening| opening.is_accounted);
+        let booked = booked.map(|opening| opening.tid).collect();
         Ok(Tasks {
+            heirs: Box::new(Heirs::begin(births, booked, slots, &watches)?),
             openings,
             served,
             attached,
@@ -139,8 +139,8 @@ impl Tasks {
             .map_err(cannot_switch_on)
     }
 
-    /// Makes a slot serve another watch. Each thread's event is enabled right after its move, because a thread misses
-    /// accesses in between.
+    /// Makes a slot serve another watch. Each event is enabled right after its move, because the thread misses accesses
+    /// in between.
     pub(super) fn serve(
         &mut self,
         slot: usize,
@@ -150,10 +150,10 @@ impl Tasks {
         serving: Serving,
     ) -> Result<(), Error> {
         let (from, _) = std::mem::replace(&mut self.served[slot], (watch, at));
+        for tid in self.heirs.booked() {
+            slots.move_for(tid, from, watch)?;
+        }
         for opening in &self.openings {
-            if opening.is_accounted {
-                slots.move_for(opening.tid, from, watch)?;
-            }
             let event = &opening.events[slot];
             let moved = event.move_breakpoint(&at, serving.in_kernel, true);
             moved.map_err(cannot_move)?;
@@ -164,7 +164,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Reads one event of every thread, which interrupts the thread's CPU.
+    /// Interrupts every thread's CPU, by reading one event.
     pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
         let mut firsts = self
             .openings
@@ -187,10 +187,9 @@ struct ThreadScan {
     /// Threads without a reported birth, and since when the list is unchanged.
     undecided: Vec<u32>,
     undecided_since: Instant,
-    /// When the last opening was done, by both clocks.
     done: Instant,
     done_ns: u64,
-    /// Looks in a row that found no slot for a thread.
+    /// Scans in a row without a slot for a thread.
     full: u32,
     again: u32,
 }
@@ -200,7 +199,6 @@ impl Attach<'_> {
         let start = Instant::now();
         let mut looks = ThreadScan {
             openings: Vec::new(),
-            // Nothing is open yet, so these threads inherit nothing.
             first: self.process.threads()?.into_iter().collect(),
             tried: HashSet::new(),
             undecided: Vec::new(),
@@ -225,7 +223,7 @@ impl Attach<'_> {
                     quiet += 1;
                     sleep(PAUSE);
                 }
-                // No pause: threads born in between would spoil more openings. `LONGEST` is the bound.
+                // No pause: births in between would spoil more openings. `LONGEST` is the bound.
                 false => quiet = 0,
             }
         }
@@ -241,8 +239,8 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes openings that raced with a birth, and opens events for threads without events. Returns
-    /// whether nothing was to do, and it is certain that no clone or thread was missed.
+    /// Closes openings that raced with a birth, and opens missing events. Returns whether nothing was to do, and
+    /// nothing can have been missed.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;
@@ -255,15 +253,14 @@ impl Attach<'_> {
         Ok(missing.is_empty() && undecided == 0 && closed == 0 && is_same && !may_overlap)
     }
 
-    /// Returns the threads without events, and how many are undecided.
+    /// Returns threads without events, and the number of undecided ones.
     fn look(&self, looks: &mut ThreadScan) -> Result<(Vec<u32>, usize), Error> {
         let numbers: HashSet<u32> = looks.openings.iter().map(|o| o.number).collect();
         let (mut missing, mut undecided) = (Vec::new(), Vec::new());
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
         for opening in looks.openings.iter_mut().filter(|o| o.is_accounted) {
             if !threads.contains(&opening.tid) {
-                // The thread has ended; others keep what they inherited from it. Its id may be
-                // reused, so its reservation must end now.
+                // Inherited events stay. The thread's id may be reused, so its reservation must end.
                 self.slots.release_for(opening.tid, &self.watches)?;
                 opening.is_accounted = false;
             }
@@ -316,7 +313,7 @@ impl Attach<'_> {
         self.births.lock().map_err(|_| Error::NoRoom)
     }
 
-    /// Closes openings that raced with a clone; returns their number.
+    /// Returns how many openings raced with a clone.
     fn close_spoilt(&self, looks: &mut ThreadScan) -> Result<usize, Error> {
         let spoilt = self.births()?.spoilt()?;
         for number in &spoilt {

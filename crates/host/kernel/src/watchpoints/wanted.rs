@@ -3,12 +3,12 @@
 use super::{Condition, Form, Operand, Operator, WatchWanted};
 
 impl WatchWanted {
-    /// Returns the process whose threads get events; `None` if CPUs get them.
+    /// Returns the process, if its threads get events.
     pub(super) fn of_process(&self) -> Option<u32> {
         (self.form == Form::Tasks).then_some(self.pid)
     }
 
-    /// Returns whether an access to a variable of `len` bytes counts. An unknown old value meets any condition.
+    /// Returns whether an access to `len` bytes counts. An unknown old value meets any condition.
     pub fn wants(&self, old: Option<u64>, new: u64, len: u8, is_signed: bool) -> bool {
         let wide = |value| widen(value, len, is_signed);
         let (old, new) = (old.map(wide), wide(new));
@@ -100,7 +100,6 @@ mod tests {
         let both = wanted(false, &both);
         assert!(both.wants(Some(5), 4, 8, false) && !both.wants(Some(4), 4, 8, false));
         assert!(!both.wants(Some(5), 2, 8, false));
-        // An unknown old value may have differed.
         assert!(changed.wants(None, 5, 4, true));
         assert!(both.wants(None, 4, 8, false) && !both.wants(None, 2, 8, false));
     }

@@ -1,6 +1,4 @@
-//! `bpf/watch_layout.h` in Rust.
-//!
-//! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/watch_layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::store::{Source, Store};
 
@@ -10,28 +8,25 @@ use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
 
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
-/// Words of a row before its values.
+/// Words before the values.
 const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
 const READY: u64 = 2;
 const NONE: u32 = 16;
 
-/// A row's key: instruction, callers, thread (high half) and variable, whether it was the kernel, name.
+/// Instruction, callers, thread (high half) and variable, whether the kernel's, name.
 pub(super) type WatchKeyWords = [u64; 6];
 const REGISTERS: usize = 16;
 const STACK: usize = 128;
-/// A row: numbers, values, callers, their count, whether there are more; the first hit's registers, flags and
-/// stack.
+/// Numbers, values, callers, their count, whether more exist; the first hit's registers, flags and stack.
 pub(super) type WatchRowWords =
     [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
-/// A CPU's state: whether it is inside the program, its runs and their time, when it entered it, other
-/// processes' hits, and a row.
+/// A CPU's state: whether inside the program, runs, their time, when entered, others' hits, and a row.
 pub(super) type WatchCpuWords = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
-/// A variable: index, length, whether it is signed, whether it is code, and its slot.
+/// Index, length, whether signed, whether code, slot.
 pub(super) type Variable = [u32; 5];
-/// A variable's hits, and those that meet the conditions.
 pub(super) type Counts = [u64; 2];
-/// A storing instruction: eight half words, displacement, immediate.
+/// Eight half words, displacement, immediate.
 pub(super) type StoreWords = [u64; 6];
 pub(super) const REASONS: usize = 4;
 
@@ -96,11 +91,9 @@ pub(super) fn decode_row(key: WatchKeyWords, row: &WatchRowWords) -> WatchHits {
     }
 }
 
-/// Words of a single hit: time, thread, values before and after, whether the value was read from memory, whether the
-/// old one is unknown; then its row's key.
+/// Time, thread, old and new value, whether read from memory, whether the old one is unknown; then the key.
 const ACCESS_WORDS: usize = 6;
 
-/// Decodes a single hit, if its length is right.
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     let words = bytes.chunks_exact(8).map(|word| word.try_into().ok());
     let words: Vec<u64> = words
@@ -133,7 +126,7 @@ pub(super) fn drops(
     }
 }
 
-/// Returns the runs and their time, and other processes' hits.
+/// Returns runs and their time, and others' hits.
 pub(super) fn cpu(cpu: &WatchCpuWords) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }

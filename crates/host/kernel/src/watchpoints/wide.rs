@@ -1,4 +1,4 @@
-//! The events of all CPUs: one for each served variable on each CPU.
+//! Events on all CPUs: one for each served variable and CPU.
 
 use tiptoe_sys::host::perf::{Breakpoint, CountedOn, PerfEvent};
 
@@ -15,14 +15,13 @@ struct CpuEvent {
     event: PerfEvent,
     slot: usize,
     cpu: usize,
-    /// How often the event had stopped at the last reading.
     rests: u64,
-    /// Whether the event stopped in this window.
+    /// Whether it stopped in this window.
     is_resting: bool,
 }
 
 impl CpuEvents {
-    /// Opens an event for each breakpoint, in its own slot, disabled and without a program.
+    /// Opens disabled events without a program, a slot for each breakpoint.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
@@ -50,7 +49,7 @@ impl CpuEvents {
         events.try_for_each(|armed| opener.run_at(&armed.event))
     }
 
-    /// Enables all; with a limit, each for one hit for which its program returns 1.
+    /// Enables all; with a limit, each until its program once returns 1.
     pub(super) fn start(&self, is_limited: bool) -> Result<(), Error> {
         let start = |armed: &CpuEvent| match is_limited {
             true => armed.event.refresh(1),
@@ -61,7 +60,7 @@ impl CpuEvents {
 
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
-            // An event that did not stop must not be allowed more hits than the others.
+            // An event that did not stop must not get more hits than the others.
             if std::mem::take(&mut armed.is_resting) {
                 armed.event.refresh(1).map_err(cannot_switch_on)?;
             }
@@ -69,7 +68,6 @@ impl CpuEvents {
         Ok(())
     }
 
-    /// Records which events stopped, by the program's count for each slot and CPU.
     pub(super) fn note_rests(&mut self, noted: impl Fn(usize, usize) -> u64) {
         for armed in &mut self.0 {
             let rests = noted(armed.slot, armed.cpu);

@@ -29,7 +29,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Returns a run in the state of this yardstick, which lasts until another run is made.
+    /// The state lasts until the next run is made.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {
@@ -86,7 +86,7 @@ fn a_second_run_does_not_measure() {
     assert_eq!(run.calibrated(), Some(Calibration::Cached));
 }
 
-/// Regression: a price was kept although the state had changed while it was measured, and was used until the next boot.
+/// Regression: a price was kept although the state had changed.
 #[test]
 fn a_price_was_kept_although_the_state_changed() {
     thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
@@ -118,7 +118,6 @@ fn a_price_was_kept_although_the_state_changed() {
         Some(Trap(9_000.0))
     });
     assert_eq!((price.map(|trap| trap.0), count), (Some(9_000.0), TRIES));
-    // Regression: nothing said that this price may be wrong.
     assert_eq!(run.calibrated(), Some(Calibration::Unsteady));
     let steady = run.take(|| Some(Trap(1.0)));
     assert!(steady.is_some());
@@ -126,7 +125,7 @@ fn a_price_was_kept_although_the_state_changed() {
     assert_eq!(trap(&scratch.run(KEY, 2.0), 7.0), (7.0, true));
 }
 
-/// Regression: the price had the yardstick of before, so later runs in that state used it.
+/// Regression: the price had the earlier yardstick.
 #[test]
 fn a_price_was_kept_for_the_state_before_its_measurement() {
     let scratch = Scratch::new("before");
@@ -169,7 +168,7 @@ fn a_price_of_another_state_or_key_is_measured_again() {
     }
 }
 
-/// Regression: each change between states that had been measured before made a run measure again.
+/// Regression: each change between measured states made a run measure again.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");
@@ -191,7 +190,6 @@ fn a_cache_that_cannot_be_used_is_no_error() {
     let scratch = Scratch::new("none");
     let runs = || {
         let nowhere = PriceCache {
-            // The CPUs' real state may change during the test, and each change makes it measure again.
             measure_yardstick: || None,
             ..PriceCache::none()
         };
@@ -436,7 +434,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // Each loop has 4 or 8 times the functions of the one before, so the gaps stay sorted.
+        // Each loop has 4 or 8 times as many functions as the previous one, so the gaps stay sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

@@ -14,7 +14,7 @@ fn check(width: usize, name: &str, remarks: &str, expected: &str) {
     assert_eq!(grid.lines(&options)[1..].join("\n"), expected);
 }
 
-/// Regression: remarks were cut, and the whole remark was only in the JSON.
+/// Regression: remarks were cut and complete only in the JSON.
 #[test]
 fn remarks_go_below_before_names_are_cut_in_the_middle() {
     check(
@@ -44,7 +44,7 @@ fn remarks_go_below_before_names_are_cut_in_the_middle() {
     );
 }
 
-/// Returns the lines of a table of locks, whose tails are the call sites.
+/// Returns a table of locks, whose tails are call sites.
 fn two_locks(width: usize) -> Vec<String> {
     let mut grid = Grid::new(&["total", "p50", "p99"], "lock".to_owned())
         .with_words(&["type"])
@@ -65,7 +65,7 @@ fn two_locks(width: usize) -> Vec<String> {
     grid.lines(&options)
 }
 
-/// Regression: a table of locks was 110 columns wide, so that 80 columns cut off the locks' names.
+/// Regression: 80 columns cut off the locks' names in a table 110 wide.
 #[test]
 fn a_tail_goes_below_and_spare_columns_go_before_a_name_is_cut() {
     let wide = [
@@ -120,7 +120,7 @@ fn a_colon_inside_brackets_was_taken_for_a_binarys_end() {
     assert_eq!(binary_prefix("f[abi:cxx11]"), None);
     assert_eq!(binary_prefix("uprobe:a:f[abi:x]"), Some("uprobe:a:"));
     assert_eq!(binary_prefix("uprobe:a:::f"), Some("uprobe:a:"));
-    // A function in a namespace that is named as a kind.
+    // A function in a namespace named as a kind.
     assert_eq!(common_prefix(["uprobe::f"].into_iter()), "");
 }
 

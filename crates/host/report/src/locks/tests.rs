@@ -62,7 +62,7 @@ fn waits_without_a_holder_have_their_own_table() {
     assert!(notes.iter().any(|note| note == unfinished), "{notes:?}");
 }
 
-/// Regression: the threads that woke the waiters were reported as the holders.
+/// Regression: the wakers were reported as holders.
 #[test]
 fn holders_are_named_if_they_are_known() {
     let holder = |callsite: Option<&str>, thread: Option<&str>, total_ns| Holder {
@@ -104,7 +104,7 @@ fn holders_are_named_if_they_are_known() {
         ..row.clone()
     };
     assert!(!text(&row(20)).contains("unknown"), "less than 5%");
-    // Regression: the only known holder had `100.0%`, although it was known for a hundredth of the time.
+    // Regression: the only known holder had `100.0%`, although it was known for 1% of the time.
     let mostly_unknown = text(&row(198_000));
     for part in ["0.5%", "0.3%", "0.2%", "unknown 99.0% of the time"] {
         assert!(mostly_unknown.contains(part), "{part}: {mostly_unknown}");
@@ -153,7 +153,7 @@ fn waits_from_before_the_trace_are_lower_bounds() {
     assert_eq!(text[2..], rest);
 }
 
-/// Regression: "no thread waited for a lock" was above a deadlock, and above the number of waits that were not over.
+/// Regression: "no thread waited for a lock" was printed above a deadlock and above unfinished waits.
 #[test]
 fn waits_that_were_not_over_had_no_row() {
     let unfinished = Unfinished {
@@ -259,7 +259,7 @@ fn estimates_are_marked() {
     assert!(notes[0].starts_with(note), "{notes:?}");
 }
 
-/// Returns the report of locks with waits and of locks whose calls returned at once.
+/// Reports locks with waits and locks whose calls returned at once.
 fn shown(waits: u64, none: u64, top: Option<usize>) -> String {
     let of = |name: &str, at: u64, slept: u64| Lock {
         slept,
@@ -297,7 +297,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         all.contains("free_29") && !all.contains("never slept"),
         "{all}"
     );
-    // A sum would save no line for a single row. If no row has a wait, these rows are all that there is to show.
+    // A sum would save no line for a single row, and without waits these rows are all there is to show.
     for (waits, none) in [(2, 1), (0, 30)] {
         let shown = shown(waits, none, None);
         assert!(
@@ -307,7 +307,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
     }
 }
 
-/// Regression: calls whose wait could not be recorded were in the sum of the rows without a wait.
+/// Regression: calls whose wait could not be recorded were summed as calls without a wait.
 #[test]
 fn a_call_with_an_unknown_end_was_summed_as_one_that_never_slept() {
     let unknown = |at_once| Lock {

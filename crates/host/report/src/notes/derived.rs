@@ -1,20 +1,21 @@
-//! Notes that the report derives from the numbers of a session, such as on what the tables leave out or estimate. The
-//! session itself does not contain them.
+//! Notes that the report derives from a session's numbers, such as what the tables omit or estimate.
 
 use tiptoe_session::Severity::{Plain, Warning};
 use tiptoe_session::{
-    Dropped, Event, EventNote, FunctionNote, Locks, Note, Now, Placement, ProcessNote,
+    Dropped, Event, EventNote, FunctionNote, Locks, Note, Now, Placement, Process, ProcessNote,
     Reservations, Session, Waits, Watch,
 };
 
 use super::NoteLine;
-use crate::columns::joined;
+use crate::columns::{joined, whole};
 use crate::number::{counted, grouped, short_percent, time};
-use crate::{event_name, locks, printable};
+use crate::{Options, event_name, locks, printable};
 
-/// Returns the notes on all parts of a session.
-pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
+pub(super) fn notes(session: &Session, options: &Options) -> Vec<NoteLine<'static>> {
     let mut notes = Vec::new();
+    if options.all_notes {
+        notes.extend(session.targets.iter().filter_map(lookups));
+    }
     of_restrictions(session, &mut notes);
     notes.extend(never_hit(session));
     of_calls(session, &mut notes);
@@ -33,7 +34,31 @@ pub(super) fn notes(session: &Session) -> Vec<NoteLine<'static>> {
     notes
 }
 
-/// Adds a note for each option that restricts which calls are counted or timed (`--under`, `--slower`).
+/// Returns a note on how the traps of a process were looked up; `None` if there were none.
+fn lookups(target: &Process) -> Option<NoteLine<'static>> {
+    let space = target.address_space?;
+    let ways = [
+        (space.speculative, "without a lock"),
+        (space.locked, "under the lock"),
+        (
+            space.missed,
+            "by the bytes there, because no probe was known there",
+        ),
+        (
+            space.unsure,
+            "by the bytes there, because the mappings were changing",
+        ),
+    ];
+    let ways = ways.into_iter().filter(|(count, _)| *count > 0);
+    let ways: Vec<String> = ways
+        .map(|(count, way)| format!("{} {way}", counted(count, "time")))
+        .collect();
+    let of = whole(&format!("{} (pid {})", target.comm, target.pid));
+    let text = format!("the probe of a trap in {of} was found {}", ways.join(", "));
+    (!ways.is_empty()).then(|| NoteLine::new(Plain, text))
+}
+
+/// Adds a note for each option that restricts which calls are counted or timed.
 fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     if let Some(function) = &session.under {
         let function = printable(function);
@@ -51,10 +76,10 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// The most events without a hit that a note names beside events that were hit. More of them are a glob's.
+/// The most events without a hit that a note names beside hit events. More are from a glob.
 const FEW_IDLE: usize = 3;
 
-/// Returns the note that says why events may have no hit; `None` if all were hit, or another note says why not.
+/// Returns the note on why events have no hit; `None` if all were hit or another note says why.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     let is_idle = |event: &&Event| {
         let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
@@ -62,7 +87,7 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     };
     let idle: Vec<&Event> = session.events.iter().filter(is_idle).collect();
     let is_glob = idle.len() > FEW_IDLE && idle.len() < session.events.len();
-    // Other instruments have tables of their own.
+    // Other instruments have their own tables.
     let is_probe = session.stat.is_none()
         && session.scopes.is_none()
         && session.waits.is_none()
@@ -95,7 +120,6 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     Some(NoteLine::new(Plain, text))
 }
 
-/// Returns whether a note already says why nothing was counted.
 fn explains_no_hit(note: &Note) -> bool {
     matches!(
         note,
@@ -108,12 +132,12 @@ fn explains_no_hit(note: &Note) -> bool {
     )
 }
 
-/// Adds a note for each way in which calls have no return, or no record.
+/// Adds a note for each way in which calls have no return or record.
 fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
     let spent = spent.unwrap_or_default();
-    // Lists all possible reasons, because the session does not count these calls by reason.
+    // All possible reasons, because the session does not count these calls by reason.
     let why = "they were nested too deeply, or called from too many places or from generated code";
     let ways = [
         (
@@ -148,7 +172,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// Returns `3 calls of EVENT were`; `None` if there are no such calls.
+/// Returns `3 calls of EVENT were`; `None` without such calls.
 fn calls(session: &Session, number: impl Fn(&Event) -> Option<u64>) -> Option<String> {
     let events = session.events.iter();
     let counts = events.filter_map(|event| Some((event, number(event)?)));
@@ -177,8 +201,7 @@ fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
     NoteLine::new(Warning, format!("{events} not counted: {reason}"))
 }
 
-/// Returns the note on waits that were in progress at the end of the trace. It is no warning, because every trace ends
-/// during some waits.
+/// Returns the note on waits that outlasted the trace. It is no warning, because every trace ends during some.
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
@@ -214,7 +237,7 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that the budget allowed timing only a sample of the waits. `None` if all waits were timed.
+/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -281,7 +304,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(reservations(watch));
 }
 
-/// Returns the note on breakpoints of threads. `None` if they were on all CPUs.
+/// Returns the note on breakpoints of threads; `None` if they were on all CPUs.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
     let threads = counted(attached.threads.into(), "thread");
@@ -307,7 +330,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     ))
 }
 
-/// Returns a note for each side of the lock of debug registers, that of CPUs and that of threads.
+/// Returns a note for each side of the lock of debug registers: CPUs and threads.
 fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {
@@ -323,10 +346,14 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
                 time(side.waited_ns as f64)
             ),
         };
+        let without = match side.unreserved {
+            0 => String::new(),
+            registers => format!(", {} held without one", counted(registers, "register")),
+        };
         NoteLine::new(
             Plain,
             format!(
-                "debug registers of {whose}: {}; the lock was taken {}, {waited}",
+                "debug registers of {whose}: {}{without}; the lock was taken {}, {waited}",
                 counted(side.reservations, "reservation"),
                 counted(side.holds, "time"),
             ),

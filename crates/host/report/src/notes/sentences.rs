@@ -1,7 +1,6 @@
 //! The sentence of each kind of note. These words must be nowhere else.
 //!
-//! Names of processes, functions, files and cgroups come from the traced program or its user, so [`sentence`] escapes
-//! them.
+//! Names come from the traced program or its user, so [`sentence`] must escape them.
 
 use tiptoe_event::ShellWord;
 use tiptoe_session::{
@@ -15,16 +14,14 @@ use crate::{cost, printable};
 mod stat_notes;
 mod watch_notes;
 
-/// The most items of a list that a sentence names.
 const FEW: usize = 8;
-/// The most events that a sentence names if the kernel counts them instead of the agent.
+/// The most events named if the kernel counts them instead of the agent.
 const FEW_EVENTS: usize = 3;
-/// How programs get scopes.
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
-/// Returns the note in words: one sentence, or a few words for a remark beside an event.
+/// Returns the note as a sentence, or as a few words beside an event.
 pub(crate) fn sentence(note: &Note) -> String {
-    // The whole sentence is escaped, because the names in it may contain escape sequences. Its own words contain none.
+    // Escaping the whole sentence is correct, because its own words contain no escape sequences.
     printable(&match note {
         Note::Process(note) => of_process(note),
         Note::Function(note) => of_function(note),
@@ -123,7 +120,6 @@ fn of_process(note: &ProcessNote) -> String {
     }
 }
 
-/// Returns what the program did, and what happened then.
 fn end(cause: EndCause) -> (&'static str, &'static str) {
     let what = match cause {
         EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
@@ -185,6 +181,10 @@ fn of_function(note: &FunctionNote) -> String {
             "probes of another tracer were removed {} from our sites in process {pid}: until then hits were counted \
              through a trap, or not at all",
             counted(*times, "time")
+        ),
+        FunctionNote::CodeMoved { events } => format!(
+            "the program moved the code of {}, or mapped it once more: its calls at the other addresses are not counted",
+            few(events, FEW)
         ),
         FunctionNote::TrapSwitchedOff { event, hits } => format!(
             "{event} was switched off after {}: more than 10,000 a second through a trap, about 3 us each (`--budget \
@@ -330,12 +330,10 @@ fn inlined(places: u64, within: &[String]) -> String {
     format!("{places} {verb} not counted{within}")
 }
 
-/// Returns a process as the subject of a sentence.
 fn whose(process: &Process) -> String {
     format!("process {} ({})", process.pid, process.comm)
 }
 
-/// Returns a process as an item of a list.
 fn named(process: &Process) -> String {
     let words = format!("{} {}", process.pid, process.comm);
     words.trim_end().to_owned()

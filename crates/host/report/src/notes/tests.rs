@@ -120,8 +120,8 @@ fn many_notes_of_one_kind_are_printed_once_during_a_run() {
     assert!(other.is_some_and(|line| line.starts_with("note: `f` matches nothing")));
 }
 
-/// Regression: the severity was derived from words of the sentence, so a process or file with such a name turned a note
-/// into a warning.
+/// Regression: the severity was derived from the sentence's words, so that a process's or file's name turned a
+/// note into a warning.
 #[test]
 fn names_do_not_make_a_warning_of_a_note() {
     for name in ["missing", "lost", "another tracer", "not counted"] {
@@ -150,7 +150,7 @@ fn notes_of_different_kinds_are_not_folded() {
     assert_eq!(kinds.len(), session.notes.len());
 }
 
-/// Regression: a crash after three normal ends was hidden, and so were all faults after the third.
+/// Regression: a crash after three normal ends was hidden, as were all faults after the third.
 #[test]
 fn notes_of_one_kind_but_different_meaning_were_folded() {
     let faults = [
@@ -180,7 +180,7 @@ fn notes_of_one_kind_but_different_meaning_were_folded() {
     }
 }
 
-/// Regression: the fourth process left to the kernel, for another reason than the first three, was hidden.
+/// Regression: the fourth process left to the kernel was hidden, although its reason differed.
 #[test]
 fn notes_with_different_causes_were_folded() {
     let by_kernel = |(pid, why): (u32, &str)| {
@@ -202,7 +202,7 @@ fn notes_with_different_causes_were_folded() {
     }
 }
 
-/// Each process that ran a stripped file repeated the note on it.
+/// Regression: the note on a stripped file was repeated for each process that ran it.
 #[test]
 fn equal_notes_were_repeated() {
     let no_symbols = |path: &str| FunctionNote::NoSymbols {
@@ -227,7 +227,7 @@ fn equal_notes_were_repeated() {
     );
 }
 
-/// A session of a version whose notes had no kinds.
+/// A session from a version whose notes had no kinds.
 #[test]
 fn an_old_session_prints_its_sentences() {
     let old = include_str!("../../tests/sessions/without-kinds.json");

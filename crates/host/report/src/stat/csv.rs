@@ -1,16 +1,16 @@
-//! Counts as CSV. Each line has all columns, whatever the options are.
+//! Counts as CSV, whose lines have all columns whatever the options.
 
 use tiptoe_session::{Count, CountState, Counts, Stat};
 
 use super::metric::GroupedCounts;
 use crate::printable;
 
-/// Returns the heading: a line with the columns' names.
+/// Returns the columns' names as a line.
 pub fn csv_heading() -> &'static str {
     "seconds,cgroup,cpu,event,value,unit,state,counted_ns,wanted_ns,spread_percent,metric,metric_unit\n"
 }
 
-/// Returns the heading, then a line for each count.
+/// Returns the heading and a line for each count.
 pub fn stat_csv(stat: &Stat) -> String {
     let shared = GroupedCounts::of(&stat.counts, stat.elapsed_ns);
     let counts = stat.counts.iter();
@@ -18,7 +18,7 @@ pub fn stat_csv(stat: &Stat) -> String {
     csv_heading().to_owned() + &lines.collect::<String>()
 }
 
-/// Returns a line for each count of one interval, without the heading.
+/// Returns a line for each count of an interval.
 pub fn counts_csv(counts: &Counts) -> String {
     let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
     let lines = counts.counts.iter();
@@ -63,7 +63,7 @@ fn value(count: &Count) -> String {
     }
 }
 
-/// Returns the cell, in quotes if it contains the separator or a quote. Line ends are escaped.
+/// Returns the cell, quoted if it contains the separator or a quote. Line ends are escaped.
 pub(crate) fn quoted(cell: &str, separator: &str) -> String {
     let cell = printable(cell);
     match cell.contains(separator) || cell.contains('"') {

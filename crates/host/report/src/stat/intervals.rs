@@ -10,18 +10,18 @@ use super::{Layout, blocks};
 use crate::columns::right;
 use crate::{Options, grid, printable_lines};
 
-/// The table of intervals, as far as it was printed.
+/// The table of intervals so far.
 #[derive(Debug, Default)]
 pub struct IntervalTable {
     has_heading: bool,
-    /// Whether the line that explains the sums of cgroups was printed.
+    /// Whether the line that explains sums of cgroups was printed.
     has_legend: bool,
-    /// For each path of a cgroup of the last interval: the sum of the first event up to then.
+    /// For each cgroup of the last interval, by path: the first event's sum so far.
     totals: BTreeMap<String, f64>,
 }
 
 impl IntervalTable {
-    /// Returns the lines of one interval. The first time, the table's heading comes before them.
+    /// Returns an interval's lines. The first time, the heading is before them.
     pub fn lines(&mut self, counts: &Counts, options: &Options) -> String {
         let mut text = match std::mem::replace(&mut self.has_heading, true) {
             true => String::new(),
@@ -48,7 +48,7 @@ fn heading(counts: &Counts, options: &Options) -> String {
     format!("#{time}{cpu}             counts unit events\n")
 }
 
-/// Returns the width of the column of times: that of `perf stat`, or less if a terminal limits the rows.
+/// Returns the width of the times' column: perf's, or less if a terminal limits the rows.
 fn time_columns(options: &Options) -> usize {
     options.width.map_or(16, |_| 13)
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use tiptoe_session::Count;
 
-    /// Regression: each interval had a sum of cgroups, and no line explained it.
+    /// Regression: each interval had a sum of cgroups without an explanation.
     #[test]
     fn sums_of_cgroups_are_explained_once() {
         let of = |cgroup: Option<&str>| Count {

@@ -1,4 +1,4 @@
-//! Metrics: a count as a rate, as a ratio to another count, or as a share of the CPUs.
+//! Metrics: a count as a rate, a ratio to another count, or a share of the CPUs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,6 @@ use tiptoe_session::{Count, CountState};
 use crate::columns::columns;
 use crate::printable;
 
-/// A number and its unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metric {
     pub(super) number: String,
@@ -21,23 +20,23 @@ impl fmt::Display for Metric {
     }
 }
 
-/// All counts, grouped by cgroup and CPU, because a metric may only compare counts of one cgroup on one CPU.
+/// Counts by cgroup and CPU, because a metric may only compare counts of one cgroup on one CPU.
 #[derive(Debug)]
 pub(super) struct GroupedCounts<'a> {
     groups: BTreeMap<GroupKey, Vec<&'a Count>>,
-    /// The width of the column of cgroups' names; `None` if counts are not by cgroup.
+    /// The width of the cgroups' column; `None` if counts are not by cgroup.
     cgroup_columns: Option<usize>,
     elapsed_ns: f64,
 }
 
-/// The cgroup of a count, whether the cgroup was removed, and the CPU.
+/// The cgroup, whether it was removed, and the CPU.
 type GroupKey = (Option<String>, bool, Option<u32>);
 
 fn group_key(count: &Count) -> GroupKey {
     (count.cgroup.clone(), count.is_removed, count.cpu)
 }
 
-/// Triples of an event, the event of which it is a part, and the unit of the share.
+/// An event, the event that includes it, and the unit of the share.
 const PARTS: &[(&str, &str, &str)] = &[
     ("branch-misses", "branches", "of all branches"),
     ("cache-misses", "cache-references", "of all cache refs"),
@@ -66,7 +65,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("stalled-cycles-backend", "cycles", "backend cycles idle"),
 ];
 
-/// Pairs of an event's other name and its name in this module.
+/// An event's other name, and its name here.
 const ALIASES: &[(&str, &str)] = &[
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),
@@ -74,7 +73,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// Splits an event into its name, with aliases resolved, and its modifiers. Only counts with equal modifiers may be
+/// Splits an event into its name, an alias replaced, and its modifiers. Only counts with equal modifiers may be
 /// compared, because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
@@ -82,7 +81,7 @@ fn plain(event: &str) -> (&str, &str) {
     (alias.map_or(name, |(_, name)| name), modifiers)
 }
 
-/// Returns the name of a count's cgroup, marked if the cgroup was removed.
+/// Returns the name of a count's cgroup, marked if it was removed.
 fn cgroup(count: &Count) -> Option<String> {
     let name = count.cgroup.as_ref()?;
     Some(match count.is_removed {
@@ -111,18 +110,17 @@ impl<'a> GroupedCounts<'a> {
         Some(cgroup(count).unwrap_or_default())
     }
 
-    /// Returns the width of the column of cgroups' names; 0 if counts are not by cgroup.
+    /// Returns the width of the cgroups' column; 0 if counts are not by cgroup.
     pub(super) fn cgroup_columns(&self) -> usize {
         self.cgroup_columns.unwrap_or(0)
     }
 
-    /// Returns all counts of the same cgroup and CPU as this count.
     fn same_group(&self, count: &Count) -> impl Iterator<Item = &'a Count> {
         let group = self.groups.get(&group_key(count));
         group.into_iter().flatten().copied()
     }
 
-    /// Returns a count's metric. `None` if the event was not counted, or if the count to compare it with is missing or
+    /// Returns a count's metric; `None` if the event was not counted, or the count to compare with is missing or
     /// 0.
     pub(super) fn metric(&self, count: &Count) -> Option<Metric> {
         if count.state != CountState::Counted {
@@ -167,8 +165,7 @@ impl<'a> GroupedCounts<'a> {
         Some(number(scaled, prefix))
     }
 
-    /// Returns the count of event `name` for the same cgroup, CPU and modifiers; `None` if it is
-    /// missing or 0.
+    /// Returns the count of event `name` for the same cgroup, CPU and modifiers; `None` if missing or 0.
     fn count_of(&self, count: &Count, name: &str) -> Option<f64> {
         let wanted = (name, plain(&count.event).1);
         let is_wanted =
@@ -177,7 +174,7 @@ impl<'a> GroupedCounts<'a> {
         (other.value > 0.0).then_some(other.value)
     }
 
-    /// Returns the time that rates are divided by: a counted clock such as `task-clock`. `None` without one.
+    /// Returns the counted clock, such as `task-clock`, that rates are divided by.
     fn clock_ns(&self, count: &Count) -> Option<f64> {
         let mut others = self.same_group(count);
         let clock = others.find(|other| other.unit == "ns")?;

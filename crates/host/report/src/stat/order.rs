@@ -1,4 +1,4 @@
-//! Chooses the cgroups that are printed: those with the most of the first event, and the sum of the others.
+//! Chooses the printed cgroups: those with the most of the first event, and the sum of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,28 +6,26 @@ use tiptoe_session::{Count, CountState};
 
 use crate::{Options, grid};
 
-/// The counts that a table shows.
 #[derive(Debug)]
 pub(super) struct ShownCounts {
-    /// The counts of the whole target and of the largest cgroups, and the sums over the other cgroups.
+    /// Of the whole target and the largest cgroups, and the sums over the others.
     pub(super) counts: Vec<Count>,
-    /// How many cgroups are in the sums.
+    /// How many cgroups the sums contain.
     pub(super) others: usize,
 }
 
-/// The noun of [`grid::sum_name`].
 pub(super) const CGROUP: &str = "cgroup";
 
-/// Returns the counts that are printed, the largest cgroups first.
+/// Returns the printed counts, the largest cgroups first.
 pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     let all = CountsByCgroup::of(counts);
     let (largest, rest) = largest(&all.sizes(), options);
     all.shown(&largest, &rest)
 }
 
-/// Returns the counts of an interval that are printed. They are those of the cgroups with the most since the start,
-/// because the largest cgroups of a single interval would be others each time. Their order is that of the session, so
-/// that it is the same in each interval. `totals` has the sums of the cgroups of the last interval up to then, by path.
+/// Returns an interval's printed counts: of the cgroups with the most since the start, because a single
+/// interval's largest ones change each time. They keep the session's order, so that it is the same in each
+/// interval. `totals` has the sums so far of the last interval's cgroups, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
@@ -46,8 +44,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the indexes of the largest sizes, the largest first, and the indexes of the others. In a file or a pipe all
-/// are among the largest unless `--top` limits them, because programs read perf's format there.
+/// Returns the indexes of the largest sizes, largest first, and of the others. In a file or pipe all are among
+/// the largest unless `--top` limits them, because programs read perf's format there.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -59,15 +57,13 @@ fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     (ranked, rest)
 }
 
-/// The counts of the whole target, and those of each cgroup.
 struct CountsByCgroup<'a> {
     whole: &'a [Count],
     cgroups: Vec<&'a [Count]>,
 }
 
 impl CountsByCgroup<'_> {
-    /// Groups counts by cgroup. The counts of the whole target must be first, and each cgroup must have the same
-    /// events.
+    /// Groups counts by cgroup. The whole target's must be first, and all cgroups must have the same events.
     fn of(counts: &[Count]) -> CountsByCgroup<'_> {
         let is_whole = |count: &&Count| count.cgroup.is_none();
         let events = counts.iter().take_while(is_whole).count();
@@ -78,7 +74,7 @@ impl CountsByCgroup<'_> {
         }
     }
 
-    /// Returns how much of the first counted event each cgroup has.
+    /// Returns each cgroup's count of the first counted event.
     fn sizes(&self) -> Vec<f64> {
         let first = self.whole.iter().find(|count| is_counted(count));
         let is_first = |count: &&Count| first.is_some_and(|first| first.event == count.event);
@@ -91,8 +87,7 @@ impl CountsByCgroup<'_> {
         self.cgroups.iter().map(size).collect()
     }
 
-    /// Returns the counts of the whole target and of the cgroups at the indexes `places`, and the sums over those at
-    /// `rest`.
+    /// Returns the counts of the whole target and of the cgroups at `places`, and the sums over those at `rest`.
     fn shown(&self, places: &[usize], rest: &[usize]) -> ShownCounts {
         let mut counts = self.whole.to_vec();
         counts.extend(places.iter().flat_map(|at| self.cgroups[*at]).cloned());
@@ -103,8 +98,8 @@ impl CountsByCgroup<'_> {
         }
     }
 
-    /// Returns the sum of each event over these cgroups. A cgroup inside another one adds nothing, because the outer
-    /// cgroup's row or sum includes its counts.
+    /// Returns each event's sum over these cgroups. One inside another adds nothing, because the outer cgroup's
+    /// row or sum includes it.
     fn sums(&self, places: &[usize]) -> Vec<Count> {
         let Some(&first) = places.first() else {
             return Vec::new();
@@ -152,7 +147,6 @@ fn add(sum: &mut Count, count: &Count) {
     }
 }
 
-/// Returns the paths of the cgroups that contain this one.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     let root = (path != "/").then_some("/");
     root.into_iter()
@@ -174,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Returns the counts of a system and its cgroups: each has `cs`, then `faults`.
+    /// Returns the counts of a system and its cgroups, each with `cs` and then `faults`.
     fn counts(cgroups: &[(&str, f64)]) -> Vec<Count> {
         let whole = [("cs", 100.0), ("faults", 9.0)];
         let whole = whole.map(|(event, value)| count(None, event, value));
@@ -187,7 +181,6 @@ mod tests {
             .collect()
     }
 
-    /// Returns the options `--top`.
     fn top(top: usize) -> Options {
         Options {
             top: Some(top),
@@ -195,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Returns the name and the two values of each cgroup.
+    /// Returns each cgroup's name and two values.
     fn rows(shown: &ShownCounts) -> Vec<(&str, f64, f64)> {
         let pairs = shown.counts[2..].chunks(2);
         let rows = pairs.map(|pair| (path(pair), pair[0].value, pair[1].value));
@@ -213,7 +206,7 @@ mod tests {
         assert_eq!(shown.others, others);
     }
 
-    /// Regression: cgroups were sorted by name, and all were printed even if there were hundreds.
+    /// Regression: cgroups were sorted by name, and hundreds were printed.
     #[test]
     fn the_largest_cgroups_are_first_and_the_others_are_summed() {
         let all = &[("a", 3.0), ("b", 50.0), ("c", 7.0), ("d", 3.0)];
@@ -234,7 +227,7 @@ mod tests {
         check(&[], 2, &[]);
     }
 
-    /// Regression: in a file, perf's format had only 20 cgroups, although programs read all of them there.
+    /// Regression: in a file, perf's format had only 20 cgroups, although programs read all.
     #[test]
     fn a_file_has_all_cgroups() {
         let names: Vec<String> = (0..30).map(|at| format!("c{at}")).collect();
@@ -257,12 +250,12 @@ mod tests {
             let names = rows(&shown).into_iter().map(|row| row.0.to_owned());
             names.collect::<Vec<_>>().join(" ")
         };
-        // The order in a session is that of the patterns, and then that in which later cgroups appeared.
+        // A session has the patterns' order, then that in which later cgroups appeared.
         let first = [("z", 9.0), ("b", 1.0), ("a", 20.0)];
         assert_eq!(names(&first), "z a 1 more cgroup");
         let other = [("z", 1.0), ("b", 7.0), ("a", 0.0)];
         assert_eq!(names(&other), "z a 1 more cgroup");
-        // b has 10 since the start. z was removed, and a new cgroup of the same name has 2.
+        // b has 10 since the start. z was removed, and a new z has 2.
         assert_eq!(names(&[("b", 2.0), ("a", 0.0)]), "b a");
         let new = [("b", 0.0), ("a", 0.0), ("z", 2.0)];
         assert_eq!(names(&new), "b a 1 more cgroup");
@@ -284,7 +277,7 @@ mod tests {
         check(root, 1, &sum);
     }
 
-    /// Regression: `a` had 50, and 40 of them were in `a/b`. The sum of the others was 47 instead of 7.
+    /// Regression: `a` had 50, including the 40 of `a/b`, and the sum of the others was 47 instead of 7.
     #[test]
     fn a_cgroup_inside_a_printed_one_is_not_in_the_sum() {
         let nested = &[("a", 50.0), ("a/b", 40.0), ("c", 7.0)];
@@ -312,7 +305,7 @@ mod tests {
             (shown.counts[5].state, shown.counts[5].value),
             (CountState::Counted, 2.0)
         );
-        // A cgroup whose count is missing must add no time to the sum.
+        // A cgroup without a count must add no time.
         assert_eq!(shown.counts[5].time_enabled_ns, 10);
     }
 }

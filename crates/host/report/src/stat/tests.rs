@@ -119,7 +119,7 @@ fn fields_are_in_perfs_order() {
     assert!(lines.ends_with(row), "{lines}");
 }
 
-/// With `-r`, the lines of events that are not supported lacked the column of the spread.
+/// Regression: with `-r`, unsupported events' lines lacked the spread's column.
 #[test]
 fn lines_of_several_runs_lacked_a_column() {
     let mut stat = stat();
@@ -138,7 +138,7 @@ fn lines_of_several_runs_lacked_a_column() {
     assert!(lines.iter().map(columns).all(|count| count == 8), "{text}");
 }
 
-/// A separator in a cgroup's name would split the name into several fields.
+/// A separator in a cgroup's name would split the name.
 #[test]
 fn a_field_that_holds_the_separator_is_quoted() {
     let mut stat = stat();

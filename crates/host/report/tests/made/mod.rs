@@ -7,7 +7,7 @@ use tiptoe_report::Options;
 use tiptoe_session::{Cost, Event, Process, Session, Via};
 
 pub const SECOND: u64 = 1_000_000_000;
-/// A name that takes more than half of a line, with spaces.
+/// A name with spaces that takes more than half of a line.
 pub const LONG: &str = "shop::Basket<std::string>::add(shop::Item const&, unsigned int)";
 
 pub fn session(comm: &str) -> Session {
@@ -66,7 +66,7 @@ pub fn at(width: usize) -> Options {
     }
 }
 
-/// Fails unless `shown` is the text of `screens/NAME.txt`. With `TIPTOE_WRITE_SCREENS=1` it writes the file instead.
+/// Compares `shown` with `screens/NAME.txt`. With `TIPTOE_WRITE_SCREENS=1` it writes the file instead.
 #[track_caller]
 pub fn check_screen(name: &str, shown: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/screens");

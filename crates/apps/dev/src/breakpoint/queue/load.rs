@@ -1,4 +1,4 @@
-//! The load of each CPU: pairs of reserve and release, as in `stress`. A pair is for a task or for a CPU.
+//! The load of each CPU, as in `stress`.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -11,20 +11,19 @@ struct PairLengths {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
-    /// The time to read a shard that another CPU had last.
+    /// To read a shard that another CPU had last.
     seen_moved: Ps,
 }
 
-/// The load for one form of accounting.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     outside: Ps,
-    /// The mean time of other work before each pair.
+    /// The mean of other work before each pair.
     work: Ps,
     cpu_targets: u32,
     of_task: PairLengths,
     of_cpu: PairLengths,
-    /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs, if there are several.
+    /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<CpuState>,
@@ -37,7 +36,7 @@ struct CpuState {
 }
 
 impl Pairs {
-    /// Returns the load for these shards. If `geometry` has one shard, the form is that with one mutex.
+    /// If `geometry` has one shard, the form is that with one mutex.
     pub(super) fn new(
         prices: &Prices,
         geometry: &Geometry,
@@ -52,7 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // Besides the shard's line, the line of the header must be transferred after a request for a CPU.
+        // After a request for a CPU the header's line must be transferred, too.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,
@@ -85,7 +84,6 @@ impl Pairs {
         }
     }
 
-    /// Returns the number of locks.
     pub(super) fn locks(&self) -> usize {
         self.count + 1
     }
@@ -110,7 +108,8 @@ impl Load for Pairs {
             true if !is_one => self.count,
             _ => self.shards[cpu],
         };
-        // A reservation for a CPU reads all shards. It and its release change the header, which tasks then read again.
+        // A reservation for a CPU reads all shards. It and its release change the header, which tasks then read
+        // again.
         let (times, seen) = match is_for_cpu {
             true if !is_one => (self.of_cpu, 0..self.count),
             true => (self.of_cpu, 0..0),

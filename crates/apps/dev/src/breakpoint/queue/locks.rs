@@ -1,21 +1,18 @@
-//! CPUs and locks in simulated time. Each CPU works, takes the locks of its next call one after the other, holds
-//! them, releases them, and begins again.
-//!
-//! A lock behaves as in `tiptoe_sync::Shards`:
+//! CPUs and locks in simulated time. A lock behaves as in `tiptoe_sync::Shards`:
 //!
 //! | a CPU | action |
 //! |---|---|
 //! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a number of times, and takes it once it is free; mostly the last holder is faster |
-//! | has checked in vain | marks it awaited, sleeps until it is woken, and tries again |
+//! | finds it held | checks it a few times, and takes it once it is free; mostly the last holder takes it first |
+//! | has checked in vain | marks it awaited, sleeps until another CPU wakes it, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
-//! A lock and the data that it guards are in the cache of the CPU that had the lock last. A CPU pays for a transfer
-//! when it takes the lock from another CPU, when it checks the lock after a change, and when it releases the lock while
-//! others check it. All transfers cost the same, however many CPUs want the line at once.
+//! A lock and its data are in the cache of the CPU that had the lock last. A CPU pays for a transfer when it
+//! takes the lock from another CPU, checks the lock after a change, or releases it while others check it. All
+//! transfers cost the same.
 //!
-//! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same result on
-//! any machine.
+//! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same
+//! result anywhere.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -27,37 +24,33 @@ pub(super) type Ps = u64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Costs {
-    /// The transfer of a line from another CPU.
+    /// To transfer a line from another CPU.
     pub(super) line: Ps,
-    /// The time from one check to the next.
+    /// Between two checks.
     pub(super) look: Ps,
-    /// The number of checks before a CPU sleeps.
+    /// The checks before a CPU sleeps.
     pub(super) looks: u64,
-    /// The time to wake a sleeper.
     pub(super) wake: Ps,
-    /// The time from the wake until the sleeper runs.
+    /// From the wake until the sleeper runs.
     pub(super) woken: Ps,
 }
 
-/// One call, which takes locks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Call {
-    /// The time from the call's begin until it takes its first lock.
+    /// From the call's begin until it takes its first lock.
     pub(super) outside: Ps,
-    /// The time of other work before the call.
+    /// Other work before the call.
     pub(super) work: Ps,
-    /// The locks to take, in order.
+    /// In order.
     pub(super) locks: Range<usize>,
-    /// The time to take a lock that is free and in the CPU's own cache, and the time to release a lock that no CPU
-    /// checks.
+    /// To take a free lock in the CPU's own cache, or release one that no CPU checks.
     pub(super) exchange: Ps,
-    /// The additional time for each lock that another CPU had last.
+    /// More, for each lock that another CPU had last.
     pub(super) moved: Ps,
-    /// Locks that it does not take, but whose data it reads or makes others read again.
+    /// Locks whose data it reads or makes others read again.
     pub(super) seen: Range<usize>,
-    /// The additional time for each of these that another CPU had last.
+    /// More, for each of these that another CPU had last.
     pub(super) seen_moved: Ps,
-    /// How long the call holds all of its locks.
     pub(super) hold: Ps,
     /// Whether the end of the call completes a unit of work.
     pub(super) is_last: bool,
@@ -67,19 +60,17 @@ pub(super) trait Load {
     fn next(&mut self, cpu: usize, random: &mut Random) -> Call;
 }
 
-/// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
     pub(super) time: Ps,
-    /// The units of work done by all CPUs.
+    /// Units of work.
     pub(super) done: u64,
-    /// The sum of all CPUs' waits.
+    /// All CPUs' waits.
     pub(super) waited: Ps,
-    /// The sum of the time in which CPUs did not wait.
+    /// All CPUs' other time.
     pub(super) worked: Ps,
-    /// The part of `worked` that is outside of calls.
+    /// The part of `worked` outside of calls.
     pub(super) own: Ps,
-    /// The number of sleeps.
     pub(super) slept: u64,
 }
 
@@ -87,7 +78,7 @@ pub(super) struct Outcome {
 struct Lock {
     is_held: bool,
     is_awaited: bool,
-    /// How often the lock was released.
+    /// How often it was released.
     given: u64,
     had_last: Option<usize>,
     looking: Vec<usize>,
@@ -96,13 +87,11 @@ struct Lock {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// The CPU takes this lock next: it is before the call, or between two locks of the call.
+    /// The CPU is before the call, or between two of its locks.
     Taking(usize),
-    /// The CPU checks this lock until it is free.
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases this lock next. The flag says whether it has paid for getting the line back from CPUs that
-    /// check the lock.
+    /// The flag says whether the CPU has paid for getting the line back from CPUs that check the lock.
     Giving(usize, bool),
 }
 
@@ -111,20 +100,20 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// When the CPU stops checking the lock, and how often the lock had been released when that time was computed.
+    /// When the CPU stops checking, and the lock's releases when that was computed.
     until: (Ps, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
-    /// A CPU continues.
     Goes(usize),
-    /// The first CPU that checks the lock sees it free. `given` is the number of releases: if it has changed, the event
-    /// is void.
-    IsSeen { lock: usize, given: u64 },
-    /// A CPU stops checking, if it still checks.
+    /// The first checking CPU sees the lock free. Void if `given`, the number of releases, has changed.
+    IsSeen {
+        lock: usize,
+        given: u64,
+    },
+    /// A CPU stops checking, if it still does.
     LookedEnough(usize),
-    /// A CPU was woken.
     Wakes(usize),
 }
 
@@ -134,7 +123,7 @@ pub(super) struct Machine<'a, L> {
     random: Random,
     cpus: Vec<Cpu>,
     locks: Vec<Lock>,
-    /// Future events. Simultaneous events happen in the order in which they were added, so that a run can be repeated.
+    /// Simultaneous events keep the order in which they were added, so that a run can be repeated.
     events: BinaryHeap<Reverse<(Ps, u64, SimulatedEvent)>>,
     event_count: u64,
     now: Ps,
@@ -166,7 +155,7 @@ impl<'a, L: Load> Machine<'a, L> {
         machine
     }
 
-    /// Runs `before` events, which are not reported, and then `events`, which are.
+    /// Runs `before` events, which are not reported, and then `events`.
     pub(super) fn run(mut self, before: u64, events: u64) -> Outcome {
         self.pass(before);
         let early = self.so_far();
@@ -182,7 +171,7 @@ impl<'a, L: Load> Machine<'a, L> {
         }
     }
 
-    /// Returns the result so far, including waits that have not ended.
+    /// Includes waits that have not ended.
     fn so_far(&self) -> Outcome {
         let waits = self.cpus.iter().filter_map(|cpu| cpu.waits_since);
         let waited = self.seen.waited + waits.map(|since| self.now - since).sum::<Ps>();
@@ -215,7 +204,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call, when the rest of its last call, which takes `after`, is over.
+    /// Begins a CPU's next call, after the rest of its last one.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -245,7 +234,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Takes a lock for a CPU. Then the CPU takes the next lock of its call, or has all of them and holds them.
+    /// Then the CPU takes the call's next lock, or holds all of them.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -279,7 +268,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The CPU must first get the line back, because the caches of the checking CPUs have it, too.
+            // The caches of the checking CPUs have the line, too.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -310,8 +299,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns the time until the first of several CPUs checks again. Each CPU checks again at a random moment within
-    /// the time of a check and a transfer.
+    /// Each of the CPUs checks again at a random moment within the time of a check and a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -336,7 +324,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each check that found the lock released and taken again took longer, because the line had to be transferred.
+        // Each check that found the lock taken again took longer, because the line had to be transferred.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {
@@ -348,7 +336,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.insist(cpu);
     }
 
-    /// Marks the lock as awaited and takes it, or sleeps if it is held.
+    /// Marks the lock as awaited and takes it, or sleeps.
     fn insist(&mut self, cpu: usize) {
         let Phase::Asleep(lock) = self.cpus[cpu].phase else {
             return;

@@ -1,5 +1,5 @@
-//! Measures the inputs of a simulation on this machine: the critical sections of both forms of accounting, their locks,
-//! and the transfer of a cache line between two CPUs.
+//! Measures the inputs of a simulation: critical sections, locks, and the transfer of a cache line between two
+//! CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,49 +15,44 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The additional times, in multiples of the time that transferring a line takes. Used if they cannot be measured.
+/// In multiples of a line's transfer, if they cannot be measured.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
     moved: 1.0,
 };
-/// The number of turns that two CPUs take, and how often a sleeper is woken.
 const TURNS: u32 = 5_000;
 const WAKES: u32 = 100;
 
-/// All measured times, the inputs of a simulation.
+/// The inputs of a simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
     pub(super) costs: Costs,
-    /// The time of a call without its locks.
+    /// A call without its locks.
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// The additional time of a task's call under one mutex if another CPU had the mutex before.
+    /// More, for a task's call under one mutex that another CPU had.
     pub(super) handed: Ps,
-    /// The additional time to get the line of a shard or of the header if another CPU has written it.
+    /// More, for the line of a shard or of the header that another CPU has written.
     pub(super) moved: Ps,
 }
 
-/// The times of one form's calls.
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
     pub(super) task: LockTimes,
-    /// The times of a request for a CPU, by the number of CPUs in the accounting.
+    /// A request for a CPU, by the number of CPUs.
     of_cpu: Vec<(u32, LockTimes)>,
 }
 
-/// The times of a call's locks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockTimes {
-    /// How long the call holds its locks.
     pub(super) hold: Ps,
-    /// The time to take each lock. Releasing it takes as long.
+    /// To take each lock; releasing it takes as long.
     pub(super) exchange: Ps,
 }
 
 impl Holds {
-    /// Returns the times of a request for a CPU, if the accounting has this number of CPUs.
     pub(super) fn of_cpu(&self, cpus: u32) -> LockTimes {
         let known = self.of_cpu.iter().find(|(of, _)| *of == cpus);
         known.map_or_else(LockTimes::default, |(_, held)| *held)
@@ -70,8 +65,7 @@ impl Holds {
     }
 }
 
-/// Measures the inputs for machines with these numbers of CPUs. Fails if this process may use only one CPU and `line`
-/// is not given.
+/// Measures the inputs for these numbers of CPUs. Fails on one CPU without `line`.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let lock = lock_ns();
@@ -121,8 +115,8 @@ fn ps(ns: f64) -> Ps {
     (ns * 1000.0).round().max(0.0) as Ps
 }
 
-/// Measures a pair of reserve and release, by a single thread. Returns the least of all rounds, because every
-/// disturbance makes a pair longer.
+/// Measures a pair on one thread. Returns the least of all rounds, because every disturbance makes a pair
+/// longer.
 fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
     let stress = Stress {
         cpus,
@@ -137,7 +131,7 @@ fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Returns the time of one action, in ns: the least of some measurements of `times` actions each.
+/// Returns an action's time in ns, the least of some measurements of `times` actions.
 fn per(times: u32, mut done: impl FnMut()) -> f64 {
     let mut once = |_| {
         let begun = Instant::now();
@@ -154,7 +148,7 @@ fn spin_and_look() {
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// Measures a free lock, which is taken and released as in `tiptoe_sync`.
+/// As in `tiptoe_sync`.
 fn lock_ns() -> f64 {
     let word = AtomicU64::new(0);
     // Acquire and Release only give the instructions of `tiptoe_sync`, because there is one thread.
@@ -166,7 +160,7 @@ fn lock_ns() -> f64 {
     })
 }
 
-/// The additional times for data that another CPU had last; fields as in [`Prices`].
+/// As in [`Prices`].
 #[derive(Clone, Copy, Debug)]
 struct TransferCosts {
     line: f64,
@@ -175,9 +169,9 @@ struct TransferCosts {
 }
 
 impl TransferCosts {
-    /// Returns the times, scaled for a machine on which transferring a line takes `line`.
+    /// Scales the times to a transfer of `line`.
     fn with_line(self, line: f64) -> TransferCosts {
-        // A shorter time is noise, by which nothing can be scaled.
+        // A shorter time is noise.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
@@ -189,14 +183,14 @@ impl TransferCosts {
     }
 }
 
-/// Returns the first and the last CPU that this thread may use; `None` if there is only one.
+/// Returns the first and last CPU that this thread may use.
 fn two_cpus() -> Option<[usize; 2]> {
     let mut cpus = allowed().into_iter();
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns: without work, with a pair of a task on each under one mutex, and with a pair of a
-/// task on one and of a CPU on the other. Subtracts the times of the same pairs on a single CPU.
+/// Measures two CPUs that take turns: without work, with a pair of a task on each under one mutex, and with a
+/// pair of a task on one and of a CPU on the other. Subtracts the same pairs on a single CPU.
 fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
@@ -217,12 +211,12 @@ fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Er
     Ok(TransferCosts {
         line: (bare - 2.0 * ideal).max(0.0) / 2.0,
         handed: mutex.max(0.0) / 2.0,
-        // Two lines, that of the shard and that of the header, are transferred there and back.
+        // The lines of the shard and of the header are transferred there and back.
         moved: ours.max(0.0) / 4.0,
     })
 }
 
-/// Two CPUs that alternate. Measures the time of a pair on one CPU and a pair on the other.
+/// Measures a pair on one CPU and a pair on the other, in turns.
 struct Turns {
     cpus: [usize; 2],
     requests: [Request; 2],
@@ -259,7 +253,7 @@ impl Act<f64> for Turns {
     }
 }
 
-/// Measures how long waking a thread takes, and how long it then takes until the thread runs.
+/// Measures waking a thread, and the time until it runs.
 fn wake_ns() -> (f64, f64) {
     let (word, since) = (AtomicU32::new(0), AtomicU64::new(0));
     let mut woken = Vec::new();
@@ -300,7 +294,7 @@ fn quick(mut times: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Regression: if no transfer could be measured, a given one was multiplied by infinity.
+    /// Regression: without a measured transfer, a given one was multiplied by infinity.
     #[test]
     fn transfer_costs_of_zero_are_replaced_by_the_usual_ratios() {
         for line in [0.0, 1.0] {

@@ -1,4 +1,4 @@
-//! Compares simulations with results that theory gives.
+//! Compares simulations with theory.
 
 use tiptoe_breakpoint::{Geometry, Registers};
 use tiptoe_schedule::simulate::Random;
@@ -8,7 +8,6 @@ use super::locks::{Call, Costs, Load, Machine, Outcome, Ps};
 use super::prices::{Holds, LockTimes, Prices};
 use super::*;
 
-/// Every CPU takes one lock for the same time.
 struct OneLock {
     hold: Ps,
     think: fn(&mut Random) -> Ps,
@@ -32,7 +31,7 @@ fn exponential(random: &mut Random) -> Ps {
     (-unit.ln() * 1e6) as Ps
 }
 
-/// CPUs that wait check the lock for ever and never sleep. Only holding the lock takes time.
+/// CPUs check the lock for ever and never sleep. Only holding it takes time.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -45,8 +44,8 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
     Machine::new(costs, cpus, 1, OneLock { hold, think }, 1).run(10_000, 1_000_000)
 }
 
-/// Calls of many CPUs arrive at random and take equally long. By Pollaczek and Khinchine the mean wait is `hold * load
-/// / (2 * (1 - load))`, in whatever order the calls are served.
+/// By Pollaczek and Khinchine, calls that arrive at random and take equally long wait `hold * load / (2 * (1 -
+/// load))` on average, in whatever order they are served.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
@@ -62,7 +61,6 @@ fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
     }
 }
 
-/// If no CPU does anything else, one of them always holds the lock, and all others wait.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn a_lock_that_all_cpus_wait_for_is_always_held() {
@@ -83,8 +81,7 @@ fn a_lone_cpu_never_waits() {
     assert_eq!(seen.worked, seen.time);
 }
 
-/// Every sleeper must be woken: no lock may stay free while CPUs sleep for it. Each sleep costs the waker and the
-/// sleeper.
+/// No lock may stay free while CPUs sleep for it.
 #[test]
 fn every_sleeper_is_woken() {
     let costs = Costs {
@@ -136,7 +133,6 @@ fn pairs(cpus: u32, shards: Option<u32>, cpu_targets: u32, seed: u64) -> Outcome
     machine.run(50_000, 300_000)
 }
 
-/// All time must be either waited or worked time.
 #[test]
 fn no_time_is_lost() {
     for cpu_targets in [0, 1, 10, 100] {
@@ -148,7 +144,7 @@ fn no_time_is_lost() {
     }
 }
 
-/// The pair of a lone CPU must be two calls, and nothing else.
+/// The pair must be two calls, and nothing else.
 #[test]
 fn the_pair_of_a_single_cpu_takes_as_long_as_its_calls() {
     let seen = pairs(1, None, 0, 1);
@@ -157,7 +153,6 @@ fn the_pair_of_a_single_cpu_takes_as_long_as_its_calls() {
     assert!((pair / parts - 1.0).abs() < 1e-3, "{pair} for {parts}");
 }
 
-/// Tasks that are alone in their shards must never wait. With one mutex all but one wait.
 #[test]
 fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     let seen = pairs(64, Some(4_096), 0, 1);
@@ -167,7 +162,7 @@ fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     assert!(waiting > 0.8, "{waiting}");
 }
 
-/// Regression: a request for a CPU took all shards, so that a pair took 800 us on 256 CPUs where one mutex took 130.
+/// Regression: a request for a CPU took all shards, 800 us on 256 CPUs where one mutex took 130.
 #[test]
 fn one_pair_of_a_hundred_for_a_cpu_takes_less_than_with_one_mutex() {
     for cpus in [2, 4, 8, 16, 64, 256] {
@@ -196,7 +191,7 @@ const QUEUE: Queue = Queue {
     ms: 2,
 };
 
-/// Regression: the spread came only from the random numbers, so two runs differed by far more than their spreads.
+/// Regression: two runs differed by far more than their spreads.
 #[test]
 fn a_simulation_spreads_as_far_as_its_inputs() {
     let task = LockTimes {

@@ -1,6 +1,3 @@
-//! BPF features that loaders lack: arrays mapped for reading, arrays of perf events, and programs
-//! run on request, on a CPU or over all tasks.
-
 use std::prelude::rust_2024::*;
 
 use std::fs::File;
@@ -12,26 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ITER_CREATE, LINK_CREATE, MAP_UPDATE_ELEM, PROG_TEST_RUN, Words, call, descriptor};
 use crate::host::perf::PerfEvent;
 
-/// Runs the program on the given CPU.
 const ON_CPU: u64 = 1;
 const TRACE_ITER: u64 = 28;
 
-/// An array map in our memory, so that a read needs no system call.
+/// An array mapped into our memory, so that a read needs no system call.
 #[derive(Debug)]
 pub struct MappedArray {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: the mapping stays until the drop, and is only read, atomically.
+// SAFETY: mapped until the drop, and only read, atomically.
 unsafe impl Send for MappedArray {}
 // SAFETY: as above.
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
-    /// Maps `words` words of an array, whose map must have BPF_F_MMAPABLE.
+    /// Maps `words` words of an array with BPF_F_MMAPABLE.
     pub fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<MappedArray> {
-        // SAFETY: a new mapping where the kernel chooses; the descriptor is open.
+        // SAFETY: a new mapping where the kernel chooses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -49,12 +45,12 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word; 0 past the end. A word that a program is writing is old or new.
+    /// Returns a word, the old or new one while it is written; 0 past the end.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;
         }
-        // SAFETY: inside the mapping, which is page-aligned and lives as long as `self`.
+        // SAFETY: inside the page-aligned mapping, which lives as long as `self`.
         let word = unsafe { self.start.add(at).as_ref() };
         // Relaxed: pairs with a BPF program's plain store, which publishes nothing else.
         word.load(Ordering::Relaxed)
@@ -73,15 +69,14 @@ impl Drop for MappedArray {
     }
 }
 
-/// Puts an event into an array, where programs on its CPU can read it until the map is freed.
+/// Puts an event into an array, for programs on its CPU.
 pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Result<()> {
     let value = event.descriptor().as_raw_fd();
     let mut words = Words::default();
     words[0] = u64::from(map.as_raw_fd().unsigned_abs());
     words[1] = (&raw const index) as u64;
     words[2] = (&raw const value) as u64;
-    // SAFETY: key and value are 4 bytes each, as the map's, and outlive the call, which only reads
-    // them.
+    // SAFETY: key and value have the map's 4 bytes, and outlive the call, which only reads them.
     unsafe { call(MAP_UPDATE_ELEM, &mut words) }.map(drop)
 }
 
@@ -95,12 +90,12 @@ pub fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
     Ok((words[0] >> 32) as u32)
 }
 
-/// Runs an iterator's program over all objects, and discards its output.
+/// Runs an iterator's program over all objects.
 pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());
     words[1] = TRACE_ITER;
-    // SAFETY: the command takes only numbers, and returns a new descriptor.
+    // SAFETY: numbers go in, a new descriptor comes out.
     let link = unsafe { descriptor(LINK_CREATE, &mut words) }?;
     let mut words = Words::default();
     words[0] = u64::from(link.as_raw_fd().unsigned_abs());

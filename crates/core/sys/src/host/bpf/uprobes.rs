@@ -1,11 +1,10 @@
 //! Counting uprobes for a whole process.
 //!
-//! A hit runs eleven instructions: the place's cookie is the index of its counter, which is incremented on the
-//! current CPU. The addition must be atomic, because a thread may be preempted in the program and another hit the
-//! place on the same CPU. The kernel checks the process before it runs the program.
+//! A place's cookie is its counter's index. The addition must be atomic, because a thread may be preempted in
+//! the program, and another hit the place on the same CPU.
 //!
-//! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic if a
-//! program at a uprobe uses more. A test reads the use from the instructions.
+//! INVARIANT: the program uses less than 64 bytes of its stack, because with more a kernel from Linux 6.13 on
+//! may panic at a uprobe. A test reads the use from the instructions.
 
 use std::prelude::rust_2024::*;
 
@@ -20,7 +19,7 @@ const MAP_TYPE_PERCPU_ARRAY: u64 = 6;
 const PROGRAM_TYPE_KPROBE: u32 = 2;
 const ATTACH_UPROBE_MULTI: u32 = 48;
 
-/// Counters, and the program that increases them.
+/// Counters, with their program.
 #[derive(Debug)]
 pub struct UprobeCounters {
     program: OwnedFd,
@@ -30,20 +29,20 @@ pub struct UprobeCounters {
     cpus: usize,
 }
 
-/// Places in a file to count in a process.
+/// Places to count in a process.
 #[derive(Clone, Copy, Debug)]
 pub struct UprobeTarget<'a> {
     /// The file, as tiptoe sees it.
     pub path: &'a CStr,
-    /// The process, in tiptoe's pid namespace.
+    /// The process.
     pub pid: u32,
     /// Offsets in the file.
     pub offsets: &'a [u64],
-    /// The index of each place's counter, as many as `offsets`.
+    /// The index of each place's counter.
     pub cookies: &'a [u64],
 }
 
-/// Linked places, which count until this is dropped.
+/// Linked places, which count until the drop.
 #[derive(Debug)]
 pub struct UprobeLink {
     _held: OwnedFd,
@@ -66,7 +65,7 @@ impl UprobeCounters {
         })
     }
 
-    /// Starts to count in all these places, or in none.
+    /// Counts in all these places, or in none.
     pub fn link(&self, place: &UprobeTarget<'_>) -> io::Result<UprobeLink> {
         if place.offsets.len() != place.cookies.len() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -79,8 +78,8 @@ impl UprobeCounters {
         words[5] = place.cookies.as_ptr() as u64;
         words[6] = u64::from(u32::try_from(place.offsets.len()).unwrap_or(u32::MAX));
         words[7] = u64::from(place.pid);
-        // SAFETY: the path ends with a nul, both lists are as long as stated, and all outlive the
-        // call, which only reads them and returns a new descriptor.
+        // SAFETY: the path ends with a nul, both lists are as long as stated, and all outlive the call, which
+        // only reads them and returns a new descriptor.
         let _held = unsafe { descriptor(LINK_CREATE, &mut words) }?;
         Ok(UprobeLink { _held })
     }
@@ -101,8 +100,7 @@ impl UprobeCounters {
         words[0] = self.map.as_raw_fd() as u64;
         words[1] = &raw const index as u64;
         words[2] = per_cpu.as_mut_ptr() as u64;
-        // SAFETY: the key is four bytes, and `per_cpu` has the eight bytes for each possible CPU
-        // that the kernel writes.
+        // SAFETY: the key is four bytes, and `per_cpu` has eight for each possible CPU.
         unsafe { call(MAP_LOOKUP_ELEM, &mut words) }.map(drop)
     }
 }
@@ -112,11 +110,11 @@ fn create_map(counters: usize) -> io::Result<OwnedFd> {
     let mut words = Words::default();
     words[0] = MAP_TYPE_PERCPU_ARRAY | (size_of::<u32>() as u64) << 32;
     words[1] = size_of::<u64>() as u64 | u64::from(entries) << 32;
-    // SAFETY: the command takes only numbers, and returns a new descriptor.
+    // SAFETY: numbers go in, a new descriptor comes out.
     unsafe { descriptor(MAP_CREATE, &mut words) }
 }
 
-/// The program, in the encoding of `linux/bpf.h`: opcode, registers, offset, immediate.
+/// Encoded as in `linux/bpf.h`: opcode, registers, offset, immediate.
 fn program(map: i32) -> [u64; 12] {
     let op = |code: u8, dst: u8, src: u8, offset: i16, value: i32| {
         u64::from(code)
@@ -143,10 +141,9 @@ fn program(map: i32) -> [u64; 12] {
     ]
 }
 
-/// Returns how many CPUs the machine could have, from a list such as `0-3,8-11`.
 fn possible_cpus() -> usize {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // Too many cost only memory; with too few the kernel would write past the end.
+    // With too few the kernel would write past the end; too many only cost memory.
     last_cpu(&text).map_or(8192, |last| last + 1)
 }
 

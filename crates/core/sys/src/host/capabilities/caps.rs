@@ -4,11 +4,9 @@ use std::prelude::rust_2024::*;
 
 use std::fmt;
 
-/// The command that gives tiptoe all rights that it can use, for a group's members.
-///
-/// A user with these rights may read and trace every process, root's too. So no other user must be
-/// able to run the file. One line, because setcap(8) replaces earlier capabilities, and chown(1)
-/// removes them.
+/// The command that gives tiptoe its rights, for a group's members. No other user may run the file, because
+/// these rights suffice to trace every process, root's too. One line, because setcap(8) replaces earlier
+/// capabilities, and chown(1) removes them.
 pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"$0\" && chmod 0750 \"$0\" && setcap \
     cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep \"$0\"' \"$(command -v tiptoe)\"";
 
@@ -22,13 +20,13 @@ pub const SETCAP_GRANTS: &str =
 pub enum Cap {
     /// Write other users' files, and so their processes' memory.
     DacOverride = 1,
-    /// Attach to, and read, other users' processes.
+    /// Trace other users' processes.
     SysPtrace = 19,
     /// Nearly everything, such as uprobes through perf_event_open.
     SysAdmin = 21,
     /// Raise resource limits.
     SysResource = 24,
-    /// Use perf events whatever `perf_event_paranoid` says.
+    /// Use perf events despite `perf_event_paranoid`.
     Perfmon = 38,
     /// Load BPF programs.
     Bpf = 39,
@@ -37,7 +35,7 @@ pub enum Cap {
 }
 
 impl Cap {
-    /// All capabilities of this enum, in the order of their numbers.
+    /// All, by number.
     pub const ALL: [Self; 7] = [
         Self::DacOverride,
         Self::SysPtrace,
@@ -68,7 +66,7 @@ impl fmt::Display for Cap {
     }
 }
 
-/// A set of capabilities, a bit each, as in `/proc/PID/status`.
+/// A set of capabilities, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapSet(pub u64);
 
@@ -78,7 +76,7 @@ impl CapSet {
         self.0 >> (cap as u8) & 1 == 1
     }
 
-    /// Returns the capabilities of [`Cap::ALL`] in the set.
+    /// Returns the members among [`Cap::ALL`].
     pub fn members(self) -> Vec<Cap> {
         Cap::ALL.into_iter().filter(|cap| self.has(*cap)).collect()
     }

@@ -1,5 +1,3 @@
-//! The trials, each the smallest instance of an operation, undone at once.
-
 use std::prelude::rust_2024::*;
 
 use std::fs::{self, File};
@@ -19,13 +17,10 @@ const BPF_TYPES: [(BpfKind, u32); 4] = [
     (BpfKind::RawTracepoint, 17),
     (BpfKind::PerfEvent, 7),
 ];
-/// The fixed inode of the first pid namespace.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The fixed inode of the first user namespace.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Returns whether our capabilities apply to all processes, not only in a user namespace.
 pub(in crate::host) fn in_first_user_namespace() -> bool {
     fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == FIRST_USER_NAMESPACE)
 }
@@ -35,8 +30,7 @@ pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
-/// Returns the device and inode of our pid namespace, with the device in the kernel's encoding.
-/// `None` in the initial namespace, or without /proc.
+/// Returns our pid namespace's device, in the kernel's encoding, and inode; `None` if initial or unknown.
 pub fn pid_namespace() -> Option<(u64, u64)> {
     let found = fs::metadata("/proc/self/ns/pid").ok()?;
     let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
@@ -44,7 +38,7 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
-/// Returns whether the kernel is of this version of Linux or later, or of an unknown one.
+/// Returns whether the kernel is of this version, a later or an unknown one.
 pub fn is_linux(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     is_release(&release, major, minor)
@@ -88,7 +82,7 @@ fn counter(kind: u32, config: u32) -> Check {
     perf(PerfEvent::open(attr, CountedOn::Thread(0)))
 }
 
-/// Tries a uprobe of each kind on our file's first byte, which is no code.
+/// Our file's first byte is no code.
 pub(super) fn process_uprobes() -> Check {
     let counters = UprobeCounters::new(1).map_err(|e| Refusal::from("bpf", &e))?;
     let place = UprobeTarget {
@@ -114,8 +108,7 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, CountedOn::Thread(0)))
 }
 
-/// Tries a breakpoint on writes to a word that is never written. It would raise a signal, which needs Linux 5.13, as
-/// watching does.
+/// The word is never written. The signal needs Linux 5.13, as watching does.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
@@ -148,14 +141,12 @@ pub(super) fn membarrier_sync_core() -> Check {
     }
 }
 
-/// Tries rseq with an invalid flag, which a kernel that has the call refuses.
 pub(super) fn rseq() -> Check {
-    // SAFETY: the flag is invalid, so the call fails before it reads the null pointer.
+    // SAFETY: the call fails before it reads the null pointer.
     let result = unsafe { libc::syscall(libc::SYS_rseq, 0usize, 0, i32::MIN, 0) };
     check_implemented("rseq", result)
 }
 
-/// Tries futex_waitv with an empty list, which a kernel that has the call refuses.
 pub(super) fn futex_waitv() -> Check {
     // SAFETY: an empty list is refused before anything is read.
     let result = unsafe { libc::syscall(libc::SYS_futex_waitv, 0usize, 0, 0, 0usize, 0) };
@@ -189,27 +180,27 @@ pub(super) fn process_vm_readv() -> Check {
     }
 }
 
-/// Tries what the agent's file needs: a memory file that can be mapped as code. The call has no `MFD_EXEC`, as the agent's
-/// has none: `vm.memfd_noexec=2` refuses that flag, but a file without the right to execute can still be mapped.
+/// Tries a memory file that can be mapped as code, without `MFD_EXEC`, as in the agent: `vm.memfd_noexec=2`
+/// refuses that flag, but not the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is static, and ends with a nul.
+    // SAFETY: the name ends with a nul.
     let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), flags) };
     if fd < 0 {
         return Err(Refusal::last("memfd_create"));
     }
-    // SAFETY: a new descriptor has no other owner.
+    // SAFETY: the descriptor is new.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(BYTES as u64)
         .map_err(|error| Refusal::from("ftruncate", &error))?;
     let (access, kind) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
-    // SAFETY: a new mapping at an address that the kernel chooses, so it replaces no memory.
+    // SAFETY: the kernel chooses the address, so this replaces no memory.
     let code = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, kind, fd, 0) };
     if code == libc::MAP_FAILED {
         return Err(Refusal::last("mmap"));
     }
-    // SAFETY: the mapping was made above, and nothing refers to it.
+    // SAFETY: nothing refers to this mapping.
     unsafe { libc::munmap(code, BYTES) };
     Ok(())
 }

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::id;
 use std::string::ToString;
 
-/// A user that runs no tests.
 const OTHER: u32 = 65_534;
 
 struct Folder(PathBuf);
@@ -20,7 +19,6 @@ impl Folder {
         Folder(path)
     }
 
-    /// Like `/tmp`.
     fn sticky(name: &str) -> Folder {
         let folder = Folder::new(name);
         std_fs::set_permissions(&folder.0, Permissions::from_mode(0o1777)).unwrap();
@@ -157,14 +155,14 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     }
     give(&link);
     assert!(refusal(&link).contains("another user's link"));
-    // Another user's link is also refused in the middle of a path, and after a link of our own.
+    // Also in the middle of a path, and after a link of our own.
     symlink(&own.0, shared.path("folder")).unwrap();
     symlink(shared.path("folder"), own.path("back")).unwrap();
     write(&shared.path("folder/first"), false);
     give(&shared.path("folder"));
     assert!(refusal(&shared.path("folder/second")).contains("another user's link"));
     assert!(refusal(&own.path("back/second")).contains("another user's link"));
-    // In our own folder no other user can create links, so it is followed.
+    // In our own folder no other user can create links.
     symlink(&target, own.path("link")).unwrap();
     give(&own.path("link"));
     write(&own.path("link"), false);
@@ -227,7 +225,6 @@ fn pipes_and_devices_of_another_user_are_not_opened() {
     assert!(refusal(&null).contains("pipe or device belongs to another user"));
 }
 
-/// A shell's `>(…)` and `/dev/stdout` are such descriptors. They must be accepted whichever user owns the file.
 #[test]
 fn descriptors_of_our_own_are_written_to() {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -8,7 +8,6 @@ use std::{format, thread};
 
 type Change = fn(&Path);
 
-/// A user that runs no tests.
 const OTHER: u32 = 65_534;
 
 struct Scratch(PathBuf);
@@ -76,7 +75,6 @@ fn a_written_file_is_read() {
     assert!(folder.read("none", 7).is_err());
 }
 
-/// Whatever has the file's name must not be read or waited for, and must be replaced.
 #[test]
 fn files_that_others_may_use_are_not_read() {
     let odd: [(&str, Change); 7] = [
@@ -160,7 +158,6 @@ fn a_folder_that_others_may_use_is_not_used() {
     }
 }
 
-/// Two threads write and one reads: it must see either text whole.
 #[test]
 fn several_threads_may_write_at_once() {
     let scratch = Scratch::new("several");

@@ -1,5 +1,3 @@
-//! Hardware breakpoints.
-
 use std::prelude::rust_2024::*;
 
 use std::io;
@@ -14,9 +12,9 @@ use super::{Attr, CountedOn, PerfEvent, abi, attr, complete};
 pub enum Access {
     /// Stores.
     Write,
-    /// Stores and loads: x86 has none on loads alone.
+    /// Also loads: x86 has none on loads alone.
     ReadWrite,
-    /// Execution of an instruction.
+    /// Execution.
     Execute,
 }
 
@@ -62,17 +60,15 @@ impl Breakpoint {
 }
 
 impl PerfEvent {
-    /// Opens a disabled breakpoint with a sample for each access, discarded until it has a program.
-    /// `in_kernel` includes the kernel's accesses, which needs a right.
-    ///
-    /// Fails with `StorageFull` if all slots of a CPU or thread are taken.
+    /// Opens a disabled breakpoint that samples each access, and discards the samples until it has a program.
+    /// `in_kernel` includes the kernel's accesses, which needs a right. `StorageFull` if all slots are taken.
     pub fn open_breakpoint(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
         Self::open(attr, on)
     }
 
-    /// Opens an enabled breakpoint for a thread and the threads that it creates, until an exec.
+    /// Opens an enabled breakpoint for a thread and those that it creates, until an exec.
     pub fn open_inherited_breakpoint(
         at: &Breakpoint,
         tid: u32,
@@ -81,7 +77,7 @@ impl PerfEvent {
         Self::open(at.sampled(in_kernel, true), CountedOn::Thread(tid))
     }
 
-    /// Moves a breakpoint, with its inherited copies, to another address, and disables it.
+    /// Moves a breakpoint, with its inherited copies, and disables it.
     pub fn move_breakpoint(
         &self,
         at: &Breakpoint,
@@ -94,8 +90,7 @@ impl PerfEvent {
         answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
-    /// Opens an enabled breakpoint on the program's own accesses, optionally inherited by later
-    /// threads. Fails as [`PerfEvent::open_breakpoint`] does.
+    /// Opens an enabled breakpoint on the program's own accesses. Fails as [`PerfEvent::open_breakpoint`].
     pub fn count_accesses(at: &Breakpoint, on: CountedOn, is_inherited: bool) -> io::Result<Self> {
         let mut attr = at.attr();
         attr.set_exclude_kernel(1);
@@ -104,7 +99,7 @@ impl PerfEvent {
         Self::open(attr, on)
     }
 
-    /// Runs a BPF program of type perf_event at each sample.
+    /// Runs a perf_event program at each sample.
     pub fn run_program(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd() as u32;
         // SAFETY: both descriptors are open, and the kernel checks their types.
@@ -123,10 +118,8 @@ impl PerfEvent {
         answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Enables the event until its program has let `samples` more samples through.
-    ///
-    /// Its period must be set again. Otherwise a breakpoint disabled by the limit would stop the
-    /// program at each access without a sample (seen on Linux 6.18).
+    /// Enables the event for `samples` more samples. The period must be set again, otherwise a breakpoint that
+    /// the limit disabled would stop the program at each access without a sample (seen on Linux 6.18).
     pub fn refresh(&self, samples: u32) -> io::Result<()> {
         let period = 1u64;
         let samples = i32::try_from(samples).unwrap_or(i32::MAX);

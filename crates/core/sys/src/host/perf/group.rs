@@ -1,5 +1,3 @@
-//! Events in groups.
-
 use std::prelude::rust_2024::*;
 
 use std::io;
@@ -8,8 +6,7 @@ use std::os::fd::AsRawFd;
 use super::{Attr, CountedOn, PerfEvent};
 
 impl PerfEvent {
-    /// Opens an event as a leader, or in a leader's group, whose events count together or not at
-    /// all.
+    /// Opens a leader, or an event in a leader's group, which counts together or not at all.
     pub fn open_in(attr: Attr, on: CountedOn, leader: Option<&PerfEvent>) -> io::Result<Self> {
         Self::open_with_leader(attr, on, leader.map(|leader| leader.0.as_raw_fd()))
     }

@@ -1,4 +1,4 @@
-//! Breakpoints that raise SIGTRAP in their thread, to measure a hit's cost there.
+//! Breakpoints that raise SIGTRAP, to measure a hit's cost.
 
 use std::prelude::rust_2024::*;
 
@@ -7,8 +7,7 @@ use std::io;
 use super::{Breakpoint, CountedOn, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
-/// A SIGTRAP handler that does the work of an agent's and discards the hits, installed until this
-/// is dropped.
+/// Handles SIGTRAP as an agent does, and discards the hits, until dropped.
 #[derive(Debug)]
 pub struct SigtrapHandler(libc::sigaction);
 

@@ -1,8 +1,7 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when a thread was last charged for running, on its CPU's clock. These
-//! clocks omit interrupts and the hypervisor, and drift from each other. So the time must be
-//! compared with that CPU's clock, by running there.
+//! The scheduler records when a thread was last charged, on its CPU's clock. These clocks omit interrupts and
+//! the hypervisor, and drift from each other, so the time must be compared on that CPU.
 
 use std::prelude::rust_2024::*;
 
@@ -14,26 +13,24 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use super::stat::field_of;
 use super::{Error, Process, Result};
 
-/// The stat file's field of the last CPU.
 const PROCESSOR: usize = 39;
 /// The sched file's time of the last charge, in milliseconds.
 const CHARGED: &str = "se.exec_start";
 
 impl Process {
-    /// Returns a thread's stack pointer; `None` if it runs, or is in a page fault.
+    /// Returns a thread's stack pointer, unless it runs or is in a page fault.
     pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
     }
 
-    /// Returns a thread's instruction pointer; `None` if it runs, or is in a page fault.
+    /// Returns its instruction pointer, likewise.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
     }
 
-    /// Returns how long ago a thread ran; `None` if the kernel does not report it, or tiptoe may
-    /// not run on its CPU. The caller moves to that CPU and back.
+    /// Returns how long ago a thread ran, if known. The caller moves to that CPU for a moment.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;
@@ -56,7 +53,7 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     sched_setaffinity(None, &there).ok()?;
     sched_yield(); // charges the caller until here
     let own = fs::read("/proc/thread-self/sched");
-    // Restores the caller's CPUs; the result is valid even if this fails.
+    // The result is valid even if this fails.
     let _ = sched_setaffinity(None, &allowed);
     charged(&own.ok()?)
 }
@@ -76,7 +73,7 @@ fn number(word: &str) -> Option<u64> {
 }
 
 fn charged(sched: &[u8]) -> Option<Duration> {
-    // The thread's name may contain any bytes.
+    // The name may contain any bytes.
     let text = String::from_utf8_lossy(sched);
     let mut lines = text.lines();
     let (_, value) = lines

@@ -1,14 +1,12 @@
-//! Opens a target's files, wherever they are mounted.
+//! Opens a target's files.
 //!
-//! 1. A mapped file is opened through `/proc/PID/map_files`, which is the file itself, even if
-//!    replaced or unlinked.
-//! 2. Without the right (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), its path is opened inside
-//!    the target's root, with all links, and the inode is compared.
+//! 1. A mapped file is opened through `/proc/PID/map_files`, even if replaced or unlinked.
+//! 2. Without the right (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), its path is opened inside the target's
+//!    root, and the inode is compared.
 //! 3. A process that has ended has no root. Its files are opened inside ours.
 //!
-//! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor,
-//! checked to be regular, then opened for reading. Pipes, devices, and files that another user's
-//! program serves must never be opened, because that may hang.
+//! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor. Only a regular
+//! file may be opened, and not one that another user's program serves, because that may hang.
 
 use std::prelude::rust_2024::*;
 
@@ -37,8 +35,8 @@ impl Process {
         })
     }
 
-    /// Fails if our BPF programs cannot identify the process: we are in a container, and it is in a
-    /// nested one, or outside.
+    /// Fails if our BPF programs cannot identify the process: we are not in the first pid namespace, nor in
+    /// that of the process.
     pub fn known_in_kernel(self) -> Result<()> {
         let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
         match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
@@ -80,7 +78,6 @@ impl Process {
         self.read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
     }
 
-    /// Opens a held file for reading, if regular and on a file system trusted to answer.
     fn read_regular(self, held: File, path: &Path) -> Result<File> {
         if is_foreign(&held, self) {
             return Err(Error::ForeignServer { path: path.into() });
@@ -107,7 +104,7 @@ impl Process {
     }
 }
 
-/// Returns a path of this open file for uprobes, which no mount namespace or rename can change.
+/// Returns a path for uprobes, which no mount namespace or rename can change.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -119,7 +116,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a path that stays inside `root`, even if its links have `/` or `..`.
+/// Stays inside `root`, even if the path's links have `/` or `..`.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: open_how has only integers, for which 0 is valid.
@@ -139,7 +136,7 @@ fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor has no other owner.
+    // SAFETY: the descriptor is new.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into())
 }
 

@@ -1,5 +1,3 @@
-//! Finds processes.
-
 use std::prelude::rust_2024::*;
 
 use std::fs;

@@ -1,8 +1,5 @@
-//! `/proc/PID/maps`, one [`Mapping`] per line.
-//!
-//! The path is the rest of the line, with spaces; a newline is `\012`. ` (deleted)` follows an
-//! unlinked file's name. A file really called so looks the same; only
-//! [`Process::open_mapped`](super::Process::open_mapped) distinguishes them.
+//! `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name; only
+//! [`Process::open_mapped`](super::Process::open_mapped) distinguishes a file really called so.
 
 use std::prelude::rust_2024::*;
 
@@ -12,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::error::{Error, Result};
 
-/// The permissions of a mapping.
+/// A mapping's permissions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Perms {
     /// `r`
@@ -21,37 +18,37 @@ pub struct Perms {
     pub write: bool,
     /// `x`
     pub exec: bool,
-    /// `s` rather than `p`: other processes see writes.
+    /// `s`, not `p`: other processes see writes.
     pub shared: bool,
 }
 
-/// A device number, as in maps.
+/// A device number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// Major number.
+    /// Major.
     pub major: u32,
-    /// Minor number.
+    /// Minor.
     pub minor: u32,
 }
 
-/// One mapping of a process: `[start, end) -> (file, offset)`.
+/// A mapping: `[start, end) -> (file, offset)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
     pub start: u64,
     /// First address after the mapping.
     pub end: u64,
-    /// The mapping's permissions.
+    /// Its permissions.
     pub perms: Perms,
-    /// Offset in the file at `start`.
+    /// Offset in the file.
     pub offset: u64,
-    /// The file's device. On some file systems stat(2) shows another.
+    /// The device; on some file systems stat(2) shows another.
     pub dev: Device,
-    /// The file's inode; 0 if no file is mapped.
+    /// 0 if no file is mapped.
     pub inode: u64,
-    /// The file's path as the process sees it, or a name such as `[heap]`.
+    /// The path as the process sees it, or a name such as `[heap]`.
     pub path: Option<PathBuf>,
-    /// The file was unlinked (or replaced) since.
+    /// The file was unlinked (or replaced).
     pub deleted: bool,
 }
 
@@ -61,7 +58,7 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 
-    /// Returns the mapped file's path; `None` for anonymous memory, `[heap]`, `[vdso]` and similar.
+    /// Returns the mapped file's path, if a file is mapped.
     pub fn file(&self) -> Option<&Path> {
         let path = self.path.as_deref()?;
         (self.inode != 0 && path.is_absolute()).then_some(path)
@@ -143,7 +140,7 @@ fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
     (Some(path.into()), kept.is_some())
 }
 
-/// Decodes newlines, which the kernel alone escapes.
+/// The kernel escapes only newlines.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

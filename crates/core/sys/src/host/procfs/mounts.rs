@@ -1,6 +1,6 @@
-//! Detects file systems that another user's program serves (FUSE). If the program does not answer,
-//! a process that asks for a file's content or attributes hangs in the kernel, beyond SIGKILL. So
-//! only mounts and device numbers may be used here, which the kernel has without asking.
+//! Detects file systems that another user's program serves (FUSE). If it does not answer, a request for content
+//! or attributes hangs beyond SIGKILL. So only what the kernel has itself may be used: mounts and device
+//! numbers.
 
 use std::prelude::rust_2024::*;
 
@@ -38,8 +38,7 @@ impl<'t> Mount<'t> {
     }
 }
 
-/// Returns whether a process's held file is on another user's file system, or on an unmounted one
-/// that may have been.
+/// Returns whether another user serves, or may have served, a held file's file system.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
     // SAFETY: geteuid cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -64,7 +63,7 @@ struct FileLocation {
 }
 
 impl FileLocation {
-    /// Returns a file's location, without asking the file system.
+    /// Must not ask the file system.
     fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
@@ -97,16 +96,15 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     if let Some(mount) = mounts.iter().find(|mount| mount.device == device) {
         return mount.is_foreign(uid);
     }
-    // Major 0 without a mount is trusted only for memfds, which are mounted nowhere; others may be
-    // an unmounted FUSE.
+    // Without a mount, major 0 may be an unmounted FUSE. Only a memfd, which is mounted nowhere, is trusted.
     let is_memory = || memory_device().is_none_or(|of_memory| of_memory == place.device);
     major == 0 && !is_memory()
 }
 
 fn memory_device() -> Option<(u32, u32)> {
-    // SAFETY: the name ends with a nul; the call returns a new descriptor or an error.
+    // SAFETY: the name ends with a nul.
     let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: a new descriptor has no other owner.
+    // SAFETY: the descriptor is new.
     let memory = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
     Some(FileLocation::of(&memory.into())?.device)
 }

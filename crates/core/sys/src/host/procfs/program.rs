@@ -1,8 +1,5 @@
-//! Identifies the program that a process runs, so that an exec is noticed.
-//!
-//! exec keeps the process's number, and the old program's memory stays as long as another process
-//! shares it (`CLONE_VM`, vfork) and changes it as if the program still ran. So number and a
-//! descriptor of the memory are not enough.
+//! Identifies a process's program, so that an exec is noticed. exec keeps the number, and the old program's
+//! memory stays while another process shares it (`CLONE_VM`, vfork).
 
 use std::prelude::rust_2024::*;
 
@@ -12,20 +9,17 @@ use super::Process;
 use super::stat::field_of;
 use crate::host::error::Result;
 
-/// Fields of `/proc/PID/stat`, counted from 1 as in proc(5).
+/// As in proc(5).
 const START_CODE: usize = 26;
 const START_STACK: usize = 28;
 const START_DATA: usize = 45;
 /// The kernel shows this, or 0, for a hidden address.
 const HIDDEN: u64 = 1;
-/// How often a program is read while exec starts it.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where a program's code, data and stack start.
-///
-/// exec chooses all three at random, so the program that calls exec cannot know them. Without
-/// randomization, two programs with segments of equal sizes may get the same addresses.
+/// Where a program's code, data and stack start. exec chooses them at random, so the program that calls exec
+/// cannot know them. Without randomization, two programs with equal segments may look the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 
@@ -36,8 +30,8 @@ impl RunningProgram {
         RunningProgram(fields.map(|field| address(field).unwrap_or(0)))
     }
 
-    /// Returns whether all addresses are known. They are not if the process has ended, is just
-    /// starting, or may not be traced.
+    /// Returns whether all addresses are known. They are not if the process has ended, is just starting, or may not
+    /// be traced.
     pub fn is_known(&self) -> bool {
         self.0.iter().all(|address| *address != 0)
     }
@@ -50,7 +44,7 @@ impl RunningProgram {
 }
 
 impl Process {
-    /// Returns the program that the process runs. Retries for a moment until all addresses are known.
+    /// Returns the process's program, if possible with all addresses.
     pub fn running_program(self) -> Result<RunningProgram> {
         let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
         for _ in 1..TRIES {
@@ -62,7 +56,7 @@ impl Process {
         look()
     }
 
-    /// Returns the program that a thread runs. Does not retry, so some addresses may be unknown.
+    /// Returns a thread's program, without retries.
     pub fn program_of_thread(self, tid: u32) -> Result<RunningProgram> {
         Ok(RunningProgram::of_stat(
             &self.read(&format!("task/{tid}/stat"))?,

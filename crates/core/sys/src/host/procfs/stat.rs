@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::Process;
 use crate::host::error::{Error, Result};
 
-/// Fields of `/proc/PID/stat`, counted from 1 as in proc(5).
+/// Counted from 1, as in proc(5).
 const FLAGS: usize = 9;
 const CHILDREN_USER: usize = 16;
 const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
 
-/// The kind of another process's clock, in the three bits below the inverted process id.
+/// In the three bits below the inverted process id.
 const CPUCLOCK_SCHED: i32 = 2;
 
 /// Process ids are below this, whatever `kernel.pid_max` is.
@@ -32,7 +32,7 @@ impl Process {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the call fills `now`, a timespec, or refuses the clock.
+        // SAFETY: the call fills `now`, or refuses the clock.
         if unsafe { libc::clock_gettime(clock, &raw mut now) } != 0 {
             let error = io::Error::last_os_error();
             return Err(match error.raw_os_error() {
@@ -43,7 +43,7 @@ impl Process {
         Ok(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
     }
 
-    /// Returns when a thread started, after boot: with its id its identity for ever.
+    /// Returns when a thread started, after boot: with its id, its identity.
     pub fn thread_start_time(self, tid: u32) -> Result<Duration> {
         Ok(of_ticks(
             self.field_in(&format!("task/{tid}/stat"), START_TIME)?,
@@ -73,8 +73,7 @@ impl Process {
     }
 }
 
-/// Returns a field. Fields are counted from the last parenthesis, because the name, which is field 2 and
-/// in parentheses, may contain parentheses.
+/// Counts from the last parenthesis, because the name, field 2, may contain some.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;

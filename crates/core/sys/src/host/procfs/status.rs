@@ -1,5 +1,3 @@
-//! `/proc/PID/status`: the fields that decide how a process can be traced.
-
 use std::prelude::rust_2024::*;
 
 use crate::host::error::{Error, Result};
@@ -20,11 +18,11 @@ impl SignalSet {
 pub struct Status {
     /// `R` running, `S` sleeping, `D`, `T` stopped, `t` traced, `Z` zombie, `X`.
     pub state: char,
-    /// The process that the thread belongs to.
+    /// The thread's process.
     pub tgid: u32,
-    /// The ptrace tracer; 0 if there is none.
+    /// 0 without a tracer.
     pub tracer_pid: u32,
-    /// The process's or thread's id in each pid namespace, ours first.
+    /// The id in each pid namespace, ours first.
     pub ns_pids: Vec<u32>,
     /// Real, effective, saved and file system user.
     pub uids: [u32; 4],
@@ -32,7 +30,7 @@ pub struct Status {
     pub threads: u32,
     /// 0 off, 1 strict, 2 filters.
     pub seccomp: u32,
-    /// exec cannot give it new rights.
+    /// exec gives no new rights.
     pub no_new_privs: bool,
     /// Effective capabilities, bit by number.
     pub cap_eff: u64,
@@ -45,7 +43,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Parses the file. Fields that this kernel lacks stay 0.
+    /// Fields that this kernel lacks stay 0.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let mut status = Self::default();
@@ -79,7 +77,7 @@ impl Status {
         Some(())
     }
 
-    /// Returns the process's id in the innermost pid namespace that the process is in.
+    /// Returns the id in the innermost pid namespace.
     pub fn own_pid(&self) -> Option<u32> {
         self.ns_pids.last().copied()
     }

@@ -1,5 +1,3 @@
-//! Context switches.
-
 use std::prelude::rust_2024::*;
 
 use std::fs;
@@ -9,13 +7,13 @@ use super::Process;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Returns a thread's switches since its start; fails if it has ended.
+    /// Returns a thread's switches; fails if it has ended.
     pub fn thread_switches(self, tid: u32) -> Result<u64> {
         let status = self.read(&format!("task/{tid}/status"))?;
         Ok(in_status(&String::from_utf8_lossy(&status)))
     }
 
-    /// Returns the living threads' switches since their starts.
+    /// Returns the living threads' switches.
     pub fn switches(self) -> Result<u64> {
         let of_thread = |tid: &u32| {
             let status = self.read(&format!("task/{tid}/status"));
@@ -25,7 +23,7 @@ impl Process {
     }
 }
 
-/// Returns the switches of all CPUs since boot.
+/// Returns all CPUs' switches since boot.
 pub fn switches_of_all() -> Result<u64> {
     let path = Path::new("/proc/stat");
     let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
@@ -64,9 +62,8 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // The switches of another process are read, because this process's threads end with their
-        // tests, and the switches of ended threads are lost. The other process ends once its parent
-        // has changed, also after a panic.
+        // Our own threads end with their tests, which loses their switches. The child ends once its parent has
+        // changed, also after a panic.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")
@@ -85,7 +82,6 @@ mod tests {
 
     impl Drop for KilledOnDrop {
         fn drop(&mut self) {
-            // `kill` and `wait` fail only if the child was already waited for.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }

@@ -84,7 +84,7 @@ fn a_new_instrument_needs_no_change_of_the_loop() {
 #[test]
 fn the_cost_of_two_instruments_is_the_sum_of_theirs() {
     let (mut one, mut other) = (Switches::default(), Switches::default());
-    let session = session(&mut Several(vec![&mut one, &mut other]));
+    let session = session(&mut Several::new(vec![&mut one, &mut other]));
     let counts = session.events.iter().map(|event| event.count);
     assert_eq!(session.events.len(), 2);
     assert_eq!(session.cost.hits, counts.sum::<u64>());

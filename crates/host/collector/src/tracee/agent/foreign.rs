@@ -38,9 +38,11 @@ impl InProcess {
         };
         let meters = self.meters.borrow();
         let closed = self.closed(process);
+        let moved = self.patches.slots_unpatched_elsewhere(process);
         let counters = self.patches.counters.iter();
         let counters = counters.filter(|one| meters.ran_ns(one.site.slot).is_none());
         let counters = counters.filter(|one| !closed.contains(&one.site.slot));
+        let counters = counters.filter(|one| !moved.contains(&one.site.slot));
         let other = counters.filter(|one| differs(&one.site, &one.site.patched));
         let (events, sites): (Vec<&str>, Vec<&Site>) =
             other.map(|one| (&*one.counter.event, &one.site)).unzip();

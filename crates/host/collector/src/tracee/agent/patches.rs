@@ -22,6 +22,7 @@ pub mod described_code;
 mod guards;
 pub mod ifuncs;
 mod install;
+mod moved_code;
 mod plan_state;
 mod site_writes;
 

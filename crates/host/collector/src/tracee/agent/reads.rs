@@ -69,15 +69,16 @@ impl InProcess {
         }
         let enabled = process.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
+        let unpatched = patches.slots_unpatched_elsewhere(process);
         let reading = |one: &AgentCounter| {
-            let ran = meters.ran_ns(one.site.slot);
-            let reading = calls::reading(&counts.totals, one.site.slot, one.follow);
-            let seen = rings.as_ref();
-            let seen = seen.map(|rings| rings.as_seen(one.site.slot, reading));
+            let slot = one.site.slot;
+            let ran = meters.ran_ns(slot);
+            let reading = calls::reading(&counts.totals, slot, one.follow);
+            let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
             Reading {
                 // The trap was switched off because of its rate, so the time until then says
                 // nothing about the rate afterwards.
-                at_least: ran.is_some(),
+                at_least: ran.is_some() || unpatched.contains(&slot),
                 time_enabled_ns: enabled,
                 time_running_ns: ran.unwrap_or(enabled),
                 ..seen.unwrap_or(reading)

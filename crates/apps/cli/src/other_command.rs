@@ -1,0 +1,61 @@
+//! Finds the command for an event that another command was given.
+
+use tiptoe_event::{Event, OtherKind};
+
+use crate::failure::Failure;
+
+/// Fails if `text` names an event of another command than `command`.
+pub fn refuse(text: &str, command: &'static str) -> Result<(), Failure> {
+    match command_of(text) {
+        Some(other) if other != command => Err(Failure::OfOtherCommand {
+            text: text.to_owned(),
+            command,
+            other,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the command for events of the kind that a text names; `None` if it names none.
+fn command_of(text: &str) -> Option<&'static str> {
+    match Event::parse(text) {
+        Ok(Event::Probe(_)) => Some("probe"),
+        Ok(Event::Memory(_)) => Some("watch"),
+        Ok(Event::UserLocks(_) | Event::KernelLocks(_)) => Some("lock"),
+        Ok(Event::Scopes) => Some("stat"),
+        Ok(Event::Counters(_)) => None,
+        Err(_) => match OtherKind::of_word(text.split(':').next()?)? {
+            OtherKind::Mem => Some("watch"),
+            OtherKind::Ulock | OtherKind::Klock => Some("lock"),
+            OtherKind::Usdt => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_event_has_its_command() {
+        for (text, command) in [
+            ("uprobe:f", Some("probe")),
+            ("uretprobe:f", Some("probe")),
+            ("mem:stats.hits", Some("watch")),
+            ("mem:a:3", Some("watch")),
+            ("ulock:cache_lock/hold/", Some("lock")),
+            ("klock:mmap_lock/every/", Some("lock")),
+            ("klock:rwsem", Some("lock")),
+            ("scope:*", Some("stat")),
+            ("cycles", None),
+            ("kmem:kmalloc", None),
+            ("redis-server:call", None),
+            ("prog:", None),
+            ("usdt:a:b", None),
+        ] {
+            assert_eq!(command_of(text), command, "{text}");
+            assert!(refuse(text, command.unwrap_or("probe")).is_ok(), "{text}");
+        }
+        assert!(refuse("mem:stats.hits", "probe").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+// cflags: -O2
+// moved HOW CALLS [wait]: calls functions, gives their code another address, and calls them there.
+//   move    moves their page by mremap(2)
+//   all     moves all pages around them
+//   keep    moves their page, and leaves its addresses mapped to the file (MREMAP_DONTUNMAP)
+//   child   moves their page in a forked child
+//   inline  moves their page by a system call of its own
+//   again   maps their page of the file once more
+#include "common.h"
+#include <link.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+enum { PAGE = 4096, AROUND = 64, PAGES = 2 * AROUND + 1 };
+
+// A function that fits a jump, and one that fits only a trap, in the middle of many pages.
+__asm__(".section .text.pages,\"ax\",@progbits\n"
+        ".p2align 12\n"
+        "first_page: .fill 64 * 4096, 1, 0xcc\n"
+        ".globl long_one\n.type long_one,@function\n"
+        "long_one: lea 1(%rdi), %rax\nadd $41, %rax\nret\n"
+        ".size long_one, .-long_one\n"
+        ".p2align 6\n"
+        ".globl tiny\n.type tiny,@function\n"
+        "tiny: mov %edi, %eax\nret\n"
+        ".size tiny, .-tiny\n"
+        "mov %rdi, %rcx\nmov %rcx, %rdx\nmov %rdx, %rsi\nret\n"
+        ".p2align 12\n"
+        ".fill 64 * 4096, 1, 0xcc\n"
+        ".text\n");
+extern char first_page[];
+long long_one(long a);
+int tiny(int a);
+
+static void call(uint64_t calls, ptrdiff_t by) {
+    long (*volatile one)(long) = (long (*)(long))((char *)&long_one + by);
+    int (*volatile other)(int) = (int (*)(int))((char *)&tiny + by);
+    for (uint64_t i = 0; i < calls; i++) CHECK(one((long)i) == (long)i + 42 && other((int)i) == (int)i);
+}
+
+static ptrdiff_t in_file;
+
+static int of_program(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)size, (void)unused;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        const uint64_t place = (uint64_t)&long_one - info->dlpi_addr;
+        if (header->p_type == PT_LOAD && place - header->p_vaddr < header->p_filesz)
+            in_file = (ptrdiff_t)(place - header->p_vaddr + header->p_offset);
+    }
+    return 1;
+}
+
+// Returns how far the code is from its first address.
+static ptrdiff_t again(void) {
+    CHECK(dl_iterate_phdr(of_program, NULL) == 1);
+    const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    CHECK(file >= 0);
+    char *page = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, in_file & -PAGE);
+    CHECK(page != MAP_FAILED && close(file) == 0);
+    return page - ((char *)&long_one - in_file % PAGE);
+}
+
+static ptrdiff_t move(size_t pages, int flags) {
+    char *from = first_page + (pages == 1 ? AROUND : 0) * PAGE;
+    char *to = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(to != MAP_FAILED);
+    CHECK(mremap(from, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) == to);
+    return to - from;
+}
+
+// Moves the page as `move` does, by a system call of its own.
+static ptrdiff_t move_inline(void) {
+    char *from = first_page + AROUND * PAGE, *moved;
+    char *const place = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    register long flags __asm__("r10") = MREMAP_MAYMOVE | MREMAP_FIXED;
+    register char *to __asm__("r8") = place;
+    __asm__ volatile("mov $25, %%eax\n\tsyscall" : "=a"(moved)
+                     : "D"(from), "S"((long)PAGE), "d"((long)PAGE), "r"(flags), "r"(to) : "rcx", "r11", "memory");
+    CHECK(moved == to);
+    return to - from;
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 2);
+    const char *how = argv[1];
+    const uint64_t calls = strtoull(argv[2], NULL, 0);
+    wait_for_start(argc, argv);
+    call(calls, 0);
+    if (!strcmp(how, "child")) {
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        int status;
+        if (!child) {
+            call(calls, move(1, 0));
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    } else if (!strcmp(how, "again")) {
+        call(calls, again());
+    } else if (!strcmp(how, "inline")) {
+        call(calls, move_inline());
+    } else if (!strcmp(how, "keep")) {
+        call(calls, move(1, MREMAP_DONTUNMAP));
+    } else {
+        call(calls, move(strcmp(how, "all") ? 1 : PAGES, 0));
+    }
+    expect("long_one", calls);
+    expect("tiny", calls);
+    return 0;
+}

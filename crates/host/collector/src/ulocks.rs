@@ -15,6 +15,7 @@ use crate::scopes::Tree;
 
 mod blame;
 mod early;
+mod futex_sleeper;
 mod hold_rows;
 mod lock_kind;
 mod named;

@@ -26,6 +26,7 @@ mod instruction;
 mod kernel_probe;
 #[cfg(test)]
 mod layout_tests;
+mod name;
 mod process;
 mod programs;
 mod refusal;

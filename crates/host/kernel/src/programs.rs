@@ -201,12 +201,6 @@ pub(crate) fn no_part(name: &str) -> Error {
     }
 }
 
-/// Returns the text before the first zero.
-pub(crate) fn name_of(name: &[u8]) -> String {
-    let end = name.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
-}
-
 pub(crate) fn histogram(zero_count: u64, buckets: &[u32; HISTOGRAM_BUCKETS]) -> Histogram {
     let mut times = Histogram::default();
     times.add_counts(zero_count, &buckets.map(u64::from));

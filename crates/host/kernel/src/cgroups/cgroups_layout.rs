@@ -3,7 +3,7 @@
 use tiptoe_sys::host::perf::Counts;
 use zerocopy::{FromBytes, Immutable, IntoBytes, transmute, transmute_mut};
 
-use crate::programs::name_of;
+use crate::name::name_of;
 
 /// Slots without a cgroup, and the first with one.
 pub(super) const IDLE: u32 = 0;

@@ -3,7 +3,8 @@
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
-use crate::programs::{Cpu, histogram, name_of};
+use crate::name::name_of;
+use crate::programs::{Cpu, histogram};
 
 pub(super) type FutexKeyWords = [u64; size_of::<FutexKey>() / 8];
 pub(super) type FutexRowWords = [u64; size_of::<FutexCounts>() / 8];

@@ -3,7 +3,8 @@
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 use zerocopy::{FromBytes, transmute};
 
-use crate::programs::{Cpu, histogram, name_of};
+use crate::name::name_of;
+use crate::programs::{Cpu, histogram};
 
 pub(super) type WaitKeyWords = [u64; size_of::<RowKey>() / 8];
 pub(super) type WaitRowWords = [u64; size_of::<WaitCounts>() / 8];

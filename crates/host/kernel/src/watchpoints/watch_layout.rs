@@ -3,7 +3,7 @@
 use tiptoe_event::store::{Source, Store};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::programs::name_of;
+use crate::name::name_of;
 
 use super::{Access, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
 

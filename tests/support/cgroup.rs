@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup with all that is made in it. Only one exists at a time, because a test that counts all cgroups must not
-/// see those of others.
+/// A cgroup with all that is made in it. Only one exists at a time, because a test that counts all cgroups must see
+/// no others.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,

@@ -2,7 +2,7 @@
 //! packages, whole machines, and kernels.
 //!
 //! apt, with its own lists and folders, downloads the packages once to `target/test-roots`. A program for a root
-//! must run inside and outside of it. So it names the root's loader and libraries by their paths outside, which a
+//! must run inside and outside of it, so it names the root's loader and libraries by their paths outside, which a
 //! link makes valid after a chroot.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,6 @@ use crate::target::target_of;
 use crate::waiting::WaitingTarget;
 use crate::{installed, root};
 
-/// What our programs and their compiler need.
 const PACKAGES: &[&str] = &[
     "libc6",
     "libc6-dev",
@@ -85,8 +84,8 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with these packages of a release, without their dependencies. Fails with the reason if they
-/// cannot be downloaded.
+/// Returns a folder with these packages of a release, without their dependencies. Fails if they cannot be
+/// downloaded.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -94,7 +93,7 @@ pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf,
     })
 }
 
-/// Returns a release's kernel for virtual machines. Fails with the reason if it cannot be downloaded.
+/// Returns a release's kernel for virtual machines. Fails if it cannot be downloaded.
 pub fn kernel(release: &str) -> Result<PathBuf, String> {
     let name = format!("{release}-kernel");
     let root = made(&name, release, |apt, _| {
@@ -109,8 +108,7 @@ pub fn kernel(release: &str) -> Result<PathBuf, String> {
         .ok_or("the package has no kernel".to_owned())
 }
 
-/// Returns a whole machine of a release with additional packages, configured as by an administrator. Fails with the
-/// reason if they cannot be downloaded.
+/// Returns a whole machine of a release with additional packages. Fails if they cannot be downloaded.
 pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
     made(&format!("{release}-machine"), release, |apt, _| {
@@ -123,8 +121,8 @@ pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     })
 }
 
-/// Returns a folder of `target/test-roots`, made by `make` in apt's `root` if needed. Fails with the reason if the
-/// packages cannot be reached.
+/// Returns a folder of `target/test-roots`, made by `make` in apt's `root` if needed. Fails if the packages cannot
+/// be reached.
 fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Result<PathBuf, String> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _turn = MAKING.lock();
@@ -203,7 +201,6 @@ impl Packages<'_> {
         self.apt(&words).expect("the packages");
     }
 
-    /// Returns the dependency of `package` whose name begins with `prefix`.
     fn dependency(&self, package: &str, prefix: &str) -> String {
         let listed = output(self.command("apt-cache").args(["depends", package]));
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -215,7 +212,6 @@ impl Packages<'_> {
     }
 }
 
-/// Unpacks a folder's packages to `root` in it.
 fn unpack(folder: &Path) {
     let script = r#"set -e
 mkdir root

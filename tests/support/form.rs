@@ -1,6 +1,5 @@
-//! Computes the form of a report: all that programs rely on, without its numbers.
-//!
-//! It is a set of lines, because the number and order of intervals and rows depend on chance.
+//! Computes the form of a report: all that programs rely on, without its numbers. It is a set of lines, because the
+//! number and order of intervals and rows depend on chance.
 
 use std::collections::BTreeSet;
 

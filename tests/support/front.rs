@@ -4,7 +4,7 @@
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
-//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`; a killed test process it reaps.
+//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`; the keeper reaps a killed test process.
 //! - If the keeper is killed, the test process gets SIGKILL, and the front, also a subreaper, kills the rest.
 //!
 //! Each must be forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
@@ -17,7 +17,7 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, unless there is one. The caller must have one thread; only the kept
+/// Puts a keeper above the calling process, unless one exists. The caller must have one thread; only the kept
 /// process, which is a new one, returns.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
@@ -47,7 +47,6 @@ pub fn keep_this_process() {
     }
 }
 
-/// The last steps of the kept process before the test program.
 fn become_kept(keeper: i32, left: &Leftovers) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);
@@ -58,7 +57,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     }
 }
 
-/// Waits for the keeper's end, forwarding SIGTERM. Returns its exit status.
+/// Waits for the keeper's end, forwarding SIGTERM. Returns the keeper's exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {

@@ -21,7 +21,6 @@ pub const KEPT: &str = "TIPTOE_KEPT";
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
 /// The exit status of a test that ran out of time, as timeout(1) has it.
 pub const OUT_OF_TIME: i32 = 124;
-/// How long a killed process may take to end.
 const DYING: Duration = Duration::from_secs(10);
 
 /// How a kept process ended.
@@ -49,10 +48,10 @@ impl End {
 /// background jobs start children with some ignored. May only make system calls, because it runs between fork and
 /// exec.
 ///
-/// # Errors The keeper has already ended.
+/// # Errors
+/// The keeper has already ended.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: neither call touches memory. Descriptors that a runner left open get close-on-exec, because children
-    // must not inherit them.
+    // SAFETY: neither call touches memory. Descriptors that a runner left open must not be inherited by children.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
@@ -91,8 +90,7 @@ impl Leftovers {
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns the variables of a kept test. Prices are measured once for all tests, in a cache that must not be
-    /// the user's.
+    /// Returns the variables of a kept test. Its prices are in a cache for all tests, which must not be the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -108,8 +106,8 @@ impl Leftovers {
     }
 }
 
-/// Makes the caller the keeper of its later children until its parent `front` ends. It has its own session, because
-/// a terminal's signals must reach the front alone.
+/// Makes the caller the keeper of its later children until its parent `front` ends. The keeper has its own session,
+/// because a terminal's signals must reach the front alone.
 pub fn be_keeper(front: i32) {
     // SAFETY: none of the calls touches memory. setsid fails only if the caller leads a session.
     unsafe {
@@ -268,7 +266,7 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Removes a temporary folder after detaching mounts in it, because otherwise files of other file systems would be
+/// Removes a temporary folder after detaching mounts in it, because otherwise other file systems' files would be
 /// removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -344,7 +342,7 @@ pub fn pid() -> i32 {
     std::process::id().cast_signed()
 }
 
-/// Returns its parent's.
+/// Returns the id of the caller's parent.
 pub fn parent() -> i32 {
     // SAFETY: getppid has no arguments and cannot fail.
     unsafe { libc::getppid() }

@@ -131,7 +131,7 @@ pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     maps.lines().find_map(offset).expect("it is mapped")
 }
 
-/// Returns where the program's file is loaded: 0 unless it is position-independent.
+/// Returns the load address of the program's file: 0 unless it is position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();

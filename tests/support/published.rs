@@ -60,7 +60,6 @@ fn tidy(schema: &mut Value) {
     others.for_each(|(_, value)| tidy(value));
 }
 
-/// Returns a description as one line, with links replaced by their texts.
 fn without_links(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ").replace("[`", "`");

@@ -1,7 +1,7 @@
 //! Checks what `--json` prints against the book's JSON Schema.
 //!
-//! The checker is our own, because known validators need 40 packages and a minute to build. It refuses keywords
-//! that the schema does not use.
+//! The checker is our own, because known validators need 40 packages and a minute to build. It refuses keywords that
+//! the schema does not use.
 
 use std::sync::LazyLock;
 
@@ -12,8 +12,8 @@ static SESSION: LazyLock<Schema> =
 static DOCTOR: LazyLock<Schema> =
     LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Panics unless a line of `--json` matches the schema. Keys that the schema lacks are refused here, although
-/// users' programs must accept them, because later versions may have more.
+/// Panics unless a line of `--json` matches the schema. Unknown keys are refused here, although users' programs must
+/// accept them, because later versions may have more.
 pub(crate) fn check(line: &Value) {
     let fitted = match (line.get("tiptoe"), line.get("checks")) {
         (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),

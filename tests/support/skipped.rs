@@ -20,7 +20,6 @@ pub fn skipped(what: &str, why: &str) {
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Returns the default file below the root of the workspace, which has the lock file.
 fn default_path() -> PathBuf {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let root = folders.find(|folder| folder.join("Cargo.lock").exists());

@@ -157,7 +157,6 @@ fn compiler(source: &Path) -> Command {
     command
 }
 
-/// Returns the flags of the first line, `// cflags: …`.
 fn own_flags(source: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(source).expect("a target's source");
     let flags = text

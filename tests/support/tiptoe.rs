@@ -137,7 +137,7 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// Returns the command that launches `program`, without the program's arguments, and the report's path for
+    /// Returns the command that launches `program`, without its arguments, and the report's path for
     /// [`take_report`].
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();

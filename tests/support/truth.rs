@@ -127,8 +127,8 @@ impl Report {
         }
     }
 
-    /// Asserts that entries, returns, left and running calls equal the target's, that every entry has such an end,
-    /// that the count is that of all ends or of the returns, and that only events of entries have times.
+    /// Asserts that entries, returns, left and running calls equal the target's, that every entry has an end, that
+    /// the count is that of all ends or of the returns, and that only events of entries have times.
     pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");

@@ -14,14 +14,12 @@ pub fn faults() -> Vec<String> {
     faults_in(&page, &find, &|name| tests.contains(&format!("fn {name}(")))
 }
 
-/// Returns the sources with tests, as one text.
 fn tests() -> String {
     let files = tracked(&["tests/e2e/*.rs", "xtask/tests/*.rs", "crates/*/tests/*.rs"]);
     let texts = files.iter().map(|path| read(&path.display().to_string()));
     texts.collect::<Vec<_>>().concat()
 }
 
-/// Returns a crate's file, named without the crate's group.
 fn find(path: &str) -> Option<String> {
     let groups = ["core", "code", "engines", "host", "apps"];
     let mut files = groups

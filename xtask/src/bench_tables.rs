@@ -1,5 +1,4 @@
-//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench`, so that no number is written by
-//! hand.
+//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench`.
 //!
 //! A run is a file in `docs/costs`, made by `scripts/costs.sh`. A table begins with a comment that names the run
 //! and the bench, and selects rows from its JSON:
@@ -16,11 +15,8 @@
 //!
 //! A cell is the bench's row that meets the conditions of `where`, of the table's row and of its column. `less`
 //! takes the difference to another row, which meets the same conditions but for the fields in `less`; `over` takes
-//! the ratio. Without such a row the cell is empty; two are an error. The table ends before the line `<!-- end
-//! -->`. A sentence replaces it if the run lacks the bench; if the bench doubts its numbers, because the machine
-//! was busy, its reason is below.
-//!
-//! [`compare`] compares two runs of one machine, most of whose medians should be within each other's intervals.
+//! the ratio. Without such a row the cell is empty; two are an error. The table ends before the line `<!-- end -->`.
+//! If the run lacks the bench, a sentence replaces the table; if the machine was busy, the bench's doubt is below.
 
 use std::fmt::Write as _;
 
@@ -32,7 +28,6 @@ use crate::read;
 pub const PAGE: &str = "docs/src/costs.md";
 const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
-/// Replaces a table if the run lacks the bench.
 const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
 /// How a bench's note begins if the machine was busy.
@@ -122,7 +117,6 @@ fn table_of(head: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> 
     ))
 }
 
-/// A row of a run: its bench, what it measures, and its value with the spread.
 struct Measured {
     name: String,
     value: f64,
@@ -167,7 +161,6 @@ fn compared(one: &str, other: &str) -> Result<(bool, String), String> {
     Ok((10 * within >= 9 * shared, text))
 }
 
-/// Returns a run's rows that have a spread.
 fn measured(run: &str) -> Result<Vec<Measured>, String> {
     let run: Value = serde_json::from_str(run).map_err(|why| why.to_string())?;
     let benches = run["benches"].as_object().ok_or("the run has no benches")?;
@@ -306,7 +299,6 @@ fn conditions_of(text: &str) -> Result<Conditions, String> {
     parsed.ok_or_else(|| format!("`{text}` has a condition without `=`"))
 }
 
-/// Returns the only row that meets all conditions, if there is one.
 fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a Value>, String> {
     let meets = |row: &&Value| {
         conditions.iter().all(|(field, value)| match &row[field] {
@@ -338,7 +330,6 @@ fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     }
 }
 
-/// Formats a number with commas.
 fn thousands(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let digits = whole.trim_start_matches('-').len();

@@ -1,5 +1,4 @@
-//! A crate's modules, and the names that each file uses of others, without items under `#[cfg(test)]` or only for
-//! loom and miri.
+//! A crate's modules, and the names that each file uses of others, without items for tests, loom and miri.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -72,7 +71,6 @@ impl CrateModules {
         self.add_module(tree.items, self.paths.len() - 1, folder, parent)
     }
 
-    /// Adds a module of a file, with those inside it.
     fn add_module(
         &mut self,
         items: Vec<Item>,

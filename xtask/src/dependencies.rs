@@ -156,7 +156,6 @@ impl<'a> Package<'a> {
     }
 }
 
-/// Returns whether a line has an unsafe block, function, trait or implementation.
 fn is_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     let mut after = code.split("unsafe").skip(1).map(str::trim_start);

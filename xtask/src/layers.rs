@@ -107,7 +107,6 @@ pub fn wrong_edges(rows: &[CrateLayer], packages: &[Package]) -> Vec<String> {
     wrong
 }
 
-/// Returns why `row` may not use `used`; `None` if it may.
 fn fault(row: &CrateLayer, used: &CrateLayer) -> Option<&'static str> {
     match used.name() {
         "cli" | "agent" => return Some("nothing depends on it"),

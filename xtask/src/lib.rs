@@ -1,8 +1,5 @@
-//! Checks the rules on crates, sources and pages, and runs all tests ([`tests`]). The tests in `tests/` call the
-//! checks.
-//!
-//! Only the table in ARCHITECTURE.md says which crate may use which; it is compared with `cargo metadata` and the
-//! sources. Each check returns a list of differences, which must be empty.
+//! Checks the rules on crates, sources and pages, and runs all tests ([`tests`]). Each check returns a list of
+//! differences, which must be empty. Only the table in ARCHITECTURE.md says which crate may use which.
 
 pub mod architecture;
 pub mod bench_tables;

@@ -58,7 +58,6 @@ fn main() {
     std::process::exit(status);
 }
 
-/// Draws what stdin describes.
 fn draw(picture: fn(&str) -> String) -> i32 {
     let lines = std::io::read_to_string(std::io::stdin()).expect("text");
     print!("{}", picture(&lines));

@@ -10,7 +10,6 @@ pub const MOST_LINES: usize = 150;
 /// The most numbers of README outside examples and their output. Tables of numbers belong in docs/src/costs.md.
 pub const MOST_NUMBERS: usize = 25;
 
-/// Pages outside docs/src whose links are checked.
 const PAGES: [&str; 4] = [
     "README.md",
     "CONTRIBUTING.md",

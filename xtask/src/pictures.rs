@@ -27,7 +27,6 @@ struct Look {
 }
 
 impl Look {
-    /// Applies one number of an escape sequence (ECMA-48, SGR).
     fn apply(&mut self, number: &str) {
         match number {
             "" | "0" => *self = Look::default(),
@@ -168,7 +167,6 @@ fn escaped(text: &str) -> String {
     text.replace('>', "&gt;")
 }
 
-/// Formats a whole number with commas.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

@@ -1,8 +1,6 @@
 //! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, at most
-//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type.
-//!
-//! A circle of files has no first file to read. A module's use of the modules that it is inside makes no circle,
-//! because a reader comes from there.
+//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A circle of files has no first file to read. A module's
+//! use of the modules that it is inside makes no circle, because a reader comes from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,9 +108,7 @@ fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
 /// A crate's definitions that rules are about.
 #[derive(Default)]
 struct Definitions {
-    /// The module that is read.
     module: usize,
-    /// Its file's path and text.
     path: String,
     text: String,
     /// Each type's name with its modules.
@@ -184,7 +180,6 @@ fn is_tuple(parameter: &syn::Type) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the faults of a crate with these files.
     fn check(files: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in files {

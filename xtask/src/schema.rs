@@ -14,7 +14,6 @@ const SCHEMAS: [&str; 2] = [
 ];
 const PAGE: &str = "docs/src/json.md";
 
-/// The page's line after which everything is generated.
 const MARK: &str = "<!-- keys: made by `cargo run -p xtask -- schema` -->";
 
 /// Writes the schemas, and the page. Returns an exit status.
@@ -48,7 +47,6 @@ pub fn stale() -> Vec<String> {
     is_stale.then(what).into_iter().collect()
 }
 
-/// Returns the page with these schemas' tables after the mark.
 fn page(page: &str, schemas: &[String]) -> String {
     let (own, _) = page.split_once(MARK).unwrap_or((page, ""));
     let mut made = format!("{own}{MARK}\n");
@@ -76,7 +74,6 @@ fn in_order(schema: &Value) -> Vec<String> {
     order
 }
 
-/// Returns the types to which a schema refers.
 fn references(schema: &Value) -> Vec<String> {
     match schema {
         Value::Object(map) => map
@@ -91,7 +88,6 @@ fn references(schema: &Value) -> Vec<String> {
     }
 }
 
-/// Returns NAME of `#/$defs/NAME`.
 fn type_of(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
@@ -128,7 +124,6 @@ fn section(name: &str, schema: &Value) -> String {
     text
 }
 
-/// Returns the keys of one of several objects, each with its value or type.
 fn keys(schema: &Value) -> String {
     let properties = schema["properties"].as_object().into_iter().flatten();
     let key = |(name, of_key): (&String, &Value)| match &of_key["const"] {

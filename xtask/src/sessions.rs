@@ -7,7 +7,7 @@ use crate::{pages, read, root};
 /// Replaces omitted lines of the output in a block.
 const CUT: &str = "[…]";
 
-/// The texts around the name of the machine on which the outputs were recorded.
+/// The texts around the name of the machine.
 const MACHINE: [&str; 2] = ["Outputs are of ", "."];
 
 /// Puts a folder's sessions, a file each, into all pages. The file `machine` has the machine and the date.
@@ -62,7 +62,6 @@ fn cut<'a>(block: &[&'a str], session: &[&'a str]) -> Vec<&'a str> {
     [&session[..before], &[CUT], &session[after..]].concat()
 }
 
-/// Returns the page with this machine in the sentence that names it.
 fn of_machine(page: &str, machine: &str) -> String {
     let [before, after] = MACHINE;
     let lines = page.lines().map(|line| match line.starts_with(before) {

@@ -25,7 +25,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link std.
+/// `#![no_std]` may be conditional, because unit tests link std.
 fn has(text: &str, attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
     text.lines().map(str::trim).any(|line| {
@@ -34,7 +34,6 @@ fn has(text: &str, attribute: &str) -> bool {
     })
 }
 
-/// Returns the text of `src/lib.rs` or `src/main.rs`.
 fn door(row: &CrateLayer) -> String {
     let folder = format!("crates/{}/src", row.folder);
     let library = format!("{folder}/lib.rs");
@@ -68,7 +67,7 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
 /// Code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Code that may open a target's file by its name, which is forbidden, because it may lead to a pipe, to a device,
+/// Code that may open a target's file by its name. That is forbidden, because the name may lead to a pipe, a device,
 /// or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 

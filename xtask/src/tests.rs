@@ -1,12 +1,12 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
-//! - Tests that need something that a machine has only once (debug registers, system-wide events:
-//!   `tests/owners.txt`) run one at a time. All others run on one thread more than there are CPUs. The longest
-//!   start first (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - Tests that need something that a machine has only once (`tests/owners.txt`) run one at a time. All others run
+//!   on one thread more than there are CPUs. The longest start first (`tests/costs.txt`, rewritten by
+//!   `--write-costs`).
 //! - A failed test leaves its output and the stacks of its processes in `target/failed/NAME`.
-//! - A failed test is run once more when all others have ended. If it passes then, it is `flaky`: the gate passes, and its
-//!   last lines say so. `--nightly` does not run it again.
+//! - A failed test is run once more when all others have ended. If it passes then, it is `flaky`: the gate passes,
+//!   and its last lines say so. `--nightly` does not run it again.
 //! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
 
 mod costs;
@@ -27,9 +27,7 @@ use crate::root;
 pub struct Options {
     /// Also nightly tests, without a second try.
     is_nightly: bool,
-    /// Whether to rewrite `tests/costs.txt`.
     writes_costs: bool,
-    /// How often each test runs.
     repeat: usize,
     /// Parts of the names of tests; if empty, all run.
     filters: Vec<String>,
@@ -56,7 +54,6 @@ impl Options {
     }
 }
 
-/// The last run's flaky tests, a line each.
 const FLAKY: &str = "target/test-flaky";
 
 /// Returns the folder for output and stacks of failed tests.
@@ -133,7 +130,7 @@ fn sum_up(passed: &[Outcome], flaky: &[Outcome], failed: &[Outcome], left_out: u
             .map(|line| format!("flaky: {line}\n"))
             .collect::<String>()
     );
-    // `make test`'s last lines and `scripts/flaky.sh` read this file.
+    // `make test` and `scripts/flaky.sh` read this file.
     let _ = std::fs::write(root().join(FLAKY), lines);
     println!("tests: {left_out} tests run in `make nightly` only");
     println!(

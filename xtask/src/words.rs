@@ -1,5 +1,5 @@
-//! Counts words that show how plainly comments, pages and messages are written: words of a dialect that readers
-//! must translate, and words that carry reasons. A count shows only what to read again.
+//! Counts words of the dialect that readers must translate, and words that carry reasons, in comments, pages and
+//! messages. A count shows only what to read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,7 +41,6 @@ const DIALECT: &[&str] = &[
     "noted down",
 ];
 
-/// Words that carry an obligation, a reason or a hazard.
 const REASONS: &[&str] = &[
     "because",
     "so that",
@@ -87,7 +86,6 @@ impl WordCount {
         WordCount::of_words(&prose_words(&literals(product)))
     }
 
-    /// Counts a page.
     fn of_page(page: &str) -> Self {
         WordCount::of_words(&prose_words(page))
     }
@@ -162,7 +160,6 @@ fn crate_of(path: &str) -> String {
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
 }
 
-/// Returns how often the phrases occur, all together.
 fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     let mut by_first: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
     for phrase in phrases {
@@ -253,7 +250,6 @@ fn comments(source: &str) -> String {
     text
 }
 
-/// Returns the length of the comment at the beginning of a text, or 0.
 fn comment_len(text: &str) -> usize {
     let end = |of: &str| text.find(of).map(|at| at + of.len());
     match text.as_bytes() {

@@ -21,7 +21,6 @@ struct Program {
     /// The package, with an integration test's target: `tiptoe-wire`, `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
-    /// The package's folder, in which cargo runs the program.
     folder: PathBuf,
 }
 

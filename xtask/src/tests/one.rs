@@ -18,9 +18,7 @@ pub struct Outcome {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// The exit status; 124 if it ran out of time.
     status: i32,
-    /// Its output, if it failed.
     folder: PathBuf,
 }
 
@@ -48,8 +46,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is in a folder named by the test and, for several runs, by `part`; it is removed if the
-/// test passes.
+/// Runs a test. Its output is in a folder named by the test and, for several runs, by `part`; the folder is removed
+/// if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -82,8 +80,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Exactly one test must have run, because otherwise a test renamed since the listing would pass without
-    // running.
+    // Exactly one test must have run. Otherwise a test renamed since the listing would pass without running.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }
@@ -101,7 +98,6 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     }
 }
 
-/// Prints the end of a failed test's output, and how to run it again.
 fn report(test: &Test, text: &str, folder: &Path) {
     let lines: Vec<&str> = text.lines().collect();
     let end = lines.len().saturating_sub(40);

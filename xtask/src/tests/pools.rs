@@ -1,4 +1,4 @@
-//! Runs tests in two pools: those that need something that the machine has only once, one at a time, and all others
+//! Runs tests in two pools: tests that need something that the machine has only once, one at a time, and all others
 //! concurrently. Tests that need the whole machine run afterwards.
 
 use std::collections::{HashMap, VecDeque};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::list::Test;
 use super::one::{self, Outcome};
 
-/// The tests that need something that the machine has only once: on each line a name, or the beginning of names.
+/// Each line is the name of a test, or the beginning of names.
 const OWNERS: &str = "tests/owners.txt";
 /// The first word of a line whose tests need the whole machine.
 const ALONE: &str = "alone ";

@@ -13,20 +13,17 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// The number of places for arenas, as a power of two.
 const BITS: u32 = 13;
 /// The most arenas: half of the places, so that every search ends at a free one.
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: those of one session, and the callers' arenas of all sessions.
 const RANGES: usize = 1024;
-/// The flag in a range's length for callers' arenas, which hold return addresses that trampolines keep, and stay
-/// writable.
+/// The flag in a range's length for callers' arenas. They hold return addresses for trampolines, and stay writable.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;
 
-/// All arenas of the process that contain a trampoline: a hash table of their bases, so that any thread finds one
-/// fast.
+/// A hash table of the bases of all arenas with a trampoline.
 ///
 /// Relaxed throughout: only the agent's thread adds arenas, and a thread that looks up an address has run there or
 /// has seen it on its stack.
@@ -39,24 +36,17 @@ pub struct Arenas {
 
 #[derive(Clone, Copy)]
 pub struct UnwindRange {
-    /// The address of its first byte.
     pub start: u64,
-    /// The address after its last byte.
     pub end: u64,
-    /// The address of the range's `.eh_frame_hdr`.
     pub info: u64,
-    /// The calls that the trampoline follows by itself, if any.
     pub direct: Option<TrampolineCalls>,
 }
 
-/// The calls that a trampoline follows by itself.
 #[derive(Clone, Copy)]
 pub struct TrampolineCalls {
-    /// The return addresses of these calls in the trampoline.
+    /// The calls' return addresses in the trampoline.
     pub backs: [u64; WAYS],
-    /// The first of the probe's words.
     pub slot: u64,
-    /// The address of the words that hold these calls' return addresses in the program.
     callers: u64,
 }
 
@@ -66,16 +56,14 @@ impl UnwindRange {
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
-        // stay mapped writable for ever, and are used only as atomic words.
+        // stay writable for ever, and are used only as atomics.
         Some(unsafe { &*(callers as *const [AtomicU64; WAYS]) })
     }
 }
 
 impl Arenas {
-    /// The number of words that the tables need.
     pub const WORDS: usize = (1 << BITS) + 2 * RANGES;
 
-    /// Returns empty tables over zeroed words.
     pub fn new(words: &'static [AtomicU64]) -> Arenas {
         let (bases, ranges) = words.split_at_checked(1 << BITS).unwrap_or((words, &[]));
         Arenas { bases, ranges }
@@ -138,14 +126,13 @@ impl Arenas {
         ranges.take_while(|(start, _)| *start != 0)
     }
 
-    /// Returns the ranges of all memory that was ever mapped for trampolines.
+    /// Returns the ranges of all memory ever mapped for trampolines.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let arenas = self.all().map(|base| (base, LEN));
         let all = arenas.chain(self.mapped());
         all.map(|(base, len)| base as usize..(base + self::base(len)) as usize)
     }
 
-    /// Returns all places in the order of the search for an arena.
     fn slots(&self, base: u64) -> impl Iterator<Item = &'static AtomicU64> {
         let first = (base / LEN).wrapping_mul(HASH) >> (u64::BITS - BITS);
         let halves = self.bases.split_at_checked(first as usize);
@@ -153,13 +140,13 @@ impl Arenas {
         after.iter().chain(before)
     }
 
-    /// Returns the place of an arena, or the free place at which the search for it ends.
+    /// Returns an arena's place, or the free place at which the search for it ends.
     fn slot(&self, wanted: u64) -> Option<&'static AtomicU64> {
         let mut slots = self.slots(wanted);
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps the session's arenas that contain no trampoline, because no jump ever led there. Callers' arenas stay.
+    /// Unmaps the session's arenas without a trampoline, to which no jump ever led. Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -182,7 +169,6 @@ impl Arenas {
         kept.for_each(|[start, _]| start.store(0, Relaxed));
     }
 
-    /// Returns whether an arena contains an address.
     pub fn hold(&self, address: u64) -> bool {
         let slot = self.slot(base(address));
         slot.is_some_and(|word| word.load(Relaxed) != 0)
@@ -217,7 +203,6 @@ impl Arenas {
     }
 }
 
-/// Returns the unwind information of the trampoline that begins in the block at an address.
 fn in_index(block: u64) -> Option<UnwindRange> {
     // SAFETY: this is an arena's index, used only as atomics. tiptoe wrote it before any thread could reach the
     // trampoline.

@@ -1,12 +1,11 @@
 //! The stubs: code whose every register matters.
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
-//! They preserve every register, except that the cold entry changes rax and the flags, which its trampoline restores.
-//! The Rust code that they call is compiled for baseline x86-64. So of the vector state it can change only xmm0-15,
-//! because legacy SSE instructions leave the upper halves alone.
+//! They preserve every register, except that the cold entry changes rax and the flags, which its trampoline
+//! restores. The Rust code that they call is compiled for baseline x86-64, so its legacy SSE instructions can change
+//! only xmm0-15, not the upper halves.
 //!
-//! Each stub describes at each instruction where its caller's registers are, because a profiler's signal handler may
-//! walk the stack from there.
+//! Each stub describes at each instruction where its caller's registers are, because a profiler may walk the stack.
 
 use core::arch::global_asm;
 
@@ -63,8 +62,8 @@ global_asm!(
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
     ".endm",
-    // Stack on entry: return address, slot. rdi and rsi still hold the first two arguments of the program's call;
-    // they become the third and the second of ours.
+    // Stack on entry: return address, slot. The call's first two arguments, in rdi and rsi, become our third and
+    // second.
     "tiptoe_begin tiptoe_cold_entry",
     "tiptoe_push rbp, rdi, rsi, rdx, rcx, r8, r9, r10, r11",
     "lea rbp, [rsp+64]",
@@ -101,10 +100,10 @@ global_asm!(
     "ret 8",
     ".cfi_endproc",
     // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs so
-    // often that it saves no vector registers. So the code that it calls must use none (xtask checks that), except
-    // through `tiptoe_first_slab`. It does not clear the direction flag either, because compilers make calls with
-    // that flag clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first: it takes three
-    // dependent loads, and all stores depend on it.
+    // often that it saves no vector registers, so the code that it calls must use none (xtask checks that), except
+    // through `tiptoe_first_slab`. It does not clear the direction flag, because compilers make calls with that flag
+    // clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first, because all stores
+    // depend on its three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -138,8 +137,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call; the thread's word `CLONED` has the address after the call. The call leaves rcx and
-    // r11 free. `stack` is where a child that may share its parent's stack finds 0 then.
+    // here instead of to the call; the thread's word `CLONED` has the address after the call. The call leaves rcx
+    // and r11 free. A child for which the word at `stack` is 0 may share its parent's stack.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -158,7 +157,7 @@ global_asm!(
     ".cfi_register rip, rcx",
     "jmp rcx",
     ".cfi_restore_state",
-    // The child. Its stack is its parent's or an empty one.
+    // The child, on its parent's stack or an empty one.
     "2:",
     ".ifnb \\stack",
     "mov rcx, \\stack",
@@ -178,11 +177,12 @@ global_asm!(
     "jmp 3b",
     ".cfi_endproc",
     ".endm",
-    // A clone3 that makes the kernel drop the child's handlers. Its parent waits, or the child has a copy of the record.
+    // A clone3 that makes the kernel drop the child's handlers. Its parent waits, or the child has a copy of the
+    // record.
     "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
     // The creation of a thread, which has a stack of its own. It must not read the record: its parent continues.
     "tiptoe_clone tiptoe_clone_born, {born}",
-    // Signal handlers return to this. Unwinders recognise it by exactly these bytes: `mov rax, 15` as seven, then
+    // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` as seven, then
     // `syscall`.
     ".hidden tiptoe_restorer",
     ".global tiptoe_restorer",
@@ -191,8 +191,8 @@ global_asm!(
     "tiptoe_restorer:",
     ".byte 0x48, 0xc7, 0xc0, 15, 0, 0, 0",
     "syscall",
-    // tiptoe_spawn(flags, stack's end, tid, tls) -> tid or -errno. The child calls `run` on its stack, unmaps that,
-    // and ends.
+    // tiptoe_spawn(flags, stack's end, tid, tls) -> tid or -errno. The child calls `run` on its stack, unmaps that
+    // stack, and ends.
     ".hidden tiptoe_spawn",
     ".global tiptoe_spawn",
     ".p2align 4",

@@ -1,16 +1,11 @@
-//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
-//! without a return. Runs on any thread of the program, at any instruction, also in a signal handler. So it must not
-//! lock, wait, or call libc.
+//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller,
+//! a call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
+//! without a return. This code may run in a signal handler, so it must not lock, wait, or call libc.
 //!
-//! | condition | result |
-//! |---|---|
-//! | a forked child, or no session | the call is not followed; a return only returns |
-//! | no slab, no room for frames or thunks | the call is only counted |
-//! | the caller has no unwind information ([`crate::described`]) | the call is only counted |
-//! | the call would be timed, but its thread may not read the clock ([`crate::forbidden`]) | the call is only counted |
-//! | a return without a frame of its own thread | another thread's frame is used, because a coroutine moved |
-//! | a return without any frame | the call was counted as left, which is undone; its duration is not known |
+//! A call is only counted if its thread has no slab, if the frames or thunks are full, or if following it would do
+//! harm ([`crate::described`], [`crate::forbidden`]). A return without a frame of its own thread uses another
+//! thread's frame, because a coroutine may have moved. A return without any frame was counted as left, which is
+//! undone; its duration is not known.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -35,7 +30,6 @@ pub use self::region::{enter_session, forced, take_over};
 
 const FRAME: u64 = FRAME_BYTES as u64;
 
-/// The registers as `tiptoe_slow_entry` and the trampoline pushed them.
 #[repr(C)]
 pub struct CallRegisters {
     rax: u64,
@@ -45,12 +39,11 @@ pub struct CallRegisters {
     back: u64,
     what: u64,
     saved: [u64; 3],
-    /// The followed call's return address. The address of this field identifies the frame.
+    /// The followed call's return address. This field's address identifies the frame.
     to: u64,
 }
 
 impl CallRegisters {
-    /// Returns the stack address of the followed call's return address.
     fn return_slot(&self) -> u64 {
         core::ptr::from_ref(&self.to) as u64
     }
@@ -59,7 +52,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns the index of the set of the probe's words that this call uses.
+    /// Returns which set of the probe's words this call uses.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -74,7 +67,6 @@ impl CallRegisters {
     }
 }
 
-/// Helps a trampoline with a call or a return.
 pub extern "C" fn slow(registers: &mut CallRegisters) {
     if registers.has(RETURNING) {
         returns(&ReturnedCall {
@@ -87,7 +79,6 @@ pub extern "C" fn slow(registers: &mut CallRegisters) {
     }
 }
 
-/// The calling thread's slab and session.
 struct CallSession {
     shared: &'static Shared,
     data: Data<'static>,
@@ -95,7 +86,6 @@ struct CallSession {
 }
 
 impl CallSession {
-    /// Returns the calling thread's session; `None` in a child, or if there is no session.
     fn find() -> Option<CallSession> {
         let shared = shared::get().filter(|shared| shared.is_home())?;
         let pid = shared.pid.load(Relaxed); // constant within a session
@@ -119,21 +109,19 @@ impl CallSession {
         self.data.add_many(self.slab, slot as u32 + word, count);
     }
 
-    /// Adds to one of the probe's words, in the set that a call uses.
     fn add_of(&self, slot: u64, part: u8, word: u32, count: u64) {
         self.add(timed_values::set(slot as u32, part).into(), word, count);
     }
 
-    /// Counts a frame's call as left.
     fn left(&self, frame: Frame) {
         if let Some((slot, _)) = self.ended(&frame) {
             self.add_of(slot, frame.part, words::LEFT, 1);
         }
     }
 
-    /// Records that the call of a removed frame has ended; if its probe is a gate, the thread on which the call began
-    /// has left the gate. Returns the first word of the probe, and whether it is a gate; `None` for a call of an
-    /// earlier session.
+    /// Records that the call of a removed frame has ended. If its probe is a gate, the thread on which the call
+    /// began has left the gate. Returns the first word of the probe and whether the probe is a gate; `None` for a
+    /// call of an earlier session.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -159,7 +147,7 @@ fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     thunk.or_else(|| shared.arenas.returned(address))
 }
 
-/// Handles the beginning of a call. Returns the thunk to which the call must return; `None` if it is not followed.
+/// Handles a call's entry. Returns the thunk to return to; `None` if the call is not followed.
 fn enters(registers: &CallRegisters) -> Option<u64> {
     let here = CallSession::find()?;
     if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
@@ -167,7 +155,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // The trampoline has either counted the call as followed, or not counted it. Only the difference must be added.
+    // The trampoline has counted the call as followed, or not at all. Only the difference must be added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -227,9 +215,9 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// Returns which of the trampoline's ways follows this call; `None` if it needs a thunk. A trampoline holds the return
-/// addresses of its first callers, and follows calls that return to one of them. The address of a thunk or trampoline
-/// must not be stored there, because unwinders need more information about such an address.
+/// Returns which of the trampoline's ways follows this call; `None` if the call needs a thunk. A trampoline holds
+/// its first callers' return addresses, but none of a thunk or trampoline, because unwinders need more information
+/// about such an address.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, twice: the word orders no other data, and changes only once.
@@ -245,8 +233,8 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
     Some(BY_ITSELF + way as u64)
 }
 
-/// Counts followed calls as returned that ended with a tail call of a function which inspects its return address, `to`.
-/// Makes `to` the program's own address.
+/// Counts followed calls that tail-called a function which inspects its return address, `to`, as returned. Makes
+/// `to` the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -260,23 +248,20 @@ pub fn return_early(shared: &Shared, to: &mut u64) {
 }
 
 struct ReturnedCall {
-    /// The stack address of its return address.
     return_slot: u64,
-    /// The first of its probe's words.
     slot: u32,
     is_timed: bool,
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's: the same function and stack address. The address alone does not
-    /// suffice, because a program that copies stacks may have called other functions there.
+    /// Returns whether a frame is this call's. The address alone does not suffice, because a program that copies
+    /// stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())
     }
 }
 
-/// Handles the return of a call whose frame is not the uppermost.
 fn returns(call: &ReturnedCall) {
     let here = CallSession::find();
     let here = here.as_ref();
@@ -306,7 +291,6 @@ fn returns(call: &ReturnedCall) {
     }
 }
 
-/// Removes and returns this call's frame, which is another thread's.
 fn take_other_threads_frame(here: &CallSession, call: &ReturnedCall) -> Option<Frame> {
     here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
@@ -335,8 +319,8 @@ fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::DURATIONS + duration, 1);
 }
 
-/// Counts the calls below `to` as left, because the calling thread's stack pointer is about to move up to `to`.
-/// Otherwise these calls would end only when the next call returns.
+/// Counts the calls below `to` as left, because the thread's stack pointer is about to move up to `to`. Otherwise
+/// these calls would end only when the next call returns.
 pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;
@@ -347,8 +331,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all open calls of the calling thread as left, and makes them return to their callers directly. The thread
-/// is about to lose the thread-local block in which our code would look for its frames.
+/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about
+/// to lose its thread-local block, and so its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;
@@ -364,14 +348,14 @@ pub fn leave_all(shared: &Shared) {
 }
 
 fn return_directly(shared: &Shared, frame: &Frame) {
-    let word = text::read_words(frame.slot); // The stack may be unmapped already.
+    let word = text::read_words(frame.slot); // the stack may be unmapped already
     if let Some((caller, _)) = word.and_then(|[word]| way_back(shared, word)) {
         // SAFETY: the word is the return address of a call that this thread is in.
         unsafe { (frame.slot as *mut u64).write(caller) };
     }
 }
 
-/// Counts the open calls of ended threads as left. (agent's thread)
+/// Counts the open calls of ended threads as left.
 pub fn bury_dead(shared: &'static Shared) {
     // Relaxed: written before the session began.
     let pid = shared.pid.load(Relaxed);

@@ -1,14 +1,15 @@
 //! A forked child that is not traced: it has our patches, but must not count.
 //!
-//! Our code makes no system call there: a word that the fork wiped shows that this is such a child
-//! (`Shared::is_home`). A trap byte is different, because a signal handler returns by a system call, and the child's
-//! tracer sees the signal. So all patches must be removed before the child installs a filter (prctl, seccomp), and
-//! before it asks its parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches,
-//! because the code is the parent's, too.
+//! Our code makes no system call there: a word that the fork wiped marks such a child (`Shared::is_home`). But a
+//! trap byte leads to a signal handler, which returns by a system call, and the child's tracer sees the signal. So
+//! all patches must be removed before the child installs a filter (prctl, seccomp) or asks its parent to trace it
+//! (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is the parent's,
+//! too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
-//! suffices. The others begin with a jump; only their inner bytes trap, and the child's one thread is at none of them.
+//! suffices. All other sites begin with a jump; only their inner bytes trap, and the child's one thread is at none
+//! of them.
 
 use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -32,7 +33,7 @@ pub fn restore() {
     }
 }
 
-/// Removes the trap bytes from a process that the caller is about to trace, if that is a fork with memory of its own.
+/// Removes the trap bytes from a fork with memory of its own that the caller is about to trace.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
 pub fn restore_in(pid: u32) {
@@ -57,7 +58,6 @@ pub fn restore_in(pid: u32) {
     }
 }
 
-/// An open `/proc/PID/mem`.
 struct ChildMemory(i32);
 
 impl ChildMemory {
@@ -85,8 +85,7 @@ impl ChildMemory {
         open(path, READ_WRITE | CLOEXEC).ok().map(ChildMemory)
     }
 
-    /// Returns whether the process is a fork of this one: a fork copies the pointer to our state, and wipes the word
-    /// `here`.
+    /// Returns whether the process is a fork of this one: a fork copies the pointer to our state, and wipes `here`.
     fn is_forked_from_here(&self, shared: &Shared) -> bool {
         let state = core::ptr::from_ref(shared) as u64;
         let is_copy = self.read(shared::address_of_pointer()) == Some(state.to_ne_bytes());

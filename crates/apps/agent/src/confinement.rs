@@ -1,6 +1,5 @@
-//! Detects that the program has confined itself further than the agent's thread. If libc makes the call that confines,
-//! the call's hook ends the agent's thread first. A system call outside libc has no hook, so it is seen only
-//! afterwards.
+//! Detects that the program has confined itself further than the agent's thread. If libc makes the confining call,
+//! its hook ends the agent's thread first. A system call outside libc has no hook, so it is seen only afterwards.
 //!
 //! tiptoe checks from outside and counts its checks in the plan. If tiptoe is stopped, the agent's thread checks.
 
@@ -14,10 +13,8 @@ use crate::tasks::{self, Task};
 const PAUSE_NS: u64 = 250_000_000;
 /// The interval of the thread's own checks if tiptoe makes none.
 const TICK_NS: u64 = 20_000_000;
-/// The error of a wait that timed out.
 pub const TIMED_OUT: Errno = Errno(110);
 
-/// What was seen at the last look.
 pub struct ConfinementCheck {
     looks: u64,
     is_alone: bool,
@@ -26,7 +23,6 @@ pub struct ConfinementCheck {
 }
 
 impl ConfinementCheck {
-    /// Records the program's current state.
     pub fn begin(plan: &Plan) -> ConfinementCheck {
         let mut seccomp = 0;
         tasks::each_task(|task| {
@@ -39,13 +35,12 @@ impl ConfinementCheck {
         }
     }
 
-    /// Returns how long the thread may wait, at most `most`.
     pub fn pause(&self, most: Option<u64>) -> u64 {
         let own = if self.is_alone { TICK_NS } else { PAUSE_NS };
         own.min(most.unwrap_or(own))
     }
 
-    /// Checks after a wait that timed out. Returns why the thread must leave; `None` if it may stay.
+    /// Checks after a wait that timed out. Returns why the thread must leave, if it must.
     pub fn look(&mut self, plan: &Plan) -> Option<LeaveReason> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;

@@ -1,22 +1,15 @@
-//! The agent's thread gives up all rights. Every thread of the program can write its stack, and could otherwise use
-//! its rights, even after the program has given up those rights itself.
+//! The agent's thread gives up all rights. Otherwise every thread of the program could use them, even after the
+//! program has given up its own, because it can write the thread's stack.
 //!
-//! | right | how the thread gives it up when it starts |
-//! |---|---|
-//! | users, groups | it takes random ids that own nothing; if that is not allowed, it keeps its real ones |
-//! | keys | it joins a session keyring of its own |
-//! | capabilities | it drops all of them |
-//! | rights that an exec could add | it sets no_new_privs |
-//! | files, TCP, signals and sockets of others | it enters a Landlock domain that allows only reading /proc/self/task |
-//!
-//! Before that, the thread opens the files of /proc that it needs ([`crate::files`]). Later nothing needs to be done:
-//! whatever the program gives up, the thread does not have.
+//! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
+//! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
+//! domain that allows only reading /proc/self/task.
 //!
 //! A process with the ids of one thread may trace that thread (ptrace(2)), and so access all memory of the program.
-//! So the saved id must differ from the real one: no process has both ids of this thread, and none can take them.
+//! So the saved id must differ from the real one: no process has both ids, and none can take them.
 //!
-//! A change of ids clears the flag, of the whole process, by which the user may dump and trace it. The thread sets
-//! the flag again at once.
+//! A change of ids clears the process's dumpable flag, by which its user may trace it, so the thread sets the flag
+//! again.
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
@@ -28,13 +21,11 @@ const PR_GET_DUMPABLE: usize = 3;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
-/// The first of the ids that own nothing.
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if the user namespace lacks the others; the saved id is the next one. Both are below the overflow id
-/// 65534, because real processes have that one.
+/// The real id if the user namespace lacks the unowned ids; the saved id is the next one. Both are below the
+/// overflow id 65534, because real processes have that one.
 const MAPPED: usize = 65_530;
 
-/// Gives up all rights of the calling thread.
 pub fn drop_rights() {
     let dumpable = control(PR_GET_DUMPABLE, 0);
     give_up_ids();
@@ -53,7 +44,7 @@ fn control(option: usize, value: usize) -> Result<usize, Errno> {
     unsafe { call(nr::PRCTL, [option, value, 0, 0, 0, 0]) }
 }
 
-/// Gives up groups and users. Groups must be changed first, because that needs the user's rights.
+/// Gives up groups, then users, because changing groups needs the user's rights.
 fn give_up_ids() {
     // SAFETY: the list is empty; the raw call changes this thread's groups only.
     let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };
@@ -62,8 +53,8 @@ fn give_up_ids() {
     take_ids(nr::SETRESUID, nr::GETUID, unowned);
 }
 
-/// Sets the real and the effective id to `unowned`, and the saved id to the next. If that is not allowed, uses
-/// [`MAPPED`] and the next; if neither is, sets all three to the real id.
+/// Sets the real and the effective id to `unowned`, and the saved id to the next; if that is not allowed, to
+/// [`MAPPED`] and the next, or else all three to the real id.
 fn take_ids(set: usize, get: usize, unowned: usize) {
     // SAFETY: the raw calls change and return ids of this thread only.
     let take = |id, saved| unsafe { call(set, [id, id, saved, 0, 0, 0]) };
@@ -94,7 +85,7 @@ mod landlock {
     const READ_FILE: u64 = 1 << 2;
     const READ_DIR: u64 = 1 << 3;
 
-    /// The rights that each version of Landlock can deny, from version 1 on: to files, to TCP ports, and scopes.
+    /// The rights that each version of Landlock can deny, from version 1: to files, to TCP ports, and scopes.
     const VERSIONS: [[u64; 3]; 6] = [
         [0x1fff, 0, 0],
         [0x3fff, 0, 0],

@@ -1,9 +1,8 @@
 //! The ranges of code to which followed calls may return.
 //!
-//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks: they read the return address of a C
-//! function that generated code has called, and look it up among their code. A thunk's address there would crash
-//! them, and a C unwinder cannot pass through generated code either. So calls from code without unwind information
-//! are only counted.
+//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks: they look up the return address of a
+//! C function that generated code has called. A thunk's address there would crash them, and a C unwinder cannot pass
+//! through generated code either. So calls from code without unwind information are only counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -18,10 +17,8 @@ pub struct DescribedCode {
 }
 
 impl DescribedCode {
-    /// The number of words that the storage needs.
     pub const WORDS: usize = 2 * MAX_EXTENTS;
 
-    /// Returns an empty set over zeroed storage.
     pub fn new(words: &'static [AtomicU64]) -> DescribedCode {
         DescribedCode {
             words,
@@ -30,7 +27,6 @@ impl DescribedCode {
         }
     }
 
-    /// Replaces all ranges. (agent's thread)
     pub fn set(&self, count: usize, word: impl Fn(usize) -> u64) {
         let count = count.min(Self::WORDS) & !1;
         self.changes.write_begin();
@@ -42,7 +38,7 @@ impl DescribedCode {
         self.changes.write_end();
     }
 
-    /// Returns whether one of the ranges contains the call that returns to `back`. `false` while the ranges are being
+    /// Returns whether a range contains the call that returns to `back`. `false` while the ranges are being
     /// replaced.
     pub fn calls_from(&self, back: u64) -> bool {
         let Some(begun) = self.changes.try_begin() else {

@@ -1,5 +1,5 @@
-//! Reads and removes the environment entry of `tiptoe probe -- CMD`, before the program can see it. Another entry of
-//! the same name stays.
+//! Reads and removes the environment entry of `tiptoe probe -- CMD` before the program sees it. Another entry of the
+//! same name stays.
 
 use core::ffi::c_char;
 
@@ -7,7 +7,6 @@ use tiptoe_sys::raw::{call, close, nr, open};
 use tiptoe_wire::descriptors::{DescriptorEntry, Key};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// The path from which the agent was loaded, without the descriptor's number.
 const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 /// The most bytes of an entry to read; tiptoe's entry is shorter.
 const LONGEST: usize = 128;
@@ -15,8 +14,7 @@ const LONGEST: usize = 128;
 /// The index of `startstack` in /proc/self/stat, counted from the word after the name.
 const START_STACK: usize = 25;
 
-/// Returns the environment array that the kernel made. It follows argc, argv and argv's NULL, where the program's
-/// stack began.
+/// Returns the environment array that the kernel made, after argc, argv and argv's NULL.
 pub fn find_array() -> Option<*mut *mut c_char> {
     let mut text = [0u8; 1024];
     let file = open(c"/proc/self/stat", 0).ok()?;
@@ -29,8 +27,7 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// Returns the address where the stack began. Parses from the last bracket, because the name may contain blanks and
-/// brackets.
+/// Returns the address where the stack began. Parses from the last bracket, because the name may contain brackets.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
@@ -68,8 +65,7 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     Some(passed)
 }
 
-/// Returns whether the kernel started the program with more rights than its caller has (AT_SECURE), or does not
-/// report that. The auxiliary vector follows the environment.
+/// Returns `false` only if the kernel reports that the program has no more rights than its caller (AT_SECURE).
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;
@@ -128,7 +124,7 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Removes our file from LD_PRELOAD, and a sanitizer's runtime that tiptoe put before it. The rest is the user's own.
+/// Removes our file from LD_PRELOAD, and a sanitizer's runtime that tiptoe put before it.
 unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
     // SAFETY: as in `find`. The rest moves to the left within its string.
     unsafe {
@@ -140,7 +136,7 @@ unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
                 rest = rest.add(1);
             }
             if *rest == 0 && !is_ours {
-                return; // Not found: this is the user's own list.
+                return; // not found: this is the user's own list
             }
             if *rest == 0 {
                 return remove(entry);
@@ -162,11 +158,10 @@ unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
     }
 }
 
-/// Returns whether a name of the list is the path from which the agent was loaded.
 unsafe fn is_agent(name: *const c_char, agent: i32) -> bool {
     let mut at = name;
     let mut number = 0i32;
-    // SAFETY: as in `find`. Reading stops at the first byte that differs, at the string's end at the latest.
+    // SAFETY: as in `find`. Reading stops at the first byte that differs, at the latest at the string's end.
     unsafe {
         for byte in DESCRIPTORS {
             if *at as u8 != *byte {

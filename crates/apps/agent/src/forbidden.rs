@@ -1,10 +1,10 @@
-//! Threads that may not read the time stamp counter. A thread forbids itself the reading by prctl(PR_SET_TSC,
-//! PR_TSC_SIGSEGV), and the threads and processes that it starts inherit that. Each reading then raises SIGSEGV.
+//! Threads that may not read the time stamp counter. A thread forbids itself to read it by prctl(PR_SET_TSC,
+//! PR_TSC_SIGSEGV), which the threads and processes that it starts inherit. Each reading then raises SIGSEGV.
 //!
-//! Trampolines read the counter only between the push of a frame and the store of its time, and after a return has
-//! found its frame on top. So it suffices to hide the thread's frames from its trampolines ([`tls::hide_frames`]):
-//! they then call the agent at each entry and at each return, and hits of other threads need no more instructions.
-//! The agent still finds the frames.
+//! Trampolines read the counter only after they have pushed or found a frame. So it suffices to hide the thread's
+//! frames from its trampolines ([`tls::hide_frames`]): they then call the agent at each entry and return, and hits
+//! of other threads need no more instructions.
+//!
 //! | in such a thread | result |
 //! |---|---|
 //! | a call that would be timed | it is only counted |
@@ -13,10 +13,9 @@
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
 //! The hook of prctl shows a thread's own change. The kernel is asked at the thread's first followed call, and when
-//! the thread enters a later session.
-//!
-//! Not handled: a prctl without a hook that comes later than these moments, or after the thread's first hit if calls
-//! are recorded; and a prctl in a signal handler that interrupted a trampoline right before it reads the counter.
+//! the thread enters a later session. Not handled: a later prctl without a hook, or one after the thread's first hit
+//! if calls are recorded; and a prctl in a signal handler that interrupted a trampoline right before it reads the
+//! counter.
 
 use tiptoe_sys::raw::{call, nr};
 
@@ -31,15 +30,14 @@ const PR_SET_TSC: usize = 26;
 const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
-/// Lets the agent's thread read the time-stamp counter, which the thread that created it may be forbidden to read. Then
-/// reads the counter and the clock, so that they can be compared.
+/// Lets the agent's thread read the time stamp counter, which its creator may be forbidden to read. Then compares
+/// the counter with the clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
     clockwork::compare();
 }
 
-/// Returns whether the calling thread may not read the counter, as far as is known.
 pub fn is() -> bool {
     tls::are_frames_hidden()
 }
@@ -47,7 +45,7 @@ pub fn is() -> bool {
 /// Performs the program's prctl(PR_SET_TSC).
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
-    // A forked child needs no change, because it has no slab, so its trampolines never read the counter. A child that
+    // A forked child needs no change, because without a slab its trampolines never read the counter. A child that
     // shares this memory (vfork) must make none, because it would hide its parent's frames.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {
@@ -60,8 +58,8 @@ pub fn change(frame: &Frame) -> i64 {
     result
 }
 
-/// Asks the kernel whether the calling thread may read the counter, and hides or shows its frames. Returns whether it
-/// may not.
+/// Asks the kernel whether the calling thread may read the counter, and hides or shows its frames. Returns whether
+/// reading is forbidden.
 pub fn look() -> bool {
     let mut now = 0u32;
     let into = &raw mut now as usize;

@@ -1,18 +1,15 @@
 //! Forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end a thread).
 //!
-//! The unwinder passes each frame to the *stop function* of the code that called it, and leaves the frame. That
-//! function must not see return thunks, which are frames to the unwinder. So it is replaced by one of ours, which skips
-//! them.
+//! The unwinder passes each frame to the *stop function* of its caller, and leaves the frame. That function must not
+//! see return thunks, which are frames to the unwinder. So we replace it by one that skips thunks.
 //!
 //! The unwinder keeps the function and its argument in the program's exception object, because it continues after
 //! each cleanup (`_Unwind_Resume`), when its own frames and ours have been left. So the program's two words must be
-//! kept elsewhere: in a record of the thread, in the last page of its frames. A thread without frames returns to no
-//! thunk.
+//! kept elsewhere, in the last page of the thread's frames. A thread without frames returns to no thunk.
 //!
-//! A record belongs to one exception object. It is free again when the stop function has ended the unwinding, at the
-//! end of the stack, or when the thread is dead. A stop function that jumps away leaves its record in use, and the
-//! same exception object uses it again; glibc has one such object per thread. If no record is free, the program's
-//! function sees thunks.
+//! A record belongs to one exception object, until the stop function has ended the unwinding or the thread is dead.
+//! glibc has one such object per thread, so a record that a jump out of the stop function left in use is used again.
+//! If no record is free, the program's function sees thunks.
 
 use crate::calls;
 use crate::forced_records::ForcedRecord;
@@ -25,7 +22,6 @@ const GO_ON: i32 = 0;
 /// `_UA_END_OF_STACK`: there is no frame.
 const END: i32 = 16;
 
-/// Handles the entry of `_Unwind_ForcedUnwind(exception, stop, argument)`.
 pub fn begin(shared: &Shared, unwinder: usize, frame: &mut Frame) {
     let own = stop as *const () as u64;
     let (exception, stops) = (frame.rdi, frame.rsi);
@@ -43,7 +39,6 @@ pub fn begin(shared: &Shared, unwinder: usize, frame: &mut Frame) {
 
 type Stop = unsafe extern "C" fn(i32, i32, u64, u64, *mut u8, u64) -> i32;
 
-/// Shows a frame of the program to its stop function, and skips one of ours.
 extern "C" fn stop(
     version: i32,
     actions: i32,

@@ -1,4 +1,4 @@
-//! A thread's records of forced unwinding, which are in the memory of its frames.
+//! A thread's records of forced unwinding, in the memory of its frames.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,12 +10,12 @@ pub struct ForcedRecord([AtomicU64; WORDS]);
 
 impl ForcedRecord {
     /// Returns the record's words: the exception object, or 0 if the record is free; the program's function and
-    /// argument; the unwinder's function for a frame's address.
+    /// argument; the unwinder's `_Unwind_GetIP`.
     pub fn words(&self) -> [u64; WORDS] {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Takes the record for an exception object. Returns `false` if a signal handler took it first, for another object.
+    /// Takes the record for an exception object. Fails if a signal handler took it first, for another object.
     fn take(&self, exception: u64) -> bool {
         let [owner, ..] = &self.0;
         let taken = owner.compare_exchange(0, exception, Relaxed, Relaxed);
@@ -37,7 +37,6 @@ impl ForcedRecord {
 pub struct Records<'a>(&'a [AtomicU64]);
 
 impl<'a> Records<'a> {
-    /// Returns the records in zeroed words.
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Records(words)
     }

@@ -1,11 +1,10 @@
-//! Detects calls of `--under`'s function that end without a return. A thread that leaves one must
-//! count as outside at once, not only at the next return.
+//! Detects calls of `--under`'s function that end without a return. A thread that leaves such a call must count as
+//! outside at once, not only at the next return.
 //!
-//! For `--under`, two functions are intercepted. `longjmp` has the new stack pointer in its buffer.
-//! `_Unwind_SetIP` is called by the personality routine of the frame that will handle an exception,
-//! a panic or a cancellation; the unwinder's own `_Unwind_GetCFA` returns where that frame ends.
-//! Calls that are left in another way (gcc's `__builtin_longjmp`) are detected when the function is
-//! called again, or when a followed call returns further up.
+//! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. `_Unwind_SetIP` is called by
+//! the personality routine of the frame that will handle an exception, a panic or a cancellation; the unwinder's
+//! `_Unwind_GetCFA` returns where that frame ends. Calls that are left in another way (gcc's `__builtin_longjmp`)
+//! are detected when the function is called again, or when a followed call returns further up.
 
 use crate::calls;
 use crate::program_call::Frame;
@@ -17,7 +16,6 @@ const STACK_POINTER: usize = 6;
 /// The farthest jump up the stack to accept.
 const FARTHEST: u64 = 8 << 20;
 
-/// Handles the entry of `longjmp`.
 pub fn jump(frame: &Frame) {
     if frame.rdi == 0 || !frame.rdi.is_multiple_of(8) {
         return;
@@ -42,15 +40,13 @@ fn unmangled(word: u64) -> u64 {
 
 type StackOf = unsafe extern "C" fn(u64) -> u64;
 
-/// Handles the entry of an unwinder's `_Unwind_SetIP`.
 pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     let Some(stack_of) = shared.unwinder(unwinder) else {
         return;
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // For a frame that returns to a thunk the reported address is 8 too low (see `unwind`). Adding 8
-    // is safe for any frame: its own return address is still above, because stacks are aligned to
-    // 16 at calls.
+    // For a frame that returns to a thunk the reported address is 8 too low (see `unwind`). Adding 8 is safe for any
+    // frame, because its own return address is still above: stacks are aligned to 16 at calls.
     calls::cut(to + 8);
 }

@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit. A trampoline that found slab 0 calls this, once per thread and session. It
-//! takes about 0.5 us.
+//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline that found slab 0 calls [`cold`], once per
+//! thread and session.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -15,12 +15,12 @@ use crate::shared::{self, Shared};
 use crate::taken_slab;
 use crate::tls;
 
-/// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
-/// that shares this memory (vfork, CLONE_VM) is recognised by its process id, and counts nothing. A forked child is
-/// recognised by a word that the fork wiped, without a system call.
+/// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A
+/// child that shares this memory (vfork, CLONE_VM) has another process id, and counts nothing. A forked child is
+/// known by a word that the fork wiped, without a system call.
 ///
-/// A probe below a gate, marked so in the argument, counts nothing for a thread outside of the gate. A thread that
-/// forked inside the gate gets here, too, because the fork took its slab.
+/// A probe below a gate, marked in the argument, counts nothing outside of the gate. A thread that forked inside the
+/// gate gets here, too, because the fork took its slab.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
@@ -46,7 +46,6 @@ pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     data.record(slab, &Record { at, slot, args });
 }
 
-/// Counts or records a hit that only a trap reports.
 pub fn trapped(site: &Site, arg1: u64, arg0: u64) {
     let records = match site.flags.has(SiteFlags::RECORDS) {
         true => RECORDS as u64,
@@ -55,7 +54,6 @@ pub fn trapped(site: &Site, arg1: u64, arg0: u64) {
     cold(u64::from(site.slot) | records, arg1, arg0);
 }
 
-/// Gives the calling thread its slab before its first hit.
 pub fn give_slab_to_caller() {
     if let Some(shared) = shared::get()
         && let Some(session) = shared.claims.session()
@@ -65,13 +63,12 @@ pub fn give_slab_to_caller() {
     }
 }
 
-/// Gives the calling thread a slab, at its first wait, wake or scope of a session. Returns the slab's address, or 0.
+/// Gives the calling thread a slab at its first wait, wake or scope of a session. Returns the slab's address, or 0.
 pub extern "C" fn first_slab() -> u64 {
     new_slab().unwrap_or(0)
 }
 
 fn new_slab() -> Option<u64> {
-    // A forked child records nothing.
     let state = shared::get().filter(|state| state.is_home())?;
     let pid = state.pid.load(core::sync::atomic::Ordering::Relaxed); // constant within a session
     let session = state.claims.session()?;

@@ -1,8 +1,8 @@
 //! Libraries that are loaded and closed during a session.
 //!
-//! The loader calls an empty function, for debuggers, before its list of libraries changes and afterwards. At the
-//! second call a new library is mapped, but not relocated, and none of its code has run. [`changed`](crate::library_changes::changed) runs in both calls
-//! on the loading thread, which holds the loader's lock, so on one thread at a time.
+//! The loader calls an empty function, for debuggers, before and after its list of libraries changes. At the second
+//! call a new library is mapped, but not relocated, and none of its code has run. Both calls run
+//! [`changed`](crate::library_changes::changed) under the loader's lock, so on one thread at a time.
 //!
 //! | library | then |
 //! |---|---|
@@ -11,9 +11,8 @@
 //! | the same file as before at the same address, without probes | nothing |
 //! | closed | its traps are no longer ours ([`Libraries::is_closed`]); counts stay |
 //!
-//! A wait takes at most [`PATIENCE_NS`]. It may take longer while the session's [`RESERVE_NS`] lasts, or for an
-//! unwinder. After a wait that timed out, the library runs without probes until tiptoe has made them, and tiptoe
-//! reports that. No thread waits if tiptoe is dead, or has served nothing since the last time-out.
+//! After a wait that timed out, the library runs without probes until tiptoe has made them, and tiptoe reports that.
+//! No thread waits if tiptoe is dead, or has served nothing since the last time-out.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -27,18 +26,16 @@ use crate::owner::is_owned;
 
 /// The most pairs of library and address in a session.
 pub const MOST: usize = 4096;
-/// The longest wait of a loading thread for the probes of its library.
+/// The longest wait of a loading thread, except for [`RESERVE_NS`] and unwinders.
 const PATIENCE_NS: u64 = 20_000_000;
-/// By how much all waits of a session together may be longer, because on a busy machine tiptoe itself may get a CPU
-/// only after [`PATIENCE_NS`].
+/// How much longer than [`PATIENCE_NS`] all waits of a session together may be, because on a busy machine tiptoe
+/// gets a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
-/// The longest wait for an unwinder, which must not see return thunks. At most one is loaded, so the wait may be
-/// longer.
+/// The longest wait for an unwinder, which must not see return thunks.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval at which a waiting thread wakes the agent's thread again. The agent's thread may miss a wake that
-/// comes just before it sleeps.
+/// The interval of repeated wakes, because the agent's thread misses a wake just before it sleeps.
 const AGAIN_NS: u64 = 200_000;
-/// Values of a library's `task`: the agent's thread must patch the library, or could not patch it.
+/// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
@@ -65,12 +62,11 @@ const _: () = assert!(size_of::<Library>() == 96);
 pub struct Libraries {
     all: &'static [Library],
     used: AtomicUsize,
-    /// The address of the loader's record; 0 if the session does not watch it.
+    /// The address of the loader's record, or 0.
     record: AtomicU64,
     walks: AtomicU64,
-    /// The number of libraries that the agent's thread must patch.
     tasks: AtomicU32,
-    /// How many changes tiptoe had served when a thread last stopped waiting, plus 1.
+    /// How many changes tiptoe had served at the last time-out, plus 1.
     given_up: AtomicU64,
     reserve_used: AtomicU64,
     /// The number of the change that reported an unwinder.
@@ -79,9 +75,7 @@ pub struct Libraries {
 
 #[derive(Default)]
 pub struct WalkResult {
-    /// Whether libraries were reported to tiptoe.
     pub has_reported: bool,
-    /// Whether the agent's thread must patch libraries.
     must_patch: bool,
 }
 
@@ -92,7 +86,6 @@ impl WalkResult {
 }
 
 impl Libraries {
-    /// Returns an empty list over zeroed storage.
     pub fn new(all: &'static [Library]) -> Libraries {
         Libraries {
             all,
@@ -106,9 +99,9 @@ impl Libraries {
         }
     }
 
-    /// Forgets all libraries. Only a late thread may still be in a walk. (agent's thread)
+    /// Forgets all libraries. Only a late thread may still be in a walk.
     pub fn forget(&self) {
-        self.record.store(0, Release); // Release: before the rest, because without a record no thread begins a walk.
+        self.record.store(0, Release); // Release: before the rest, because without a record no thread begins a walk
         let used = self.used();
         used.iter().for_each(|library| {
             library.entry.store(0, Relaxed); // Relaxed: read under the loader's lock, as all below
@@ -122,7 +115,6 @@ impl Libraries {
         self.unwinder.store(0, Relaxed);
     }
 
-    /// Watches the loader's list from now on. (agent's thread)
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `changed`
     }
@@ -137,15 +129,13 @@ impl Libraries {
         self.used().get(number)
     }
 
-    /// Returns whether the library of this number is closed now.
     pub fn is_closed(&self, number: usize) -> bool {
         // Relaxed: a thread that runs a library's code has loaded it.
         let loaded = |library: &Library| library.entry.load(Relaxed) != 0;
         !self.get(number).is_some_and(loaded)
     }
 
-    /// Returns the library that is loaded at `base`; if none is, the only one that was ever loaded there. (agent's
-    /// thread)
+    /// Returns the library that is loaded at `base`, or else the only one that was ever loaded there.
     pub fn at(&self, base: u64) -> Option<usize> {
         let open = self
             .at_base(base)
@@ -164,8 +154,7 @@ impl Libraries {
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
-    /// Makes closed libraries at `base` be reported again at their next load, because tiptoe could not read them in
-    /// time. (agent's thread)
+    /// Makes closed libraries at `base` be reported at their next load, because tiptoe could not read them in time.
     pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self
@@ -176,7 +165,7 @@ impl Libraries {
         all.for_each(|library| library.reported.store(u64::MAX, Relaxed));
     }
 
-    /// Makes the loaded library that contains an address be reported at each load. (agent's thread)
+    /// Makes the loaded library that contains an address be reported at each load.
     pub fn report_always(&self, address: u64) {
         // Relaxed, here and below: as in `at_base` and `report_again`.
         let below = |library: &&Library| {
@@ -188,24 +177,21 @@ impl Libraries {
         }
     }
 
-    /// Returns the libraries that must be patched, with their numbers. (agent's thread)
     pub fn tasks(&self) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
         // Acquire: pairs with the Release in `opened`.
         all.filter(|(_, library)| library.task.load(Acquire) == PATCH)
     }
 
-    /// Returns whether a library must be patched. (agent's thread)
     pub fn has_tasks(&self) -> bool {
         self.tasks.load(Relaxed) != 0 // Relaxed: the tasks themselves are acquired
     }
 
-    /// Ends a task. If not `whole`, tiptoe must plan the library anew. (agent's thread)
+    /// Ends a task. If not `whole`, tiptoe must plan the library anew.
     pub fn done(&self, library: &Library, whole: bool) {
         self.end_task(library, if whole { 0 } else { STALE });
     }
 
-    /// Ends a task, unless it has ended.
     fn end_task(&self, library: &Library, task: u64) {
         // Release: pairs with the Acquire in `stale`.
         let ended = library.task.compare_exchange(PATCH, task, Release, Relaxed);
@@ -214,17 +200,14 @@ impl Libraries {
         }
     }
 
-    /// Returns the loader's record, if the session watches it.
     pub fn record(&self) -> Option<Record> {
         Record::at(self.record.load(Acquire)) // Acquire: pairs with the Release in `watch`
     }
 
-    /// Returns whether no walk has been made yet.
     pub fn is_first_walk(&self) -> bool {
         self.walks.load(Relaxed) == 0 // Relaxed: ordered by the loader's lock
     }
 
-    /// Compares the loader's list with the known libraries: marks the closed ones, and reports the new ones.
     pub fn walk(&self, record: &Record, data: &Data) -> WalkResult {
         // Relaxed, here and below: the loader's lock orders these accesses.
         let walk = self.walks.load(Relaxed) + 1;
@@ -248,7 +231,7 @@ impl Libraries {
         found
     }
 
-    /// Returns the library with this entry, which is most likely the `hint`th.
+    /// Returns the library with this entry, most likely the `hint`th.
     fn position(&self, entry: u64, hint: usize) -> Option<usize> {
         let used = self.used();
         let is = |library: &Library| library.entry.load(Relaxed) == entry;
@@ -258,7 +241,7 @@ impl Libraries {
         }
     }
 
-    /// Records a library that was just loaded; `None` if there is no room for it.
+    /// Records a new library; `None` if there is no room.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
         let (base, file) = (entry.base(), FileIdentity::of(entry));
         let known = self.used().iter().position(|library| {
@@ -298,14 +281,13 @@ impl Libraries {
         Some(number)
     }
 
-    /// Adds a library to the next report to tiptoe.
     fn report(&self, library: &Library, data: &Data, found: &mut WalkResult) {
         data.put_fresh(library.base.load(Relaxed));
         library.reported.store(data.reported() + 1, Relaxed); // Relaxed: released by `report`
         found.has_reported = true;
     }
 
-    /// Reports the libraries that the agent's thread could not patch. Returns whether there are any.
+    /// Reports the libraries that the agent's thread could not patch. Returns whether any exist.
     fn stale(&self, data: &Data) -> bool {
         let mut found = WalkResult::default();
         for library in self.used() {
@@ -318,7 +300,7 @@ impl Libraries {
         found.has_reported
     }
 
-    /// Waits until all libraries that a walk found have their probes, or until the deadline.
+    /// Waits until the libraries of a walk have their probes, or until the deadline.
     pub fn wait(&self, data: &Data, found: &WalkResult) {
         if found.has_reported {
             ring(data);
@@ -335,7 +317,7 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // If tiptoe has served nothing since the last time-out, it probably does not run, so the thread does not wait.
+        // If tiptoe has served nothing since the last time-out, it probably does not run.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's
@@ -363,7 +345,6 @@ impl Libraries {
     }
 }
 
-/// Reports a change to tiptoe.
 pub fn ring(data: &Data) {
     data.report(raw::monotonic_ns());
     if let Some(bell) = data.doorbell() {
@@ -371,7 +352,6 @@ pub fn ring(data: &Data) {
     }
 }
 
-/// Wakes a thread that waits for its library. (agent's thread)
 pub fn answered(data: &Data) {
     if let Some(turn) = data.turn() {
         turn.fetch_add(1, Release); // pairs with `wait`

@@ -15,7 +15,6 @@ pub fn changed() {
     let Some(record) = libraries.record() else {
         return;
     };
-    // The first walk records all loaded libraries.
     let first = libraries.is_first_walk();
     let settled = record.is_consistent();
     // Must precede the report, because the agent's thread then looks up where the new library is.
@@ -37,7 +36,6 @@ pub fn changed() {
     }
 }
 
-/// Returns the session of this very process; `None` if there is none.
 fn own_session() -> Option<(&'static Shared, Data<'static>)> {
     let shared = shared::at_home()?;
     let data = shared.data()?;

@@ -1,5 +1,5 @@
-//! The loader's list of loaded objects, as `<link.h>` describes it for debuggers, in glibc and
-//! musl. It is read on a loading thread, which holds the loader's lock.
+//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. It is read on a loading
+//! thread, which holds the loader's lock.
 
 use core::iter;
 
@@ -8,7 +8,6 @@ use tiptoe_sys::raw::{call, nr};
 /// The most entries to read, because a torn or cyclic list must not hold the thread.
 const MOST: usize = 1 << 14;
 
-/// The most bytes of a path to read.
 const LONGEST: usize = 4096;
 
 /// `struct r_debug`, and in its second version `struct r_debug_extended`.
@@ -23,7 +22,6 @@ struct Debug {
     next: *const Debug,
 }
 
-/// `struct link_map`, its public part.
 #[repr(C)]
 struct LinkMap {
     base: u64,
@@ -35,21 +33,18 @@ struct LinkMap {
 #[derive(Clone, Copy)]
 pub struct Record(*const Debug);
 
-/// A loaded object.
 #[derive(Clone, Copy)]
 pub struct Entry(*const LinkMap);
 
 impl Record {
-    /// Returns the record at an address that tiptoe found; `None` for 0.
     pub fn at(address: u64) -> Option<Record> {
         (address != 0).then_some(Record(address as *const Debug))
     }
 
-    /// Returns the records of this namespace and of all later ones.
     fn all(self) -> impl Iterator<Item = Record> {
         iter::successors(Some(self), |record| {
-            // SAFETY: the loader never frees its records. From version 2 on, a word follows the
-            // first version's fields.
+            // SAFETY: the loader never frees its records. From version 2 on, a word follows the first version's
+            // fields.
             let next = unsafe { ((*record.0).version >= 2).then(|| (*record.0).next) }?;
             Record::at(next as u64)
         })
@@ -85,7 +80,6 @@ impl Entry {
         self.0 as u64
     }
 
-    /// Returns whether the file's name is that of libgcc's unwinder.
     pub fn is_unwinder(&self) -> bool {
         const NAME: &[u8] = b"/libgcc_s.so";
         // SAFETY: as in `Record::entries`.
@@ -117,11 +111,9 @@ impl Entry {
 pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 
 impl FileIdentity {
-    /// The number of its words.
     pub const WORDS: usize = 4;
 
-    /// Returns the file that an entry's name leads to; zeroes if there is none (the program
-    /// itself).
+    /// Returns the file that an entry's name leads to; zeroes for the program itself.
     pub fn of(entry: &Entry) -> FileIdentity {
         const AT_FDCWD: usize = -100isize as usize;
         // struct stat: device, inode, then the size at 48, and seconds and nanoseconds at 88.

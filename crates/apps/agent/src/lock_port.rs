@@ -1,7 +1,5 @@
-//! Records a thread's waits for locks of a library's own, which the library reports through [`crate::ports`]. This code
-//! may run in signal handlers, so it must not lock, wait, or call libc.
-//!
-//! The records are with those of futex waits, see [`crate::locks`].
+//! Records a thread's waits for locks of a library's own, which the library reports through [`crate::ports`], like
+//! futex waits ([`crate::locks`]). This code may run in signal handlers, so it must not lock, wait, or call libc.
 
 use core::arch::naked_asm;
 
@@ -12,7 +10,6 @@ use tiptoe_port::{Label, MODE_SHIFT};
 use crate::clockwork;
 use crate::locks::WaitWords;
 
-/// Returns the addresses of a lock port's functions, which libraries call at the beginning and the end of a wait.
 pub fn calls() -> [u64; 2] {
     let begin = begins_entry as unsafe extern "C" fn(*const Label, u64) -> u64;
     [begin as usize as u64, ends as *const () as u64]

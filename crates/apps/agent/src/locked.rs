@@ -1,14 +1,12 @@
 //! Performs the program's mlockall without the agent's memory.
 //!
-//! The agent's segments and tables are sized for the largest program. The kernel would provide and
-//! lock each of their pages: 260 MB to 1.5 GB. It also compares the whole address space with
-//! RLIMIT_MEMLOCK, pages without access included, so the program's call would fail. So the hook of
-//! libc's mlockall locks the program's mappings one by one, and answers as the kernel would without
-//! the agent. The agent unlocks what it maps later at once (`memory.rs`).
+//! The agent's segments and tables are sized for the largest program. The kernel would provide and lock all their
+//! pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of libc's mlockall locks the program's
+//! mappings one by one, and answers as the kernel would without the agent. The agent unlocks what it maps later
+//! (`memory.rs`).
 //!
-//! A mapping that another thread makes during the call is locked only if the call includes future
-//! mappings; the kernel promises no more. A system call without a hook is not seen, and locks
-//! the agent's memory, too.
+//! A mapping that another thread makes meanwhile is locked only if the call includes future mappings; the kernel
+//! promises no more. A system call without a hook locks the agent's memory, too.
 
 use core::ops::Range;
 
@@ -26,11 +24,9 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call itself: it is invalid, or only
-/// for future mappings, or the list of mappings cannot be read.
-///
-/// Must not be inlined, because it needs 3 KiB of stack, which other paths of the caller must not
-/// use: the stack may be small.
+/// Performs mlockall(2). `None` if the program must make the call itself: it is invalid, or only for future
+/// mappings, or the list of mappings cannot be read. Must not be inlined, because the caller's other paths may have
+/// too little stack for its 3 KiB.
 #[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
@@ -70,7 +66,6 @@ fn lock(number: usize, a: usize, b: usize, c: usize) -> i64 {
     }
 }
 
-/// Returns RLIMIT_MEMLOCK in bytes.
 fn limit() -> u64 {
     const MEMLOCK: usize = 8;
     let mut limits = [u64::MAX; 2];
@@ -80,9 +75,8 @@ fn limit() -> u64 {
     limits[0]
 }
 
-/// Returns whether the calling thread may lock more than the limit. It tries to lock a range that
-/// wraps around: the kernel checks the limit first, so only a thread with that right gets EINVAL
-/// (mlock(2)).
+/// Returns whether the calling thread may lock more than the limit. It tries to lock a range that wraps around: the
+/// kernel checks the limit first, so only a thread with that right gets EINVAL (mlock(2)).
 fn may_exceed_limit() -> bool {
     const EINVAL: i64 = -22;
     lock(nr::MLOCK, PAGE, usize::MAX & !(PAGE - 1), 0) == EINVAL
@@ -114,8 +108,7 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// Returns the first part of a range that is the agent's image or an arena; an empty range at its
-/// end if none is.
+/// Returns the first part of a range that is the agent's image or an arena; if none is, an empty range at the end.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

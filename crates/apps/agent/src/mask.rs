@@ -4,14 +4,11 @@ use tiptoe_sys::raw::{call, nr};
 
 const SIG_SETMASK: usize = 2;
 
-/// The bit of SIGILL in a kernel signal set.
 pub const ILL: u64 = 1 << 3;
-/// The bit of SIGTRAP in a kernel signal set.
 pub const TRAP: u64 = 1 << 4;
 /// The signals that the program must not block in the kernel during a session.
 pub const OURS: u64 = ILL | TRAP;
 
-/// Sets the calling thread's signal mask in the kernel, and returns the old one.
 pub fn set_mask(mask: u64) -> u64 {
     let mut old = 0u64;
     let args = [

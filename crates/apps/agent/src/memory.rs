@@ -15,30 +15,25 @@ const DOFORK: usize = 11;
 const DONTDUMP: usize = 16;
 const WIPEONFORK: usize = 18;
 const NOHUGEPAGE: usize = 15;
-/// For mremap.
 const MAY_MOVE: usize = 1;
 
 pub const PAGE: usize = 4096;
-/// Bytes of the stack of the agent's thread.
 pub const STACK: usize = 16 * PAGE;
-/// The lowest of the random addresses of the agent's memory. Sanitizers refuse to start, or overwrite our memory, if
-/// something is mapped where their shadow memory will be. All their layouts leave this range to programs
-/// ([`SANITIZERS`]), and the kernel puts nothing below [`CODE`]. The range is more than 2 GiB from all code, because
-/// trampolines need the free space near code. Mappings begin at any page, so that they differ in the few address bits
-/// that select a line of the first-level cache.
+/// The lowest random address of the agent's memory. Sanitizers refuse to start, or overwrite our memory, if
+/// something is mapped at their shadow memory. All their layouts leave this range free ([`SANITIZERS`]), and the
+/// kernel puts nothing below [`CODE`]. The range is more than 2 GiB from all code, because trampolines need the
+/// space near code. Mappings begin at random pages, so that they use different lines of the first-level cache.
 const FAR: usize = 0x5500_0000_0000;
-/// The length of the range of random addresses for mappings shorter than [`LONG`]: 2^24 pages. Longer mappings begin
-/// above it. In one range, a few short mappings would leave no hole for a segment, and the kernel would place the
-/// segment next to the libraries, whose trampolines need that space.
+/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short
+/// mappings would leave no hole for a segment, and the kernel would place it where trampolines need space.
 const FAR_LEN: usize = 1 << 36;
-/// The length from which a mapping is placed above the short ones. A started command's segment takes up to 88 GiB,
-/// and more when it grows ([`extend`]).
+/// The length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
+/// ([`extend`]).
 const LONG: usize = 1 << 30;
-/// The least distance from code.
 const DISTANCE: usize = 2 << 30;
 /// The lowest address at which the kernel loads position-independent programs: two thirds of a program's half.
 const CODE: usize = 0x5555_5555_4000;
-/// The addresses that sanitizers use on x86-64: compiler-rt's runtimes of gcc 6 to 14 and clang 4 to 20.
+/// The addresses that sanitizers use on x86-64 (compiler-rt's runtimes of gcc 6 to 14 and clang 4 to 20).
 const SANITIZERS: [[usize; 2]; 7] = [
     [0x7fff_7000, 0x1000_7fff_8000],      // asan: shadow
     [0x5000_0000_0000, 0x5400_0000_0000], // asan, lsan: heap, newer
@@ -58,16 +53,13 @@ const _: () = {
     // Room for the segments of three sessions.
     assert!(FAR + FAR_LEN + 3 * (88 << 30) + DISTANCE < CODE);
 };
-/// The number of random addresses to try before the range is searched in steps.
 const FAR_LOOKS: usize = 4;
-/// The number of steps of that search. If all fail, the kernel chooses an address.
+/// The steps of the search after [`FAR_LOOKS`]. If all fail, the kernel chooses an address.
 const FAR_STEPS: usize = 32;
-/// The longest piece of a range that is mapped in pieces ([`in_pieces`]).
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps unlocked memory, whose pages exist only once they are touched, even in a program that locks all its mappings
-/// (mlockall).
+/// Maps unlocked memory. Pages exist only once touched, even in a program that locks all its mappings (mlockall).
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -77,7 +69,7 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
         (None, false) => reserve(at, len, flags, fd)?,
     };
     if anywhere {
-        // Nearly all of it is never written. Otherwise a core dump would contain gigabytes of zeroes.
+        // Otherwise a core dump would contain gigabytes of zeroes.
         let _ = advise(at, len, DONTDUMP);
     }
     let opened = unlock(at, len).and_then(|()| {
@@ -87,7 +79,7 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
 }
 
-/// Maps inaccessible memory far from all code. Its address cannot be predicted unless the range is nearly full.
+/// Maps inaccessible memory far from all code, at a random address unless the range is nearly full.
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     let (start, choice) = match len < LONG {
         true => (FAR, FAR_LEN),
@@ -139,8 +131,8 @@ fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno>
     }
 }
 
-/// Maps a range in pieces, and unlocks each before it maps the next, because a program that locks all its mappings
-/// may have little left of its limit (RLIMIT_MEMLOCK).
+/// Maps a range in pieces, each unlocked before the next. Otherwise a program that locks all its mappings may exceed
+/// its limit (RLIMIT_MEMLOCK).
 fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let (mut done, mut piece) = (0, PIECE.min(len));
     while done < len {
@@ -175,7 +167,6 @@ fn mmap(
     unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, offset]) }
 }
 
-/// Unlocks a range of the agent's own memory.
 pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: the call changes no content of memory.
     unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.map(|_| ())
@@ -183,8 +174,7 @@ pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
 
 pub fn image() -> core::ops::Range<usize> {
     let (start, end): (usize, usize);
-    // SAFETY: the instructions only compute the addresses of two symbols of the linker. They are hidden, because each
-    // image has such symbols.
+    // SAFETY: the instructions only compute addresses. The symbols are hidden, because each image has them.
     unsafe {
         core::arch::asm!(
             ".hidden __ehdr_start",
@@ -204,14 +194,14 @@ fn protect(page: usize, protection: usize) -> Result<(), Errno> {
     unsafe { call(nr::MPROTECT, [page, PAGE, protection, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Makes a page of code writable, or read-only again. It stays executable throughout.
+/// Makes a page of code writable, or read-only again, and leaves it executable throughout.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     protect(page, READ | EXEC | write)
 }
 
-/// Splits a range of the program's code off into a mapping of its own. The advice to use no huge page changes nothing
-/// else, because private pages of a file cannot be part of one.
+/// Splits a range of the program's code off into a mapping of its own. The advice has no other effect, because
+/// private pages of a file are never in a huge page.
 pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
         let _ = advise(start, len, NOHUGEPAGE);
@@ -223,20 +213,17 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Populates the pages of a range of the agent's own memory. Before Linux 5.14 each page is populated at its first
-/// use.
+/// Populates pages of the agent's memory. Before Linux 5.14 the kernel populates a page at its first use.
 pub fn populate(at: usize, len: usize) {
     const POPULATE_WRITE: usize = 23;
     let (start, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
     let _ = advise(start, end - start, POPULATE_WRITE);
 }
 
-/// Maps zeroed memory. A page costs nothing until it is touched.
 pub fn private(len: usize) -> Result<usize, Errno> {
     map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
-/// Maps zeroed memory that a forked child does not get, so that no fork copies it.
 pub fn not_forked(len: usize) -> Result<usize, Errno> {
     let at = private(len)?;
     advise(at, len, DONTFORK).inspect_err(|_| unmap(at, len))?;
@@ -247,7 +234,7 @@ pub fn stack() -> Result<usize, Errno> {
     not_forked(STACK)
 }
 
-/// Maps `more` zeroed bytes right after a range. Fails if something is there.
+/// Maps `more` zeroed bytes right after a range. Fails if something is mapped there.
 pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     let end = at + len;
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
@@ -260,7 +247,7 @@ pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps zeroed memory that is aligned to its own length, a power of two.
+/// Maps zeroed memory aligned to its length, a power of two.
 pub fn aligned(len: usize) -> Result<usize, Errno> {
     let at = private(2 * len)?;
     let start = at.next_multiple_of(len);
@@ -272,12 +259,11 @@ pub fn aligned(len: usize) -> Result<usize, Errno> {
     Ok(start)
 }
 
-/// Makes a fork wipe this range in the child.
 pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
 }
 
-/// Returns whether a descriptor is a memfd with at least these seals. Other files have none.
+/// Returns whether a descriptor is a memfd with these seals.
 pub fn has_seals(fd: i32, seals: i32) -> bool {
     const F_GET_SEALS: usize = 1034;
     // SAFETY: this query of a descriptor touches no memory.
@@ -285,7 +271,6 @@ pub fn has_seals(fd: i32, seals: i32) -> bool {
     found.is_ok_and(|found| found as i32 & seals == seals)
 }
 
-/// Maps a segment, which a forked child does not get.
 pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     let protection = if writable { READ | WRITE } else { READ };
     let at = map(0, len, protection, SHARED | NORESERVE, fd)?;
@@ -293,16 +278,15 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     private.map(|()| at)
 }
 
-/// Replaces a segment by private memory at the same addresses. A thread that is about to count there still can,
-/// without effect.
+/// Replaces a segment by private memory at the same addresses, because a late thread may still count there.
 pub fn retire_segment(at: usize, len: usize) {
-    // Without memory for that, the segment stays. That is harmless, because no session reads it.
+    // If no memory is left, the segment stays, which is harmless because no session reads it.
     if let Ok(fresh) = private(len) {
         let _ = take_place(fresh, at, len).inspect_err(|_| unmap(fresh, len));
     }
 }
 
-/// Moves a range to another address, where it replaces what is mapped.
+/// Moves a range to another address, replacing what is mapped there.
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
@@ -311,9 +295,8 @@ pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
 
-/// Unmaps a range that this agent mapped.
 pub fn unmap(at: usize, len: usize) {
-    // SAFETY: the caller passes a range that one of the functions above returned.
+    // SAFETY: the caller passes a range that a function above returned.
     let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
 }
 
@@ -322,7 +305,6 @@ pub fn callers(base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, READ | WRITE)
 }
 
-/// Maps zeroed memory at exactly `base`.
 fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
     let at = map(base, len, protection, flags, -1)?;
@@ -333,17 +315,16 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps code of the plan's file, which is mapped at `from`, at exactly `base`. The mapping cannot become writable,
-/// and a forked child shares it: a fork copies none of it, and the child cannot change it.
+/// Maps code of the plan's file, mapped at `from`, at exactly `base`. The mapping cannot become writable, and a fork
+/// copies none of it.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))
 }
 
-/// Maps code as [`code`] does, over the agent's own addresses. Threads may execute the same code there all the time.
+/// Maps code over the agent's own addresses, where threads may execute the same code all the time.
 pub fn replace_by_code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: with an old length of 0, this maps the same part of the file a second time and leaves the first
-    // mapping.
+    // SAFETY: with an old length of 0, the call maps the same part of the file again and leaves the first mapping.
     let at = unsafe { call(nr::MREMAP, [from, 0, len, MAY_MOVE, 0, 0]) }?;
     // SAFETY: the range was just mapped, so no other thread uses it.
     let ready = advise(at, len, DOFORK)

@@ -1,8 +1,7 @@
-//! Patched code that the program maps at another address, too, or moves there.
-//!
-//! A patch works at its own address only: its jump is relative, and the trap handler finds no other address. So code
-//! that mremap(2) moves must get its original bytes back before any thread can call it at the new address. Hits there
-//! are not counted, and tiptoe is told which code that concerns.
+//! Patched code that the program maps at another address, too, or moves there. A patch works at its own address
+//! only: its jump is relative, and the trap handler finds no other address. So code that mremap(2) moves must get
+//! its original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is
+//! notified of that code.
 
 use core::ops::Range;
 
@@ -27,7 +26,6 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
     shared::get()?.table.meets(&code).then_some(code)
 }
 
-/// Makes an mremap of a range with patches, and restores the code at its new address.
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
@@ -43,7 +41,6 @@ pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
     result
 }
 
-/// Restores the code that was moved from `code` to the address `at`, where no thread runs yet.
 fn restore_at(at: u64, code: &Range<u64>) {
     let Some(shared) = shared::get() else { return };
     let text = SelfMemory::open();
@@ -60,7 +57,6 @@ fn restore_at(at: u64, code: &Range<u64>) {
     }
 }
 
-/// Tells tiptoe that code is mapped elsewhere, too, if it has patches.
 pub fn note_copy(code: Range<u64>) {
     if let Some(shared) = shared::at_home()
         && shared.table.meets(&code)

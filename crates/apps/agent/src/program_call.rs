@@ -26,7 +26,6 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Returns the return address of the function at whose entry the hook was called.
     pub(crate) fn return_address(&mut self) -> &mut u64 {
         const RED_ZONE: usize = 128;
         let end = core::ptr::from_mut(self).wrapping_add(1);

@@ -1,8 +1,6 @@
 //! Finds out which addresses are resolvers of indirect functions: those that the loader itself calls, according to
-//! the tables of the mapped file. The agent must call no others, whatever a plan names.
-//!
-//! The tables are read through the kernel, and every number in them is bounded, because the program may have changed
-//! them.
+//! the tables of the mapped file. The agent must call no others, whatever a plan names. The tables are read through
+//! the kernel and every number in them is bounded, because the program may have changed them.
 
 use core::ops::Range;
 
@@ -13,31 +11,25 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 
 const PAGE: u64 = 4096;
-/// The sizes of a file's header and of a program header.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
-/// The size of a symbol, and of a relocation.
 const ENTRY: usize = 24;
-/// The entries to read at once.
 const AT_ONCE: usize = 32;
-/// The most entries of one table.
 const MOST: u64 = 1 << 20;
-/// The most segments, and entries of the dynamic section.
 const MOST_SEGMENTS: u64 = 64;
 const MOST_TAGS: u64 = 256;
 
 /// The most resolvers of one file to keep. If a file has more, its tables are searched for each address.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the file that contained the last address. They are kept because a request lists a file's resolvers
-/// one after the other, libc's over a hundred, and a search of the tables for each would take long.
+/// The resolvers of the file that contained the last address. They are kept because a request lists a file's
+/// resolvers one after the other, for libc over a hundred, and each search of the tables takes long.
 pub struct Resolvers<'t, T> {
     text: &'t T,
-    /// The mapping that contains the last address.
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// The number of resolvers. It may exceed [`MOST_KEPT`], and then `kept` has only the first.
+    /// The number of resolvers, at most one more than `kept` has.
     count: usize,
 }
 
@@ -66,7 +58,6 @@ impl<'t, T: Text> Resolvers<'t, T> {
         }
     }
 
-    /// Reads the resolvers of the file whose code is at an address.
     fn read(&mut self, address: u64) {
         (self.code, self.tables, self.count) = (0..0, None, 0);
         let Some((start, code)) = file_of(address) else {
@@ -81,7 +72,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // Counting stops at the first resolver that is not kept: the count then says that some are missing.
+                // Counting stops at the first resolver without room: the count then shows that `kept` is incomplete.
                 *count > MOST_KEPT
             });
         }
@@ -182,7 +173,6 @@ impl Tables {
         None
     }
 
-    /// Returns whether `is_one` accepts a resolver of a symbol or a relocation.
     fn any_resolver(&self, text: &impl Text, mut is_one: impl FnMut(u64) -> bool) -> bool {
         const IFUNC: u8 = 10;
         const IRELATIVE: u32 = 37;
@@ -203,7 +193,6 @@ impl Tables {
         tables.any(|(at, len)| any(text, at, len / ENTRY as u64, &mut is_relocation))
     }
 
-    /// Returns the number of symbols, which only the hash tables contain, each in its own form.
     fn count_symbols(&self, text: &impl Text) -> Option<u64> {
         if self.hash != 0 {
             let counts: [u8; 8] = bytes(text, self.hash)?;
@@ -230,7 +219,6 @@ impl Tables {
     }
 }
 
-/// Returns whether `is_one` accepts one of `count` entries at an address.
 fn any(text: &impl Text, at: u64, count: u64, is_one: &mut impl FnMut(&[u8]) -> bool) -> bool {
     let mut room = [0; ENTRY * AT_ONCE];
     let (mut next, mut left) = (at, count.min(MOST) as usize);

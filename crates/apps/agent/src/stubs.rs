@@ -1,5 +1,4 @@
-//! The names of the stubs in `asm`. The names have a file of their own, because the code of the stubs calls the modules
-//! that use the names.
+//! The names of the stubs in `asm`, in a file of their own, because the stubs call the modules that use the names.
 
 unsafe extern "C" {
     // Only trampolines call or jump to these six; see `asm`.
@@ -11,7 +10,6 @@ unsafe extern "C" {
     pub fn tiptoe_futex_entry();
     /// Calls [`crate::hit::first_slab`] from code that must not touch vector registers.
     pub fn tiptoe_first_slab() -> u64;
-    /// Calls rt_sigreturn.
     pub fn tiptoe_restorer();
     /// Starts the agent's thread.
     pub fn tiptoe_spawn(flags: usize, stack: usize, tid: *const u32, tls: usize) -> isize;

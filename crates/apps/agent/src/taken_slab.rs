@@ -8,8 +8,8 @@ use tiptoe_wire::{Data, Geometry, futex, scopes};
 
 use crate::shared::Shared;
 
-/// Counts the unfinished waits of the slab's last thread as abandoned and forgets them. That thread has ended, and the
-/// thread `tid` takes the slab.
+/// Counts the unfinished waits of the slab's last thread, which has ended, as abandoned. The thread `tid` takes the
+/// slab.
 pub fn clear_waits(state: &Shared, data: &Data, slab: u32, tid: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, futex::WIDTH)) else {
@@ -25,7 +25,7 @@ pub fn clear_waits(state: &Shared, data: &Data, slab: u32, tid: u32) {
     Gaps::new(words).forget();
 }
 
-/// Puts a slab's thread into no scope, because another thread takes over the slab.
+/// Puts a slab's thread into no scope, because another thread takes the slab.
 pub fn clear_scopes(state: &Shared, data: &Data, slab: u32) {
     let slot = state.scope_slot();
     let words = slot

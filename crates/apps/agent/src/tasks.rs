@@ -7,7 +7,6 @@ use crate::files::{File, ProcFile};
 const GETDENTS64: usize = 217;
 const PATH: usize = 64;
 
-/// A thread's folder.
 pub struct Task<'a> {
     folder: &'a File,
     name: &'a [u8],
@@ -19,12 +18,10 @@ pub fn any_pending(set: u64) -> bool {
     pending
 }
 
-/// Calls `act` with the id of each thread.
 pub fn each(mut act: impl FnMut(u32)) {
     each_task(|task| act(task.tid()));
 }
 
-/// Returns whether the calling thread is the only one in the list.
 pub fn is_only_one() -> bool {
     let mut count = 0;
     each(|_| count += 1);
@@ -51,7 +48,6 @@ pub fn each_task(mut act: impl FnMut(&Task)) {
     }
 }
 
-/// Calls `act` with the name of each directory entry that is a number.
 fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
     while let (Some(low), Some(high)) = (entries.get(16), entries.get(17)) {
         let len = u16::from_le_bytes([*low, *high]) as usize;
@@ -74,8 +70,8 @@ impl Task<'_> {
         })
     }
 
-    /// Calls `act` with the descriptor of the folder of threads, and the path in it of a file of this thread, which
-    /// ends with NUL.
+    /// Calls `act` with the descriptor of the folder of threads, and the path in it of this thread's file, ended by
+    /// NUL.
     pub fn path<R>(&self, file: &[u8], act: impl FnOnce(i32, &[u8; PATH]) -> R) -> R {
         let mut path = [0u8; PATH];
         let bytes = self.name.iter().chain(b"/").chain(file);

@@ -1,10 +1,10 @@
-//! Reads and writes the program's code from inside. Where nothing is mapped, an access fails without a fault.
+//! Reads and writes the program's code from inside. An access to unmapped memory fails without a fault.
 //!
-//! /proc/self/mem is used, which ignores the protection. It cannot be opened without /proc, or in a program that gave
-//! up its privileges, as memcached and many daemons do, because root then owns it. In both cases process_vm_readv(2)
-//! and process_vm_writev(2) are used, which need no right to access the caller's memory. But they obey the protection,
-//! so a page of code must be made writable for the copy. The page stays executable throughout, and each byte is stored
-//! at once, as through the file.
+//! /proc/self/mem is used, because it ignores the protection. It cannot be opened without /proc, or in a program
+//! that gave up its privileges, as many daemons do, because root then owns the file. Then process_vm_readv(2) and
+//! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a
+//! page of code is made writable for the copy. It stays executable, and each byte is stored at once, as through the
+//! file.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
@@ -12,8 +12,8 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, or `None` if it may not be opened. Used only by the agent's thread, by a borrowed thread that
-/// begins a session, and by a thread that moves its program's code.
+/// An open /proc/self/mem, if there is one. Used only by the agent's thread, by a borrowed thread that begins a
+/// session, and by a thread that moves its program's code.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
@@ -66,7 +66,6 @@ pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     }
 }
 
-/// Reads words as [`read_directly`] does.
 pub fn read_words<const COUNT: usize>(address: u64) -> Option<[u64; COUNT]> {
     let mut words = [[0; 8]; COUNT];
     read_directly(address, words.as_flattened_mut()).then(|| words.map(u64::from_ne_bytes))
@@ -89,7 +88,7 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     put() || opened()
 }
 
-/// Copies through the open file. Returns whether all of it was copied.
+/// Copies through the open file. Returns whether everything was copied.
 ///
 /// # Safety
 /// `ours` must be a buffer of `len` bytes, and what is written at `address` must be harmless to every thread.
@@ -99,7 +98,7 @@ unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usiz
     unsafe { call(number, args) == Ok(len) }
 }
 
-/// Copies within this process by the kernel. Returns whether all of it was copied.
+/// Copies within this process by the kernel, as [`through`] does by the file.
 ///
 /// # Safety
 /// As [`through`].

@@ -1,28 +1,23 @@
-//! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` see
-//! the program as it is without us.
+//! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` see the program as it
+//! is without us.
 //!
-//! A return address on the stack may be a thunk's. A signal may find a thread in a thunk, in a
-//! trampoline, or in the agent that a trampoline called. An unwinder that finds such an address
-//! asks libc for the object that contains it: by `_dl_find_object`, or in older versions by
-//! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of
-//! our own.
+//! A return address on the stack may be a thunk's, and a signal may interrupt a thunk, a trampoline, or the agent.
+//! An unwinder asks libc for the object that contains such an address: by `_dl_find_object`, or in older versions by
+//! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of ours.
 //!
-//! A thunk's unwind information says that this is no frame, and that the caller is in the thunk's
-//! record. A trampoline's says that this is the frame of the probed function or, where calls return
-//! that the trampoline follows by itself, the same as a thunk's (`tiptoe-patch`, `unwind`). The
-//! agent itself is an object that libc knows. So any unwinder works, even one that is linked into
-//! the program. Frames that the unwinder leaves are counted like those of a longjmp.
+//! A thunk's unwind information says that this is no frame, and that the caller is in the thunk's record. A
+//! trampoline's says that this is the frame of the probed function or, at the returns of calls that it follows by
+//! itself, the same as a thunk's (`tiptoe-patch`, `unwind`). So any unwinder works, even one linked into the
+//! program.
 //!
-//! `_Unwind_Backtrace` shows every frame to its caller's function. We call it in the program's
-//! place, with a function that skips our frames. `_Unwind_ForcedUnwind` does so too, but also
-//! leaves frames ([`crate::forced`]).
+//! `_Unwind_Backtrace` shows every frame to a function of its caller, so we pass one that skips our frames.
+//! `_Unwind_ForcedUnwind` also leaves frames ([`crate::forced`]).
 //!
-//! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function
-//! tail-calls them. For the program that function has returned: its return is counted, and the true
-//! return address is restored.
+//! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function tail-calls them. So
+//! that function's return is counted before, and the true return address is restored.
 //!
-//! If calls are followed, these interceptors must stay in the program for ever, because frames may
-//! return through thunks at any time after a detach.
+//! If calls are followed, these interceptors stay in the program for ever, because frames may return through thunks
+//! at any time after a detach.
 
 use core::cell::Cell;
 
@@ -39,12 +34,10 @@ use crate::program_call::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind_info::{AddressOf, INFO};
 
-/// The distance from the trampoline's return address to the copy of the displaced instructions
-/// (`tiptoe-patch`, `trampoline`).
+/// The distance from the trampoline's return address to the displaced instructions (`tiptoe-patch`, `trampoline`).
 const COPY: u64 = 14;
 
-/// Handles an interception. Returns the value with which the function must return at once; `None`
-/// if it must run.
+/// Handles an interception. Returns the value with which the function must return at once; `None` if it must run.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {
@@ -109,13 +102,12 @@ fn find_object(shared: &Shared, frame: &Frame) -> Option<u64> {
         eh_frame: range.info,
         reserved: [0; 7],
     };
-    // SAFETY: the function's second argument is room for its answer, by its contract.
+    // SAFETY: by its contract, the function's second argument is room for its answer.
     unsafe { (frame.rsi as *mut FoundObject).write(found) };
     Some(0)
 }
 
-/// `struct dl_phdr_info` in its first version, because unwinders cache nothing of an object with
-/// only these fields.
+/// `struct dl_phdr_info` in its first version, because unwinders cache nothing of an object with only these fields.
 #[repr(C)]
 struct ObjectInfo {
     address: u64,
@@ -158,8 +150,8 @@ impl Header {
 
 type Visit = unsafe extern "C" fn(*const ObjectInfo, usize, u64) -> i32;
 
-/// Handles `dl_iterate_phdr`. Every unwinder passes its own record, with the address to look up in
-/// one of the first words. Callers that look for anything else never see our object.
+/// Handles `dl_iterate_phdr`. Only unwinders pass a record with the wanted address in one of its first words, so
+/// other callers never see our object.
 fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
     let range = looked_for(shared, frame.rsi)?;
     let headers = [
@@ -192,8 +184,7 @@ fn looked_for(shared: &Shared, record: u64) -> Option<UnwindRange> {
     })
 }
 
-/// One walk: the function to show frames to, its argument, and the unwinder's function for a
-/// frame's address.
+/// One walk: the function to show frames to, its argument, and the unwinder's `_Unwind_GetIP`.
 struct Walk {
     show: u64,
     argument: u64,
@@ -201,10 +192,9 @@ struct Walk {
     stage: Cell<WalkStage>,
 }
 
-/// The kind of a walk's next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkStage {
-    /// A frame of our own, which led to the unwinder. The last one is a trampoline's.
+    /// A frame of ours, which led to the unwinder. The last such frame is a trampoline's.
     Ours,
     /// The unwinder's own frame, at its entry.
     Unwinder,
@@ -224,8 +214,7 @@ impl WalkStage {
 type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
 type Backtrace = unsafe extern "C" fn(extern "C" fn(*mut u8, &Walk) -> i32, &Walk) -> i32;
 
-/// Runs the unwinder's walk with our own function. The walk begins with frames of ours and the
-/// unwinder's, which must be skipped, like all others of ours.
+/// Runs the unwinder's walk with [`show`].
 fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
     let walk = Walk {
         show: frame.rdi,
@@ -234,14 +223,12 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         stage: Cell::new(WalkStage::Ours),
     };
     let original = (frame.back + COPY) as usize;
-    // SAFETY: this is the copy of the function's displaced instructions, which continues in the
-    // function.
+    // SAFETY: this is the copy of the function's displaced instructions, which continues in the function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
     // SAFETY: the program makes the same call. The record outlives it.
     Some(unsafe { backtrace(show, &walk) } as u64)
 }
 
-/// Shows a frame of the program's, and skips one of ours.
 extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
     // SAFETY: this is `_Unwind_GetIP` of the unwinder that made the context.
     let address =

@@ -1,30 +1,26 @@
 //! The unwind information of return thunks, as `.eh_frame_hdr` and `.eh_frame`.
 
-/// The most unwinders in one process: libgcc's, and those that objects carry. Each has three
-/// numbers, one per function.
+/// The most unwinders in one process: libgcc's, and those that objects carry.
 pub const UNWINDERS: usize = 24;
 
 /// `_Unwind_GetIP`.
 pub type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
 
-/// The length of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE, and the
-/// end.
+/// The length of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE, and the end.
 pub const INFO: usize = HDR + CIE + FDE + 4;
 const HDR: usize = 20;
 const CIE: usize = 20;
 const FDE: usize = 100;
 
-/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `record_distance`
-/// bytes after its code.
+/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `record_distance` bytes
+/// after its code.
 ///
-/// An instruction's address without its low five bits is the thunk's address. The first word of the
-/// thunk's record is the address to continue at. A thunk's frame is only what is on the stack at
-/// each instruction ([`PUSHED`]): nothing at the address to which the called function returns.
+/// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record
+/// is the address to continue at. A thunk's frame is only what is on the stack at each instruction ([`PUSHED`]).
 ///
-/// libgcc distinguishes frames by their canonical frame address, and takes the first frame with the
-/// right address for the one with the handler. So the frame after the last thunk must not have the
-/// address of any thunk's frame. It differs by 8 bytes: the high half of the record's last word
-/// holds the difference.
+/// libgcc takes the first frame with the right canonical frame address for the one with the handler. So the frame
+/// after the last thunk must not have the address of any thunk's frame. It differs by 8 bytes: the high half of the
+/// record's last word holds the difference.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -54,16 +50,15 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     bytes.put(&[0x06, 0x08, 32, 0x25, 0x1c]);
     // val_expression of %rsp.
     bytes.put(&[0x16, 7, 23]).stack_pointer();
-    // expression of the return address: the record's first word.
+    // Expression of the return address: the record's first word.
     bytes
         .put(&[0x10, RETURN_ADDRESS, 11])
         .record(record_distance);
     bytes.all
 }
 
-/// The words that a thunk has on the stack at each byte of its code, in three bits each: what its
-/// trampoline pushed and the return address, one less after each `pop`; then zero, and at the end
-/// the return address again.
+/// The words that a thunk has on the stack at each byte of its code, in three bits each: what its trampoline pushed
+/// and the return address, one less after each `pop`; then zero, and at the end the return address again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {
@@ -79,15 +74,15 @@ impl Bytes {
         self
     }
 
-    /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded down to the thunk's
-    /// 32 bytes, plus `record_distance`. In DWARF: breg16(0) const1s(-32) and const4s(record_distance) plus.
+    /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded down to 32 bytes,
+    /// plus `record_distance`. In DWARF: breg16(0) const1s(-32) and const4s(record_distance) plus.
     fn record(&mut self, record_distance: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
         self.word(record_distance as u32).put(&[0x22])
     }
 
-    /// Pushes the caller's stack pointer: breg7(0) and const8u(PUSHED) breg16(0) lit31 and lit3 mul
-    /// shr lit7 and lit3 shl plus.
+    /// Pushes the caller's stack pointer: breg7(0) const8u(PUSHED) breg16(0) lit31 and lit3 mul shr lit7 and lit3
+    /// shl plus.
     fn stack_pointer(&mut self) -> &mut Bytes {
         self.put(&[0x77, 0, 0x0e]).put(&PUSHED.to_le_bytes());
         self.put(&[0x80, 0, 0x4f, 0x1a, 0x33, 0x1e, 0x25]);

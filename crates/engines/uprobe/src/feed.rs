@@ -1,7 +1,5 @@
-//! Keeps the address space up to date by the program's calls that map or unmap files' code, and by the
-//! kernel's list where these do not suffice.
-//!
-//! The program's threads map and unmap concurrently, and never wait for the reader of the list.
+//! Keeps the address space up to date by the program's calls that map or unmap files' code, and by the kernel's list
+//! where the calls do not suffice. The program's threads never wait for the reader of the list.
 //!
 //! The space holds files' executable parts. It learns of a change in five ways:
 //!
@@ -13,16 +11,14 @@
 //! | the loader's own calls, which no hook sees | is in doubt from [`Feed::begin_unseen`] on |
 //! | a miss: a thread runs where the space has nothing | is lacking |
 //!
-//! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space holds
-//! nothing wrong, so positive answers are right. Both end once the agent's thread has read the list
-//! ([`Feed::read_again`]); [`doubt`] has the rules.
+//! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space holds nothing wrong,
+//! so positive answers are right. Both states end once the agent's thread has read the list ([`Feed::read_again`]).
 //!
-//! A file is its device and inode in the list, and gets a small number when first read there. On some file
-//! systems stat(2) shows another device. The pair is then unknown, and the space lacking until the list is
-//! read.
+//! A file is its device and inode in the list, and gets a small number when first read there. On some file systems
+//! stat(2) shows another device, so the pair is unknown, and the space lacking until the list is read.
 //!
-//! A call that concerns no file's code costs a check of its arguments, a look into the page table if it
-//! removes mappings, and no shared write.
+//! A call that concerns no file's code costs a check of its arguments, a look into the page table if it removes
+//! mappings, and no shared write.
 
 use core::ops::Range;
 
@@ -91,8 +87,8 @@ impl<'a> Feed<'a> {
         shape.words() + files::words_for(files)
     }
 
-    /// Returns an empty space over zeroed storage, lacking everything, if `words` suffice. `files`
-    /// must be a power of two.
+    /// Returns an empty space over zeroed storage, lacking everything, if `words` suffice. `files` must be a power
+    /// of two.
     pub fn new(words: &'a [AtomicU64], shape: Shape, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
@@ -104,9 +100,8 @@ impl<'a> Feed<'a> {
         Some(feed)
     }
 
-    /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space
-    /// only if it overlaps a known range or the space is unsure, because a program removes only what
-    /// it mapped.
+    /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space only if it
+    /// overlaps a known range or the space is unsure, because a program removes only what it mapped.
     #[inline]
     pub fn concerns(&self, call: &Call) -> bool {
         match call.change() {
@@ -121,9 +116,8 @@ impl<'a> Feed<'a> {
         !range.is_empty() && (self.is_unsure() || self.space.may_meet(range))
     }
 
-    /// Makes a call, and records its effect. `file` names the mapped file. A signal handler that
-    /// calls this, or looks up a place, must not interrupt it, because the handler would deadlock
-    /// on the lock held here.
+    /// Makes a call, and records its effect. `file` names the mapped file. No signal handler that calls this or
+    /// looks up a place may interrupt it, because the handler would deadlock on the lock held here.
     pub fn perform(
         &self,
         call: &Call,
@@ -154,8 +148,7 @@ impl<'a> Feed<'a> {
         result
     }
 
-    /// Edits the space as the kernel did. Returns `false` if the effect is unknown, or without
-    /// room.
+    /// Edits the space as the kernel did. Returns `false` if the effect is unknown, or without room.
     fn note(
         &self,
         writer: &Writer,
@@ -247,7 +240,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Calls `each` with all other addresses of the part of a file that is mapped at `range`. The caller must block
-    /// signals, as for [`Feed::perform`]. Does nothing if the lock cannot be taken, or if the file is new.
+    /// signals, as for [`Feed::perform`]. Does nothing if the lock is taken, or the file is new.
     pub fn each_copy(&self, range: &Range<u64>, each: impl FnMut(Range<u64>)) {
         if let Some(writer) = self.space.write(LOOKS)
             && let Some(file_offset) = writer.file_offset_of(range.start)
@@ -266,9 +259,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Adds a probe for each address, at the address's place in its file, and removes the probes
-    /// there that `replaces` names. An address without a file gets none, and there are none without
-    /// room. Returns `false` if another thread is still inside after `looks` checks.
+    /// Adds a probe for each address, at the address's place in its file, and removes the probes there that
+    /// `replaces` names. An address without a file, or without room, gets no probe. Returns `false` if another
+    /// thread is still inside after `looks` checks.
     pub fn add_probes(
         &self,
         looks: u32,
@@ -280,7 +273,7 @@ impl<'a> Feed<'a> {
         };
         for (address, probe) in probes {
             if let Some(file_offset) = writer.file_offset_of(address) {
-                // Without room, the probe is not in the space, and its lookups are missed.
+                // Without room, the probe's lookups are missed.
                 let _ = writer.add_probe(file_offset, probe, |other| replaces(other, address));
             }
         }
@@ -305,15 +298,13 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Records that a lookup missed a probe that was added, so the list must be read again. Safe in
-    /// a signal handler.
+    /// Records that a lookup missed a probe that was added. Safe in a signal handler.
     pub fn note_miss(&self) {
         self.doubt.lack();
     }
 
-    /// Reads the whole list. `read` fills a buffer and returns the count, 0 at the end, `None` on
-    /// failure. Returns `None` if reading failed, or a reader or writer is still inside after
-    /// `looks` checks.
+    /// Reads the whole list. `read` fills a buffer and returns the count, 0 at the end, `None` on failure. Returns
+    /// `None` if reading failed, or a reader or writer is still inside after `looks` checks.
     pub fn read_again(
         &self,
         looks: u32,

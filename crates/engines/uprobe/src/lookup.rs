@@ -1,30 +1,26 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! The coordination that this removes: other tracers lock the address space at each hit, and readers
-//! share the lock's word. Here a reader looks first and validates afterwards, and writes nothing
-//! that others read.
+//! Other tracers lock the address space at each hit, and readers share the lock's word. Here a reader looks first,
+//! validates afterwards, and writes nothing shared.
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside: fall back.
 //! 2. Find the place in a file ([`crate::mapping`]). It may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! Only a found and validated probe is an answer. A miss may come from the race, so the fallback
-//! decides, which holds the lock as a reader. Rules of the lock:
+//! A miss may come from the race, so the fallback decides under the lock. Rules of the lock:
 //!
-//! 1. It orders writers among each other and before the fallback. Speculation ignores it.
-//! 2. The sequence must be odd only while words change. So hits need no fallback while a [`Writer`]
-//!    holds the lock and compares a long list.
-//! 3. No wait is unbounded. A lookup in a signal handler that interrupted the writer would deadlock.
-//!    It returns [`Lookup::Unsure`], and its caller lets the writer continue.
-//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if
-//!    handlers could look up.
+//! 1. The lock orders writers among each other and before the fallback. Speculation ignores it.
+//! 2. The sequence must be odd only while words change, so that hits need no fallback while a [`Writer`] compares a
+//!    long list.
+//! 3. No wait is unbounded, because a lookup in a signal handler that interrupted the writer would deadlock. Such a
+//!    lookup returns [`Lookup::Unsure`], and its caller lets the writer continue.
+//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look
+//!    up.
 //!
-//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside
-//! 1,000 changes a second and a second thread (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC
-//! at 3.2 GHz). It takes about 110 instructions for any number of mappings. The time grows with the
-//! memory touched: 10,000 mappings do not fit the L2 cache, 100,000 not the TLB. A B-tree took 16, 29
-//! and 54 ns: twice the instructions, in less memory.
+//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a
+//! second and a second thread (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). The
+//! time grows because 10,000 mappings do not fit the L2 cache, 100,000 not the TLB. A B-tree took 16, 29 and 54 ns.
 
 use core::ops::Range;
 
@@ -42,8 +38,8 @@ const LINE: usize = 8;
 /// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Tables of the page table, 1 KB each: a root, and four at each end of a mapping. Near ends
-    /// share tables; two within 512 KB share all.
+    /// Tables of the page table, 1 KB each: a root, and four at each end of a mapping. Near ends share tables; two
+    /// within 512 KB share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,
@@ -90,7 +86,7 @@ pub enum SpaceError {
     OutOfRange,
 }
 
-/// Alone on a cache line, because fallbacks write it.
+/// Alone on a cache line, because fallbacks write the lock.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
@@ -119,8 +115,8 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// Looks up the probe at an address, or at one of the `reach` bytes that end there, the nearest
-    /// first. `accept` must decide by the probe alone, and may be called with any probe.
+    /// Looks up the probe at an address, or at one of the `reach` bytes that end there, the nearest first. `accept`
+    /// must decide by the probe alone, and may be called with any probe.
     #[inline]
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
         let read = |space: &Self| space.probe_speculative(address, reach, &accept);
@@ -195,7 +191,6 @@ impl<'a> Space<'a> {
         (!self.sequence.retry(begun)).then_some(found)
     }
 
-    /// Looks up under the lock, or by speculation again while a writer holds it, perhaps for long.
     #[cold]
     fn look_slow<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Lookup<T> {
         for _ in 0..LOOKS {
@@ -209,8 +204,7 @@ impl<'a> Space<'a> {
         Lookup::Unsure
     }
 
-    /// Takes the lock to change the space; `None` if another thread is still inside after `looks`
-    /// checks.
+    /// Takes the lock to change the space; `None` if another thread is still inside after `looks` checks.
     pub fn write(&self, looks: u32) -> Option<Writer<'_, 'a>> {
         let guard = self.lock.0.try_write(looks)?;
         Some(Writer {
@@ -262,9 +256,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or
-    /// shrank; an empty old range, that it was copied. With MREMAP_DONTUNMAP the caller must insert
-    /// the old mapping again.
+    /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or shrank; an empty old
+    /// range, that it was copied. With MREMAP_DONTUNMAP the caller must insert the old mapping again.
     pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {
@@ -283,8 +276,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the
-    /// differences; the sequence is even in between.
+    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the differences; the
+    /// sequence is even in between.
     pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), SpaceError> {
         let mut end = 0;
         for mapping in all {
@@ -295,8 +288,7 @@ impl Writer<'_, '_> {
         self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place, and removes those there that `replaces` names. Other probes at the
-    /// place stay.
+    /// Puts a probe at a place, and removes those there that `replaces` names. Other probes at the place stay.
     pub fn add_probe(
         &self,
         file_offset: FileOffset,

@@ -11,9 +11,9 @@
 //! | any other | the phases below | may trap |
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch an aligned word
-//! that one store wrote as it was or as it is: AMD's manual promises atomic access to it, and Intel's to more (APM
-//! vol. 2, 7.3.2; SDM vol. 3, "Guaranteed Atomic Operations"). Two bytes that jump to themselves while the tail is
-//! written would fit more sites, but a child forked in that time would spin for ever.
+//! that one store wrote as it was or as it is (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
+//! Operations"). Two bytes that jump to themselves while the tail is written would fit more sites, but a child
+//! forked in that time would spin for ever.
 //!
 //! Such a write also writes the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.
@@ -28,10 +28,9 @@
 //! | tailed | `int3` | trap | jump's | is sent to the trampoline by the handler |
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
-//! A byte that guards the site (see `tiptoe_patch`) counts as a head here.
-//!
-//! A window of 6 bytes ends with two bytes that trap only together, the first at a head. While only one of them is
-//! written, that head has its own trap byte, which takes one more phase.
+//! A byte that guards the site (see `tiptoe_patch`) counts as a head here. A window of 6 bytes ends with two bytes
+//! that trap only together, the first at a head. While only one of them is written, that head has its own trap byte,
+//! which takes one more phase.
 //!
 //! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the
 //! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
@@ -41,14 +40,13 @@
 //! with membarrier(2) in place of a waiting time.
 //!
 //! # Foreign probes
-//! The kernel may put a uprobe on a site's first byte and remove it at any moment, also during these phases: it
-//! writes a trap, then the file's byte. What remains is a trap or the original instruction, and [`rearm`] restores
-//! the site. A uprobe added and removed within the microseconds of a phase loses its trap to ours, and counts
-//! nothing.
+//! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
+//! byte. What remains is a trap or the original instruction, and [`rearm`] restores the site. A uprobe added and
+//! removed within the microseconds of a phase loses its trap to ours, and counts nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site: its trap, and later the file's byte, is in the jump's
-//! displacement, which then leads elsewhere. A thread may run into it before we can look. Such a site is found by its
-//! bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe,
+//! displacement, which then leads elsewhere. A thread may run into it before we can look. Such a site is found by
+//! its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe,
 //! because the kernel looks for `int3` there, and no head has one.
 //!
 //! # What stays
@@ -59,17 +57,15 @@
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// A trap byte at [`Site::PAIR`], while the byte after it is written. No other tool uses it, so this byte is known to
-/// be ours.
+/// A trap byte at [`Site::PAIR`], while the byte after it is written. No other tool uses this byte, so it is ours.
 const PAIR_TRAP: u8 = 0x06;
 
 /// Memory that holds code.
 pub trait Text {
     /// Reads bytes, if the memory is mapped.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Writes bytes whatever the protection, if the memory is mapped. Each byte, and eight aligned
-    /// bytes written at once, must become visible as a whole; otherwise threads could run a torn
-    /// instruction.
+    /// Writes bytes whatever the protection, if the memory is mapped. Each byte, and eight aligned bytes written at
+    /// once, must become visible as a whole; otherwise threads could run a torn instruction.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
     /// Returns once every core will fetch this code anew.
     fn sync(&self);
@@ -81,15 +77,14 @@ pub trait Text {
 pub enum Outcome {
     /// Armed or disarmed.
     Done = 0,
-    /// The bytes are not the file's (arming) or ours (disarming), because another tool patches here
-    /// or the library was unmapped. Nothing was changed.
+    /// The bytes are not the file's (arming) or ours (disarming), because another tool patches here or the library
+    /// was unmapped. Nothing was changed.
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
     /// Disarmed, except the first byte, which is a foreign trap.
     ForeignOnTop = 3,
-    /// Disarmed, except an inner byte that is a foreign trap, or was one until the kernel removed
-    /// it.
+    /// Disarmed, except an inner byte that is a foreign trap, or was one until the kernel removed it.
     ForeignInside = 4,
 }
 
@@ -111,10 +106,9 @@ impl OtherThreads {
 
 const WORD: u64 = Site::WORD;
 
-/// The most sites patched between refetches. It bounds how long a site traps.
+/// The most sites patched between refetches, to bound how long a site traps.
 pub const BATCH: usize = 64;
 
-/// Sites that go through the phases together.
 struct Batch<'a, T: Text> {
     text: &'a T,
     sites: &'a [Site],
@@ -123,7 +117,7 @@ struct Batch<'a, T: Text> {
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs a step over the sites that have not failed; a failure excludes a site from later steps.
+    /// Runs a step over the sites that have not failed. A failure excludes a site from later steps.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
             if self.other_threads.has_phases(site) == phased
@@ -140,7 +134,6 @@ impl<T: Text> Batch<'_, T> {
         self.step(true, step);
     }
 
-    /// Patches the sites that need no phases.
     fn at_once(&mut self, bytes: impl Fn(&Site) -> &[u8; 8]) {
         let other_threads = self.other_threads;
         let put = |text: &T, site: &Site, found: Outcome| match other_threads {
@@ -201,8 +194,8 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Arms a site again if a foreign tracer removed its trap there, and so put back the file's first
-/// byte. A patch whose first byte equals the file's (a call's, a jump's) is still armed.
+/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch whose
+/// first byte equals the file's (a call's, a jump's) is still armed.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -281,8 +274,8 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site has the file's bytes, or our jump already. Writes the island without
-/// phases, because no thread runs that padding.
+/// Checks that the site has the file's bytes, or our jump already. Writes the island without phases, because no
+/// thread runs that padding.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -312,8 +305,8 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. If the first byte is another trap than ours, a
-/// foreign probe is on top. If an inner head has a trap or the file's byte, one is or was inside.
+/// Checks whether the site holds what [`arm`] wrote. If the first byte is another trap than ours, a foreign probe is
+/// on top. If an inner head has a trap or the file's byte, a foreign probe is or was inside.
 fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -390,14 +383,14 @@ fn write_first<T: Text>(text: &T, site: &Site, bytes: &[u8; 8]) -> bool {
     put_byte(text, site, 0, bytes)
 }
 
-/// Restores the bytes where no thread can begin an instruction.
+/// Restores the bytes where no instruction begins.
 fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
     (1..site.len as usize)
         .filter(|offset| !is_head(site, *offset))
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// Restores the heads, each one byte and so atomic, the first last. Skips foreign traps.
+/// Restores the heads, the first last; a byte's write is atomic. Skips foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

@@ -20,7 +20,7 @@ const REGION: usize = 4 << 20;
 /// The memory of a thread's frames, aligned to its own size.
 ///
 /// The first frame is unused, except that its word 1 is the highest position that frames ever had. The last page has
-/// no frames; it has the thread's records of forced unwinding.
+/// the thread's records of forced unwinding instead of frames.
 #[derive(Clone, Copy)]
 pub struct Region {
     base: u64,
@@ -35,7 +35,6 @@ impl Region {
         Some(Region { base, end })
     }
 
-    /// Returns the region of a descriptor; `None` if it has none.
     pub fn of(shared: &Shared, index: usize) -> Option<Region> {
         Region::at(shared.region(index)?.load(Relaxed)) // Relaxed as in `give`
     }
@@ -44,11 +43,11 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread a region: that of its slab's previous thread, which is dead, or a new one.
+    /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new one.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
-        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames in
-        // the region.
+        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
+        // in the region.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);
@@ -65,9 +64,8 @@ impl Region {
         Region::of_caller()
     }
 
-    /// Counts the calls of a dead thread as left.
     pub fn bury(&self, here: &CallSession) {
-        // That thread was not in this session, so its sets of words mean nothing here.
+        // The thread was not in this session, so its sets of words mean nothing here.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -77,12 +75,10 @@ impl Region {
 
     fn words(&self) -> &'static [AtomicU64] {
         let count = REGION / size_of::<AtomicU64>();
-        // SAFETY: `give` mapped REGION bytes at `base`, writable and for ever, which are used only as atomics. A
-        // forked child has its own copy.
+        // SAFETY: `give` mapped REGION bytes at `base`, writable and for ever, and they are used only as atomics.
         unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
     }
 
-    /// Returns the words of the frames, and those of the last page.
     fn parts(&self) -> (&'static [AtomicU64], &'static [AtomicU64]) {
         const FRAMES: usize = (REGION - PAGE) / size_of::<AtomicU64>();
         self.words().split_at(FRAMES)
@@ -110,8 +106,8 @@ impl Region {
         height.map_or(0, |word| word.load(Relaxed) as usize)
     }
 
-    /// Moves the end up, perhaps higher than ever. The height is rounded up to a page, because trampolines push
-    /// frames by themselves up to the end of a page.
+    /// Moves the end up. The height is rounded up to a page, because trampolines push frames by themselves up to the
+    /// end of a page.
     pub fn rise(&self, end: usize) {
         let page = PAGE / FRAME as usize;
         let height = end.next_multiple_of(page) + 1;
@@ -124,8 +120,8 @@ impl Region {
     }
 }
 
-/// Prepares the calling thread for a session that it enters. Its open calls still have the sets of words of an earlier
-/// session, and the thread may have lost the right to read the clock since.
+/// Prepares the calling thread for a session, because its open calls still have an earlier session's sets of words,
+/// and the thread may have lost the right to read the clock since.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {
@@ -136,7 +132,7 @@ pub fn enter_session() {
     }
 }
 
-/// Returns the calling thread's records of forced unwinding; `None` if it has no followed calls.
+/// Returns the calling thread's records of forced unwinding, if it has followed calls.
 pub fn forced() -> Option<Records<'static>> {
     Some(Region::of_caller()?.forced())
 }

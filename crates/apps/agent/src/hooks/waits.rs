@@ -1,8 +1,8 @@
 //! Prepares a system call in which the thread waits for signals, or under another mask.
 //!
-//! The kernel gets a copy of the mask without our signals, in the thread's own words. The copy must
-//! stay valid until the kernel has read it, also for a restarted call. The hook records the call,
-//! so that the signal handler ([`signals`]) recognises that the thread is in it.
+//! The kernel gets a copy of the mask without our signals, in the thread's own words, because the copy must stay
+//! valid until the kernel has read it, also for a restarted call. The hook records the call for the signal handler
+//! ([`signals`]).
 
 use super::Frame;
 use crate::mask::OURS;
@@ -10,10 +10,9 @@ use crate::signals::{self, MaskLocation};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// The distance from the hook's return address to the end of the trampoline's jump to the system
-/// call. The last 4 bytes of the jump are its displacement.
+/// The distance from the hook's return address to the end of the trampoline's jump to the system call. The last 4
+/// bytes of the jump are its displacement.
 const JUMP_END: u64 = 24;
-/// The length of a system call instruction.
 const SYSCALL: u64 = 2;
 
 /// Prepares a wait. Returns its result if a held signal ends it before it begins.
@@ -48,7 +47,6 @@ pub(super) fn prepare(number: usize, location: MaskLocation, frame: &mut Frame) 
     }
 }
 
-/// Takes the held signal for which a sigtimedwait waits.
 fn take(wanted: u64, frame: &Frame) -> Option<i64> {
     let (signal, info) = signals::take_pending(wanted)?;
     // SAFETY: libc passes NULL or room for a siginfo.
@@ -58,7 +56,6 @@ fn take(wanted: u64, frame: &Frame) -> Option<i64> {
     Some(signal as i64)
 }
 
-/// Returns the address after the system call, computed from the trampoline's jump to the call.
 fn syscall_return_address(frame: &Frame) -> u64 {
     let distance = (frame.back + JUMP_END - 4) as *const i32;
     // SAFETY: the bytes are in the trampoline that called the hook, which is never unmapped.
@@ -67,7 +64,6 @@ fn syscall_return_address(frame: &Frame) -> u64 {
 }
 
 impl Frame {
-    /// Returns a register by its index in a ucontext, as [`MaskLocation`] names it.
     fn slot(&mut self, index: usize) -> Option<&mut u64> {
         Some(match index {
             0 => &mut self.r8,
@@ -79,8 +75,8 @@ impl Frame {
     }
 }
 
-/// Returns the program's mask or set, even if the hook is called again for the same call. `None` if
-/// there is none, or if the kernel refuses its size.
+/// Returns the program's mask or set, even if the hook is called again for the same call; `None` if there is none,
+/// or if the kernel refuses its size.
 fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,
@@ -106,7 +102,6 @@ fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64
     set.filter(|_| size == 8)
 }
 
-/// Gives the kernel a copy of the mask without our signals.
 fn replace(location: MaskLocation, frame: &mut Frame, mask: u64) {
     let copy = Mask::new(mask, mask & !OURS);
     let (index, at) = match location {

@@ -10,8 +10,8 @@ use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
 
-/// Begins a session. What an earlier session knew of libraries is invalid now, except that closed
-/// ones stay closed.
+/// Begins a session. What an earlier session knew of libraries is invalid now, except that closed libraries stay
+/// closed.
 pub fn begin(shared: &Shared) {
     let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
     for index in tagged {
@@ -22,14 +22,13 @@ pub fn begin(shared: &Shared) {
     shared.libraries.forget();
 }
 
-/// Watches the loader's list from now on.
 pub fn watch(shared: &Shared, plan: &Plan) -> u64 {
     shared.libraries.watch(plan.address(0));
     0
 }
 
-/// Records which library contains which sites. An empty range of code means that the library was
-/// closed before tiptoe read it.
+/// Records which library contains which sites. An empty range of code means that the library was closed before
+/// tiptoe read it.
 pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     for index in 0..count {
         let here = plan.library(index);
@@ -55,7 +54,6 @@ pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     0
 }
 
-/// Patches libraries that were loaded again at the same address.
 pub fn patch(shared: &Shared, data: &Data) {
     let text = SelfMemory::open();
     for (number, library) in shared.libraries.tasks() {
@@ -65,8 +63,7 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// Patches one library. Returns `false` if sites of other libraries were recorded at its addresses
-/// since.
+/// Patches one library. Returns `false` if sites of other libraries were recorded at its addresses since.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
         [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words

@@ -7,14 +7,13 @@ use tiptoe_sys::raw::Errno;
 use crate::memory::{self, PAGE};
 
 /// A fresh mapping that is handed out page by page. All state is in one mapping, so that a process without room for
-/// all of it gets none, and is unchanged.
+/// everything stays unchanged.
 pub(super) struct PageAllocator {
     pub(super) at: usize,
     left: usize,
 }
 
 impl PageAllocator {
-    /// Returns the size in bytes of `count` values of `T`, rounded up to whole pages.
     pub(super) const fn of<T>(count: usize) -> usize {
         (count * size_of::<T>()).next_multiple_of(PAGE)
     }
@@ -23,7 +22,6 @@ impl PageAllocator {
         memory::private(len).map(|at| PageAllocator { at, left: len })
     }
 
-    /// Returns the next `len` bytes, zeroed.
     pub(super) fn bytes(&mut self, len: usize) -> Result<usize, Errno> {
         self.left = self.left.checked_sub(len).ok_or(Errno(12))?;
         let at = self.at;

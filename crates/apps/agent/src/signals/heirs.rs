@@ -21,14 +21,13 @@ pub fn before_exec() -> u64 {
     blocked
 }
 
-/// Undoes [`before_exec`].
 pub fn after_failed_exec(blocked: u64) {
     insist_ignored();
     block(blocked, false);
 }
 
-/// Blocks or unblocks our signals in the calling thread's mask in the kernel. For no signals, the usual case, it must
-/// make no call, because a child's filter may allow nothing but its exec.
+/// Blocks or unblocks our signals in the kernel. Must make no call for no signals, because a
+/// child's filter may allow nothing but its exec.
 fn block(signals: u64, blocks: bool) {
     if signals != 0 {
         let mask = set_mask(u64::MAX);

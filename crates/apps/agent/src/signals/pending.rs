@@ -1,9 +1,9 @@
 //! Holds back SIGTRAP and SIGILL that are sent while the program blocks them, because they are not blocked in the
 //! kernel.
 //!
-//! A thread that holds a signal back races with a thread that begins to wait. One stores the signal and then reads
-//! the waiter, the other stores itself as the waiter and then reads the signal, with SeqCst fences in between. So at
-//! least one of them sees the other's store.
+//! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal and then
+//! reads the waiter; the second stores itself as the waiter and then reads the signal. With SeqCst fences in
+//! between, at least one of them sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -15,12 +15,11 @@ use crate::tls;
 
 const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
-/// The mark, in a signal's value, that the signal was passed on. The word before the mark is the signal's true code.
+/// The mark, in a signal's value, of a signal that was passed on. The word before has the signal's true code.
 const PASSED_ON: u32 = 0x7469_7074;
-/// Instead of a process id: the record is being written.
+/// The value of `pending` while a thread writes the record, instead of a process id.
 const WRITING: u32 = u32::MAX;
 
-/// Delivers the held signals that the calling thread has just unblocked.
 pub fn deliver_pending() {
     let blocked = tls::blocked();
     for signal in BOTH.into_iter().filter(|s| blocked & bit(*s) == 0) {
@@ -30,8 +29,7 @@ pub fn deliver_pending() {
     }
 }
 
-/// Delivers the held signals that `mask` does not block, with that mask in force. Returns whether a
-/// handler ran.
+/// Delivers the held signals that `mask` does not block, under that mask. Returns whether a handler ran.
 pub fn deliver_within(mask: u64) -> bool {
     let before = tls::blocked();
     let mut ran = false;
@@ -49,13 +47,11 @@ pub fn deliver_within(mask: u64) -> bool {
     ran
 }
 
-/// Takes a held signal out of `set`, as sigtimedwait would.
 pub fn take_pending(set: u64) -> Option<(usize, Info)> {
     let mut wanted = BOTH.into_iter().filter(|s| set & bit(*s) != 0);
     wanted.find_map(|signal| take(signal).map(|info| (signal, info)))
 }
 
-/// Returns the owned signals that are pending for the calling thread.
 pub fn pending_set() -> u64 {
     let pending = |signal: &usize| {
         tls::held_sender(*signal).is_some()
@@ -66,7 +62,7 @@ pub fn pending_set() -> u64 {
     BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
 }
 
-/// Takes a held signal that was sent to this thread or, if there is none, to the process.
+/// Takes a held signal that was sent to this thread or, if none exists, to the process.
 fn take(signal: usize) -> Option<Info> {
     let sender = tls::take_held(signal);
     if let Some(sender) = sender {
@@ -75,7 +71,6 @@ fn take(signal: usize) -> Option<Info> {
     fd::drain(signal).or_else(|| believed(signal)?.take())
 }
 
-/// Records the calling thread as one that waits for the owned signals in `set`.
 pub fn set_waiter(set: u64) {
     let tid = gettid();
     for believed in BOTH
@@ -139,7 +134,6 @@ impl Info {
         info
     }
 
-    /// Undoes [`Info::passed_on`].
     pub(super) fn restore(&mut self) {
         if let [_, _, _, code, mark, ..] = &mut self.rest
             && (self.code, *mark) == (SI_QUEUE, PASSED_ON)
@@ -149,7 +143,7 @@ impl Info {
         }
     }
 
-    /// Returns the sender's process id, and above it its user.
+    /// Returns the sender's process id and, above it, the user.
     fn sender(&self) -> u64 {
         let word = |at: usize| self.rest.get(at).map_or(0, |word| u64::from(*word));
         word(1) | (word(2) & 0x7fff_ffff) << 32
@@ -184,11 +178,10 @@ impl ProgramSignal {
         Some(info)
     }
 
-    /// Holds back a signal that the program blocks, until the program wants it.
     pub(super) fn hold_back(&self, info: &Info) {
         let signal = info.signal as usize;
         if fd::offer(info) {
-            // The reader of the pipe, or the thread that unblocks the signal, takes it from there.
+            // The reader of the pipe, or the thread that unblocks the signal, takes it from the pipe.
         } else if info.code == SI_TKILL {
             tls::hold(signal, info.sender());
         } else {
@@ -219,7 +212,6 @@ impl ProgramSignal {
         self.pending.store(getpid(), Ordering::Release); // Release: pairs with the exchanges
     }
 
-    /// Sends the held signal to the thread that waits for it, unless that is the calling thread.
     fn pass_on(&self, signal: usize) {
         let waiter = self.waiter.load(Ordering::Relaxed); // Relaxed: ordered by the fence
         if waiter != 0

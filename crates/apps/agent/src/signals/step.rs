@@ -1,13 +1,8 @@
 //! Handles a program that single-steps itself: with its trap flag set, each instruction raises SIGTRAP.
 //!
-//! The thread then steps through trampolines and the agent, too. The program must see the addresses that it would see
-//! without us: each of its own instructions, once.
-//!
-//! | the step ended at | the program's handler |
-//! |---|---|
-//! | an instruction of the program's | is called |
-//! | the copy of one that a patch displaced | is called, and sees the original's address |
-//! | any other instruction of ours | is not called |
+//! The thread then steps through trampolines and the agent, too. The program must see each of its own instructions
+//! once, at its own address. So a step that ends at the copy of a displaced instruction calls the program's handler
+//! with the original's address, and a step that ends at any other instruction of ours calls no handler.
 //!
 //! *Cost*: a step in a trampoline searches all sites.
 
@@ -16,7 +11,6 @@ use tiptoe_wire::Site;
 use super::{Context, Info, RIP};
 use crate::shared::{self, Shared};
 
-/// Where a step ended.
 enum End {
     Program,
     /// The copy of the instruction at this address.
@@ -51,8 +45,8 @@ fn end(info: &Info, here: u64) -> End {
     copied(shared, here).map_or(End::Ours, End::Copy)
 }
 
-/// Returns the address of the instruction whose copy begins here. A site's first instruction does not count: the
-/// thread has seen it at the site, before the jump.
+/// Returns the address of the instruction whose copy begins here. A site's first instruction does not count, because
+/// the thread has seen it at the site, before the jump.
 fn copied(shared: &Shared, here: u64) -> Option<u64> {
     let mut sites = (0..shared.table.len()).filter_map(|index| shared.table.site(index));
     let site = sites.find(|site| code(site).contains(&here))?;

@@ -1,5 +1,3 @@
-//! The handler of both signals, for our signals and the program's.
-
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw;
@@ -19,17 +17,15 @@ use crate::space;
 use crate::tls;
 use crate::watches;
 
-/// Returns whether a byte that traps when executed raised the signal: `int3`, or an invalid instruction. The kernel
-/// uses these codes for no other signal. The byte before the address would prove nothing, because a single step or a
-/// breakpoint may end anywhere.
+/// Returns whether an `int3` or an invalid instruction raised the signal. The kernel uses these codes for no other
+/// signal. The byte before the address would prove nothing, because a single step or a breakpoint may end anywhere.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     const ILL_ILLOPN: i32 = 2;
     [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
 }
 
-/// Returns whether the signal is a debug trap for which the processor gave no reason: no breakpoint, and no single
-/// step.
+/// Returns whether the processor gave no reason for a debug trap: no breakpoint, and no single step.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
     (info.signal, info.code) == (5, TRAP_BRKPT)
@@ -62,7 +58,6 @@ pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Con
     deliver_more(context);
 }
 
-/// Delivers signals that were held back while a handler ran and are no longer blocked.
 fn deliver_more(context: &mut Context) {
     while super::owned()
         && let Some((signal, info)) = take_pending(OURS & !tls::blocked())
@@ -104,7 +99,6 @@ fn sent(believed: &ProgramSignal, info: &Info, context: &mut Context) {
     }
 }
 
-/// Moves a thread that ran one of our trap bytes to its continuation.
 fn redirect(signal: i32, context: &mut Context) -> bool {
     let Some(shared) = shared::get() else {
         return false;
@@ -126,8 +120,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A thread that traps inside the window was preempted there before the patch, and is no hit. But if our first byte
-    // is missing, the thread came through another tracer's trap byte there, and this is a hit.
+    // A thread that traps inside the window was preempted there before the patch, which is no hit. But if our first
+    // byte is missing, the thread came through another tracer's trap byte there, which is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -149,8 +143,8 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program requested, with `mask` in force. As in the kernel, a fault kills the program if
-/// its signal is blocked, which it also is inside its handler.
+/// Does what the program requested for a signal, with `mask` in force. As in the kernel, a fault kills the program
+/// if its signal is blocked or being handled.
 fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
@@ -178,23 +172,23 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
         _ => 0,
     };
     let inner = mask | action.mask | own;
-    context.mask |= tls::blocked(); // A handler finds its mask in its ucontext.
+    context.mask |= tls::blocked(); // a handler finds its mask in its ucontext
     tls::set_blocked(inner & OURS);
     set_mask(inner & !OURS);
     // SAFETY: the program installed this function for this signal.
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that its return restores. If the session has ended in it, the kernel must
-    // get the program's whole mask.
+    // The handler may have changed the mask that its return restores. If the session has ended in it, the kernel
+    // must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;
     }
 }
 
-/// Performs the default action: ends the process by this very signal. A fault happens again when the handler returns;
-/// any other signal must be sent again.
+/// Ends the process by this signal. A fault happens again when the handler returns; any other signal must be sent
+/// again.
 fn die(signal: i32, info: &Info, fault: bool) {
     let _ = kernel_action(signal as usize, Some(&Action::default()));
     if !fault || signal == 5 {

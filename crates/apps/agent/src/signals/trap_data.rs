@@ -2,11 +2,9 @@
 
 use super::{Context, Info, RIP};
 
-/// The data of a breakpoint's signal.
 pub struct TrapData {
     /// The value with which the event was opened.
     pub data: u64,
-    /// The watched address.
     pub address: u64,
     /// Whether the signal was blocked at first, so that the thread has run on.
     pub is_late: bool,
@@ -17,7 +15,6 @@ pub struct TrapData {
 }
 
 impl TrapData {
-    /// Returns the data of a breakpoint's signal; `None` for any other signal.
     pub(super) fn of(info: &Info, context: &Context) -> Option<TrapData> {
         const ASYNC: u32 = 1;
         /// The indices of %rax, %rcx and so on in a ucontext.

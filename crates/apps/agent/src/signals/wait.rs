@@ -1,5 +1,4 @@
-//! The system calls in which a thread waits for signals, or under a mask of its own, as the signal
-//! handler finds them.
+//! System calls in which a thread waits for signals, or under a mask of its own, as the signal handler finds them.
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
@@ -29,7 +28,6 @@ pub enum MaskLocation {
 }
 
 impl MaskLocation {
-    /// Returns the location for a system call; `None` if it is no such wait.
     pub fn of(number: usize) -> Option<MaskLocation> {
         const R8: usize = 0;
         const R9: usize = 1;
@@ -59,7 +57,6 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Returns the wait of the thread that the signal interrupted.
     pub(super) fn of(context: &Context) -> Option<Wait> {
         let call = tls::call();
         let (rip, rax) = (context.register(RIP), context.register(RAX) as i64);
@@ -89,8 +86,8 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal, with the signal as its result. Once the call is
-    /// made, the kernel does that.
+    /// Ends a sigtimedwait that wants this signal, with the signal as its result. Once the call is made, the kernel
+    /// takes the signal itself.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;
@@ -108,8 +105,7 @@ impl Wait {
         true
     }
 
-    /// Ends the call, because a handler ran. Otherwise the call would sleep although its signal has
-    /// arrived.
+    /// Ends the call, because a handler ran. Otherwise the call would sleep although its signal has arrived.
     pub(super) fn interrupt(&self, context: &mut Context) {
         self.end(EINTR, context);
     }
@@ -119,8 +115,8 @@ impl Wait {
         context.set_register(RIP, self.call.return_address);
     }
 
-    /// Continues without a visible effect: an interrupted call is made again, unless another
-    /// pending signal would interrupt it, too.
+    /// Continues without a visible effect: makes an interrupted call again, unless another pending signal would
+    /// interrupt it.
     pub(super) fn go_on(&self, context: &mut Context) {
         let mut pending = 0u64;
         let at = &raw mut pending as usize;

@@ -1,9 +1,9 @@
-//! Accounts for the debug registers of the program's threads, in memory shared with tiptoe: when a thread's events are
-//! opened or, if a thread inherits its events, by the thread itself before its own code ([`born`]). A thread that libc did
-//! not create is found at its first hit.
+//! Accounts for the debug registers of the program's threads, in memory shared with tiptoe: when a thread's events
+//! are opened or, if a thread inherits its events, by the thread itself before its own code ([`born`]). A thread
+//! that libc did not create is found at its first hit.
 //!
-//! A birth must not wait, and a signal handler must not either, because it may have interrupted a reservation. So what
-//! cannot be reserved at once is reserved by the agent's thread, which is woken for it.
+//! A birth must not wait, and a signal handler must not, because it may have interrupted a reservation. So the
+//! agent's thread is woken to reserve what cannot be reserved at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,6 @@ use super::events::EXECUTE;
 use super::{COUNT, CPUS, REGISTERS, hits, watched};
 use crate::shared::{self, Shared};
 
-/// Waits for a lock of the accounting, as tiptoe does.
 struct Futex;
 
 impl Wait for Futex {
@@ -57,7 +56,6 @@ pub fn look(shared: &Shared, hits: &Hits) {
     });
 }
 
-/// Accounts for the calling thread, which is new, and inherited its registers.
 pub fn born() {
     if let Some(shared) = shared::at_home()
         && let Some(data) = shared.data()
@@ -68,13 +66,13 @@ pub fn born() {
     }
 }
 
-/// Accounts for a thread's registers, unless that was done before. Returns whether it was not. (agent's thread)
+/// Accounts for a thread's registers. Returns whether this was the first time.
 pub fn is_new(hits: &Hits, tid: u32) -> bool {
     matches!(meet(hits, tid), Meeting::New(_))
 }
 
-/// Accounts for the calling thread's registers, unless that was done before. What cannot be reserved at once, the agent's
-/// thread reserves soon.
+/// Accounts for the calling thread's registers once. The agent's thread soon reserves what cannot be reserved at
+/// once.
 pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     let met = meet(hits, tid);
     if let Meeting::New(false) = met
@@ -85,8 +83,8 @@ pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     met
 }
 
-/// Accounts for a thread's registers without waiting, unless that was done before. A new thread's result is whether all
-/// are reserved. A refusal needs no undo, because the kernel has given the thread its registers already.
+/// Accounts for a thread's registers once, without waiting. A new thread's result is whether all are reserved. A
+/// refusal needs no undo, because the kernel has given the thread its registers already.
 fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
     let all = registers();
     hits.meet(tid).map(|thread| {
@@ -101,7 +99,6 @@ fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
     })
 }
 
-/// Returns a bit for each register of a thread.
 fn registers() -> u8 {
     (0..COUNT.load(Relaxed)).fold(0, |bits, number| bits | 1 << number)
 }

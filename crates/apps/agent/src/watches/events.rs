@@ -6,7 +6,6 @@ use tiptoe_wire::WatchTarget;
 const PERF_TYPE_BREAKPOINT: u64 = 5;
 /// The used bytes of perf_event_attr, up to `sig_data`.
 const ATTR_BYTES: u64 = 128;
-/// The flag of an event that does not count yet.
 pub const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -14,14 +13,11 @@ const EXCLUDE_HV: u64 = 1 << 6;
 const INHERIT_THREAD: u64 = 1 << 35;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 const SIGTRAP: u64 = 1 << 37;
-/// The flags of an event that a thread's children inherit until an exec, and whose hits raise
-/// SIGTRAP.
+/// The flags of an event that a thread's children inherit until an exec, and whose hits raise SIGTRAP.
 pub const FLAGS: u64 = INHERIT | INHERIT_THREAD | REMOVE_ON_EXEC | SIGTRAP;
 const CLOEXEC: usize = 8;
-/// The access bit of a breakpoint at code.
 pub const EXECUTE: u8 = 4;
 
-/// Returns the perf_event_attr of a breakpoint.
 pub fn attr(watched: &WatchTarget, flags: u64, data: u64) -> [u64; ATTR_BYTES as usize / 8] {
     let mut attr = [0; ATTR_BYTES as usize / 8];
     let words = [

@@ -1,6 +1,6 @@
 //! Handles debug traps whose reason was lost. A virtual machine lost it for a few accesses in a million, while
-//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`.
-//! If it were passed on, SIGTRAP would end the program.
+//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`,
+//! and its SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use crate::text;
 
 const INT1: u8 = 0xf1;
 
-/// Handles a SIGTRAP without a reason, at `ip`. Returns whether to drop it, because it is not the program's own.
+/// Handles a SIGTRAP without a reason, at `ip`. Returns `false` if the signal is the program's own.
 pub fn take_stray(ip: u64) -> bool {
     // Relaxed: the agent's thread wrote it before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);
@@ -26,7 +26,6 @@ pub fn take_stray(ip: u64) -> bool {
     true
 }
 
-/// Returns the byte at an address; `None` if nothing is mapped there.
 fn byte(address: u64) -> Option<u8> {
     let mut byte = [0];
     text::read_directly(address, &mut byte).then_some(byte[0])

@@ -28,8 +28,7 @@ pub enum Call {
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,
-        /// Whether the mapping is executable and may be a file's; shared anonymous memory is a
-        /// file's, too.
+        /// Whether the mapping is executable and may be a file's; shared anonymous memory is a file's, too.
         is_code: bool,
         /// The offset in the file.
         offset: u64,
@@ -56,7 +55,6 @@ pub enum Call {
     },
 }
 
-/// What a call may do to executable mappings.
 pub(super) enum Change<'a> {
     Nothing,
     /// Maps code. With MAP_FIXED it may replace other mappings.
@@ -112,12 +110,10 @@ impl Call {
         }
     }
 
-    /// Returns whether the call maps executable memory that may be a file's.
     pub(super) fn is_code(&self) -> bool {
         matches!(self, Call::Map { is_code: true, .. })
     }
 
-    /// Returns whether the call may remove a mapping.
     pub(super) fn takes_away(&self) -> bool {
         matches!(self.change(), Change::TakesAway(_)) || self.fixed().is_some()
     }
@@ -146,8 +142,7 @@ impl Call {
                 is_executable: true,
             } => Change::MayAdd(range),
             Call::Protect { range, .. } => Change::TakesAway([range.clone(), 0..0]),
-            // If the old length is 0, the call copies the mapping at `from`, and the new length is
-            // the copy's.
+            // If the old length is 0, the call copies the mapping at `from`.
             Call::Move { from, .. } => Change::TakesAway([
                 from.start..from.end.max(from.start.saturating_add(1)),
                 fixed.unwrap_or(0..0),

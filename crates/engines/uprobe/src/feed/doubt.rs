@@ -1,16 +1,13 @@
 //! Whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
 //!
-//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many are
-//! settled as were begun. A change that is made and edited into the space under its lock is settled
-//! at once. Any other change is in doubt until the list is read after the change ended. Two more
-//! counts, *lacking* and *filled*, track what may be missing.
+//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many are settled as were
+//! begun. A change edited into the space under its lock is settled at once. Any other change is settled once the
+//! list is read after the change ended. Two more counts, *lacking* and *filled*, track what may be missing.
 //!
 //! Rules:
-//! 1. A change must be begun before the kernel makes it, so that a thread that runs its code sees
-//!    it begun.
+//! 1. A change must be begun before the kernel makes it, so that a thread that runs its code sees it begun.
 //! 2. *Settled* must change only under the space's lock.
-//! 3. A reader of the list must load *ended* before *begun*. If they are equal, no change was in
-//!    progress, and the list has all.
+//! 3. A reader of the list must load *ended* before *begun*. If they are equal, no change was in progress.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -85,12 +82,11 @@ impl Doubt {
         self.lacking.fetch_add(1, Release);
     }
 
-    /// Returns whether all in the space is still mapped.
+    /// Returns whether everything in the space is still mapped.
     #[inline]
     pub fn is_none(&self) -> bool {
-        // Acquire: pairs with the Release of `settled` (edge I). `settled` must be loaded before
-        // `begun`. Otherwise there is a race: a change begun and settled between the loads would
-        // hide another in doubt.
+        // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`.
+        // Otherwise there is a race: a change begun and settled between the loads would hide another in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
     }
@@ -117,8 +113,8 @@ impl Doubt {
         }
     }
 
-    /// Records that the space equals the list. Returns whether they should have been equal before:
-    /// nothing was in doubt, and no change came in between. The caller must hold the lock.
+    /// Records that the space equals the list. Returns whether it should have been equal before: nothing was in
+    /// doubt, and no change came in between. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
         if start.is_quiet {

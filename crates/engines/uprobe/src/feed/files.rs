@@ -1,12 +1,10 @@
-//! Small numbers for files, by device and inode, kept for good.
-//!
-//! The table must be read and written only under the space's lock.
+//! Small numbers for files, by device and inode, kept for good. The table is used only under the space's lock.
 
 use super::FileId;
 use crate::lookup::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// Slots probed, from the hash on.
+/// The number of slots to probe, from the hash on.
 const REACH: usize = 32;
 
 /// The files as (device, inode); a slot with inode 0 is free.
@@ -28,7 +26,6 @@ impl<'a> Files<'a> {
         known.then_some(slot)
     }
 
-    /// Returns a file's number. A new file gets one, if the table has room.
     pub(super) fn enter(&self, file: FileId) -> Option<u32> {
         let (number, known) = self.search(file)?;
         if !known {
@@ -39,8 +36,8 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// Returns the number of a file, and whether the file is in the table. A new file's number is
-    /// that of the free slot that it would get.
+    /// Returns a file's number, and whether the file is in the table. A new file's number is that of the free slot
+    /// that it would get.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

@@ -1,4 +1,12 @@
-//! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
+//! One traced process, in three parts. Each owns its state, and takes another part as a parameter where it needs one.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`process`] | what is attached: the process, the agent's presence there, and how its trace ends |
+//! | [`agent`] | what the agent counts: patches, budgets, recorded calls |
+//! | [`kernel`] | what the kernel counts where the agent does not |
+//!
+//! Waits for locks ([`contended_locks`]) are recorded by both, and scopes ([`scope_ports`]) are charged by both.
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;

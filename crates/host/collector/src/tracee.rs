@@ -1,4 +1,12 @@
-//! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
+//! One traced process, in three parts. Each owns its state, and takes another part as a parameter where it needs one.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`process`] | what is attached: the process, the agent's presence there, and how its trace ends |
+//! | [`agent`] | what the agent counts: patches, budgets, recorded calls |
+//! | [`kernel`] | what the kernel counts where the agent does not |
+//!
+//! Waits for locks ([`contended_locks`]) are recorded by both, and scopes ([`scope_ports`]) are charged by both.
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -17,7 +25,7 @@ use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
 use crate::words::session_target;
 use agent::{Arming, FirstHooks, InProcess, Patches, PlanState, came_and_went, library};
-use agent::{costly_traps, described_code, ifuncs, not_patched};
+use agent::{costly_traps, described_code, ifuncs};
 use candidate::{Candidate, against, step_at};
 use contended_locks::LockWatch;
 use coverage::{Coverage, check_broken_off};
@@ -62,6 +70,12 @@ pub struct Tracee {
     pub coverage: Coverage,
 }
 
+/// Why the agent cannot count, and the modules of the process.
+struct AgentFailure {
+    modules: Vec<Module>,
+    error: Error,
+}
+
 /// Returns the note on a process that ended before tiptoe had attached to it.
 pub fn ended_in_attach(target: &Attached) -> ProcessNote {
     let process = session_target(target);
@@ -85,7 +99,7 @@ impl Tracee {
         let mut tracee = Tracee::new(Attached::to(pid)?);
         match tracee.enter(plan, cache)? {
             None => Ok(tracee),
-            Some((modules, error)) => tracee.leave_to_kernel(plan, &modules, error),
+            Some(failure) => tracee.leave_to_kernel(plan, failure),
         }
     }
 
@@ -100,7 +114,7 @@ impl Tracee {
     /// counted, and `ended` says so.
     fn unless_ended(
         self,
-        entered: Result<Option<(Vec<Module>, Error)>, Error>,
+        entered: Result<Option<AgentFailure>, Error>,
         plan: &Plan,
         ended: ProcessNote,
     ) -> Result<Tracee, Error> {
@@ -109,7 +123,7 @@ impl Tracee {
             _ if self.process.target.has_failed_by_end() => {
                 Ok(Tracee::ended(self.process.target, ended))
             }
-            Ok(Some((modules, error))) => self.leave_to_kernel(plan, &modules, error),
+            Ok(Some(failure)) => self.leave_to_kernel(plan, failure),
             Err(error) => Err(error),
         }
     }
@@ -122,13 +136,9 @@ impl Tracee {
         tracee
     }
 
-    /// Begins to count in a running process. If its agent fails, the kernel must count: returns the modules and the
-    /// agent's error.
-    fn enter(
-        &mut self,
-        plan: &Plan,
-        cache: &mut Cache,
-    ) -> Result<Option<(Vec<Module>, Error)>, Error> {
+    /// Begins to count in a running process. If its agent fails, the kernel must count: returns the
+    /// failure.
+    fn enter(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let pid = process.pid();
         let names = Names::of(process, cache)?;
@@ -164,7 +174,7 @@ impl Tracee {
                 Ok(None)
             }
             Err(error) if attach_progress::is_broken_off() => Err(error),
-            Err(error) => Ok(Some((modules, error))),
+            Err(error) => Ok(Some(AgentFailure { modules, error })),
         }
     }
 
@@ -178,23 +188,20 @@ impl Tracee {
     }
 
     /// Begins to count in a command that waits in the agent's constructor. Returns as [`Tracee::enter`] does.
-    fn take_over(
-        &mut self,
-        plan: &Plan,
-        cache: &mut Cache,
-    ) -> Result<Option<(Vec<Module>, Error)>, Error> {
+    fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let maps = process.maps()?;
         self.process.rename_agent(plan, &maps)?;
         let modules = cache.modules(process, &maps)?;
         if let Some(name) = planner::replaces_block(&modules) {
-            return Ok(Some((modules, Error::ReplacesBlock(name))));
+            let error = Error::ReplacesBlock(name);
+            return Ok(Some(AgentFailure { modules, error }));
         }
         let resolved = plan.resolve(process, &modules, true)?;
         let mut waiting = plan.probes.clone();
         waiting.retain(|probe| !resolved.met.iter().any(|met| met == probe.text));
         if let Err(error) = self.begin(plan, resolved, &modules) {
-            return Ok(Some((modules, error)));
+            return Ok(Some(AgentFailure { modules, error }));
         }
         let later = &mut self.agent.patches.later;
         if !later.watching {
@@ -229,19 +236,14 @@ impl Tracee {
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
-    fn begin(
-        &mut self,
-        plan: &Plan,
-        resolved: Resolution,
-        modules: &[Module],
-    ) -> Result<(), Error> {
+    fn begin(&mut self, plan: &Plan, found: Resolution, modules: &[Module]) -> Result<(), Error> {
         let Resolution {
             mut probes,
             ifuncs,
             refused,
             notes,
             ..
-        } = resolved;
+        } = found;
         self.coverage.refuse(refused);
         self.coverage.notes.extend(notes);
         let used = self.process.target.fetch_total_cpu_time();
@@ -258,7 +260,8 @@ impl Tracee {
             let ifuncs = ifuncs.into_iter();
             let unresolved = ifuncs.map(|probe| (probe.event, Reason::ChoiceNeedsAgent));
             self.coverage.refuse(unresolved);
-            to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
+            let probes = probes.into_iter();
+            to_kernel.extend(probes.map(|probe| Candidate::new(probe, None)));
         }
         self.agent.patches.read_parameters();
         self.scopes
@@ -306,14 +309,10 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts in the kernel after the agent failed with `error`. Returns the error unless the agent
+    /// Counts in the kernel after a failure of the agent. Returns its error unless the agent
     /// has restored everything.
-    fn leave_to_kernel(
-        self,
-        plan: &Plan,
-        modules: &[Module],
-        error: Error,
-    ) -> Result<Tracee, Error> {
+    fn leave_to_kernel(self, plan: &Plan, failure: AgentFailure) -> Result<Tracee, Error> {
+        let AgentFailure { modules, error } = failure;
         let may = plan.request.via != Via::Agent
             && plan.against_kernel().is_none()
             && plan.hold().is_none();
@@ -327,7 +326,7 @@ impl Tracee {
         let mut target = self.process.target;
         target.retire_agent();
         let pid = Some(target.process.pid());
-        Tracee::kernel_only(target, modules, plan, pid, Some(error.into()))
+        Tracee::kernel_only(target, &modules, plan, pid, Some(error.into()))
     }
 
     /// Returns what is counted: by the agent, then by the kernel.

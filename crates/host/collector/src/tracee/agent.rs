@@ -12,7 +12,7 @@ use crate::planner::Follow;
 use budget::CallBudget;
 use fork_counts::ForkCounts;
 use meter::Meters;
-use records::Rings;
+use records::{PATIENCE, Rings};
 use wait_sampling::Thinning;
 
 mod budget;
@@ -28,7 +28,7 @@ mod wait_sampling;
 pub use foreign::came_and_went;
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use patches::{AgentCounter, Arming, FirstHooks, Patches, PlanState};
-pub use patches::{costly_traps, described_code, ifuncs, library, not_patched};
+pub use patches::{costly_traps, described_code, ifuncs, library};
 pub use reads::Reads;
 pub use records::RecordedCall;
 
@@ -62,8 +62,12 @@ impl InProcess {
 
     /// Reads the available records, whose times are by this clock.
     pub fn read_records(&self, process: &TracedProcess, clock: RunClock) {
-        if let Some(rings) = &mut *self.rings.borrow_mut() {
-            rings.read_available(process, clock, &self.patches.counters);
+        self.read_rings(process, clock, PATIENCE);
+    }
+
+    fn read_rings(&self, process: &TracedProcess, clock: RunClock, patience: u32) {
+        if let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &process.target.link) {
+            rings.read_available(link, &self.patches.counters, clock, patience);
         }
     }
 

@@ -65,7 +65,6 @@ impl Tracee {
         }
         let left = patches.install_probes(on, probes, planned.probes, &lost)?;
         let left = patches.without_gates(left, on.coverage)?;
-        let left = left.into_iter().map(Candidate::from);
-        Ok(left.chain(costly).collect())
+        Ok(left.into_iter().chain(costly).collect())
     }
 }

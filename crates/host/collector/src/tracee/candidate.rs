@@ -15,13 +15,17 @@ pub struct Candidate {
     pub trap: Option<PlannedSite>,
 }
 
-impl From<(Probe, Option<Reason>)> for Candidate {
-    fn from((probe, why): (Probe, Option<Reason>)) -> Candidate {
-        Candidate {
-            probe,
-            why,
-            trap: None,
-        }
+impl Candidate {
+    /// Returns a probe that the agent did not take, for the reason `why`.
+    pub fn new(probe: Probe, why: Option<Reason>) -> Candidate {
+        let trap = None;
+        Candidate { probe, why, trap }
+    }
+
+    /// Returns the refusal of a probe that nothing took, for its own reason or `otherwise`.
+    pub fn refusal(self, otherwise: &Reason) -> (String, Reason) {
+        let why = self.why.unwrap_or_else(|| otherwise.clone());
+        (self.probe.event, why)
     }
 }
 

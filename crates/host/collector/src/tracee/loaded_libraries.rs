@@ -12,7 +12,7 @@ use tiptoe_session::{FunctionNote, Note};
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::{Site, State};
 
-use super::{Arming, Plan, Tracee, described_code, not_patched};
+use super::{Arming, Plan, Tracee, described_code};
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::resolve::{self, Probe};
@@ -86,8 +86,8 @@ impl Tracee {
         let on = &mut Arming::of(process, plan, &mut self.coverage)?;
         let (armed, left) = patches.arm_later(on, &maps, &modules, &mut found.probes)?;
         let left = left.into_iter();
-        let left = left.map(|(probe, why)| not_patched(probe, why));
-        results.refused.extend(left);
+        let refusals = left.map(|left| left.refusal(&Reason::CannotPatch));
+        results.refused.extend(refusals);
         link.own_libraries(&libraries)?;
         if link.data().given_up() > patches.later.served {
             let late = modules.iter().filter(|module| has_any(module, &armed));

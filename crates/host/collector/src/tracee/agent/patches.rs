@@ -14,7 +14,7 @@ use crate::error::{Error, Reason};
 use crate::module::{FileKey, Module, Object};
 use crate::planner::{self, Follow, PatchPlan, PlannedSite, ProcessState};
 use crate::resolve::Probe;
-use crate::tracee::{Counter, Coverage, Plan, Source, TracedProcess, check_broken_off};
+use crate::tracee::{Candidate, Counter, Coverage, Plan, Source, TracedProcess, check_broken_off};
 use site_writes::{addresses_of, install};
 
 pub mod costly_traps;
@@ -26,7 +26,6 @@ mod moved_code;
 mod plan_state;
 mod site_writes;
 
-pub use install::{LeftProbe, not_patched};
 pub use plan_state::{PlanState, library};
 
 /// How many times arenas are planned, if the program has mapped something in their place.
@@ -150,7 +149,7 @@ impl Patches {
         maps: &[Mapping],
         modules: &[Module],
         probes: &mut Vec<Probe>,
-    ) -> Result<(Vec<Site>, Vec<LeftProbe>), Error> {
+    ) -> Result<(Vec<Site>, Vec<Candidate>), Error> {
         let (process, link) = (on.process, on.link);
         let state = self.later.process_state(link, on.plan, maps);
         let planned = planner::plan(&state, modules, probes);
@@ -209,26 +208,20 @@ impl Patches {
     /// agent took none of these functions.
     pub fn without_gates(
         &self,
-        left: Vec<LeftProbe>,
+        left: Vec<Candidate>,
         coverage: &mut Coverage,
-    ) -> Result<Vec<LeftProbe>, Error> {
-        let (gates, others): (Vec<_>, Vec<_>) = left
-            .into_iter()
-            .partition(|(probe, _)| probe.follow == Follow::Gate);
+    ) -> Result<Vec<Candidate>, Error> {
+        let is_gate = |left: &Candidate| left.probe.follow == Follow::Gate;
+        let (gates, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_gate);
         let gates = gates.into_iter();
-        let refusals =
-            gates.map(|(gate, reason)| (gate.event, reason.unwrap_or(Reason::AgentCannot)));
-        let refusals: Vec<(String, Reason)> = refusals.collect();
-        match refusals.first() {
-            Some((event, why)) if self.gates.is_empty() => {
-                let (event, why) = (event.clone(), why.clone());
-                Err(Error::NoGate { event, why })
-            }
-            _ => {
-                coverage.refuse(refusals);
-                Ok(others)
-            }
+        let mut refusals = gates.map(|gate| gate.refusal(&Reason::AgentCannot));
+        if self.gates.is_empty()
+            && let Some((event, why)) = refusals.next()
+        {
+            return Err(Error::NoGate { event, why });
         }
+        coverage.refuse(refusals);
+        Ok(others)
     }
 
     /// Sets the traps of probes that the kernel did not take.
@@ -245,8 +238,8 @@ impl Patches {
         let sites = sites.into_iter().map(Ok).collect();
         let left = self.install_probes(on, &mut probes, sites, &[])?;
         let left = left.into_iter();
-        on.coverage
-            .refuse(left.map(|(probe, why)| not_patched(probe, why)));
+        let refusals = left.map(|left| left.refusal(&Reason::CannotPatch));
+        on.coverage.refuse(refusals);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use tiptoe_session::{OTHER_VALUES, argument_key};
 use tiptoe_wire::calls::words;
 use tiptoe_wire::timed_values::{SETS, set};
 
-use super::{AgentCounter, InProcess, calls};
+use super::{AgentCounter, InProcess, PATIENCE, calls};
 use crate::clock::RunClock;
 use crate::counts::{self, Counts, SlotKinds};
 use crate::error::Error;
@@ -63,10 +63,10 @@ impl InProcess {
             Some(Split::Scope) => Some(Keys::Scopes(scope_names(process)?)),
             _ => None,
         };
-        let mut rings = self.rings.borrow_mut();
-        if let Some(rings) = &mut *rings {
-            rings.read_all(process, clock, &patches.counters);
-        }
+        // An ended process never completes a record.
+        let has_ended = process.target.has_ended();
+        self.read_rings(process, clock, if has_ended { 0 } else { PATIENCE });
+        let rings = self.rings.borrow();
         let enabled = process.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
         let unpatched = patches.slots_unpatched_elsewhere(process);

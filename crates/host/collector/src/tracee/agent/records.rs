@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use tiptoe_attach::link::Link;
 use tiptoe_event::{Reading, Records};
 use tiptoe_price::clock::Moment;
 use tiptoe_session::Call;
@@ -14,11 +15,10 @@ use super::AgentCounter;
 use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
-use crate::tracee::TracedProcess;
 
 /// The number of looks at an incomplete record before it is given up, after about a second. Its
 /// thread is still writing it, or has jumped out of the write for good.
-const PATIENCE: u32 = 200;
+pub const PATIENCE: u32 = 200;
 
 #[derive(Clone)]
 struct NamedThread {
@@ -168,32 +168,16 @@ impl Rings {
         }
     }
 
-    /// Reads the available records, whose times are by this clock.
+    /// Reads the available records, whose times are by this clock. An incomplete record is given up after `patience` looks.
     pub fn read_available(
         &mut self,
-        process: &TracedProcess,
-        clock: RunClock,
+        link: &Link,
         counters: &[AgentCounter],
-    ) {
-        if let Some(link) = &process.target.link {
-            self.learn(counters);
-            self.read(&link.data(), clock, PATIENCE);
-        }
-    }
-
-    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
-    /// record is given up at once, because it will never be complete.
-    pub fn read_all(
-        &mut self,
-        process: &TracedProcess,
         clock: RunClock,
-        counters: &[AgentCounter],
+        patience: u32,
     ) {
-        if let Some(link) = &process.target.link {
-            let has_ended = process.target.has_ended();
-            self.learn(counters);
-            self.read(&link.data(), clock, if has_ended { 0 } else { PATIENCE });
-        }
+        self.learn(counters);
+        self.read(&link.data(), clock, patience);
     }
 
     /// Returns a probe's reading with the number of records that were read. A record that was

@@ -17,7 +17,9 @@ use crate::planner::{Follow, PlannedSite};
 use crate::resolve::Probe;
 use crate::tracee::{Candidate, Counter, Coverage, Patches, Plan, TracedProcess, against, step_at};
 
-mod beside_patches;
+mod patched_code;
+
+use patched_code::PatchedCode;
 
 /// Opens the probes that the kernel counts.
 pub struct KernelOpening<'a> {
@@ -52,8 +54,10 @@ impl KernelOpening<'_> {
             probe: candidate.probe.of_entries(),
             ..candidate
         });
-        let probes = self.beside_patches(entries.collect())?;
-        let probes = self.probeable(probes)?;
+        let patched = PatchedCode::of(self.process.target.process, self.patches);
+        let on_patch = |one: &Candidate| patched.against(&one.probe);
+        let probes = self.refuse_where(entries.collect(), on_patch)?;
+        let probes = self.refuse_where(probes, unprobeable)?;
         if probes.is_empty() {
             return Ok(Vec::new());
         }
@@ -183,30 +187,19 @@ impl KernelOpening<'_> {
         Ok(entries)
     }
 
-    /// Returns the probes whose instruction the kernel can run. It refuses other code only if it is
-    /// mapped already, and silently counts nothing in a program that starts later.
-    fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    /// Refuses the probes that something is against, and returns the others. Fails if there are no others, and no agent.
+    fn refuse_where(
+        &mut self,
+        probes: Vec<Candidate>,
+        against: impl Fn(&Candidate) -> Option<Reason>,
+    ) -> Result<Vec<Candidate>, Error> {
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         for candidate in probes {
-            let Some(why) = against(&candidate.probe) else {
-                good.push(candidate);
-                continue;
-            };
-            let why = match candidate.why {
-                Some(own) => Reason::NeitherTakes(Box::new([own, why])),
-                None => why,
-            };
-            bad.push((candidate.probe.event, why));
+            match against(&candidate) {
+                Some(why) => bad.push((candidate.probe.event, why)),
+                None => good.push(candidate),
+            }
         }
-        self.without(good, bad)
-    }
-
-    /// Refuses the bad ones, and returns the others. Fails if there are no others, and no agent.
-    fn without(
-        &mut self,
-        good: Vec<Candidate>,
-        bad: Vec<(String, Reason)>,
-    ) -> Result<Vec<Candidate>, Error> {
         match bad.first() {
             Some((event, why)) if good.is_empty() && self.process.target.link.is_none() => {
                 let (event, why) = (event.clone(), why.clone());
@@ -272,12 +265,18 @@ fn prices(probes: &[Candidate], costs: KernelCosts) -> Vec<f64> {
 }
 
 /// Returns each event with its own reason, or `why`.
-fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> Vec<(String, Reason)> {
-    let refusal = |candidate: Candidate| {
-        let why = candidate.why.unwrap_or_else(|| why.clone());
-        (candidate.probe.event, why)
-    };
-    probes.into_iter().map(refusal).collect()
+fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> impl Iterator<Item = (String, Reason)> {
+    probes.into_iter().map(move |one| one.refusal(why))
+}
+
+/// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel itself
+/// refuses code only if it is mapped already, and silently counts nothing in a program that starts later.
+fn unprobeable(candidate: &Candidate) -> Option<Reason> {
+    let why = against(&candidate.probe)?;
+    Some(match &candidate.why {
+        Some(own) => Reason::NeitherTakes(Box::new([own.clone(), why])),
+        None => why,
+    })
 }
 
 /// Returns why the kernel refuses a probe, without its address, so that equal reasons group.

@@ -9,10 +9,7 @@ use crate::error::{Error, Reason};
 use crate::planner::{Follow, PlannedSite};
 use crate::probe_slots::SlotKey;
 use crate::resolve::Probe;
-use crate::tracee::{Counter, Coverage};
-
-/// A probe that the agent cannot take, and why.
-pub type LeftProbe = (Probe, Option<Reason>);
+use crate::tracee::{Candidate, Counter, Coverage};
 
 /// The most sites to arm between two looks whether the user breaks the attach off.
 const PART: usize = 4096;
@@ -25,7 +22,7 @@ impl Patches {
         probes: &mut Vec<Probe>,
         planned: Vec<Result<PlannedSite, Reason>>,
         lost: &[u64],
-    ) -> Result<Vec<LeftProbe>, Error> {
+    ) -> Result<Vec<Candidate>, Error> {
         let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
         let mut outcomes = install_in_parts(on, &good, lost)?.into_iter();
         let mut left = Vec::new();
@@ -38,15 +35,15 @@ impl Patches {
                 (Ok(plan), None) => {
                     self.count_at(plan, as_planned(plan, probe, on.coverage));
                 }
-                (_, reason) => left.push((probe, reason)),
+                (_, reason) => left.push(Candidate::new(probe, reason)),
             }
         }
         let all = left.len();
-        left.retain(|(_, reason)| !matches!(reason, Some(Reason::BrokenOff)));
+        left.retain(|left| !matches!(left.why, Some(Reason::BrokenOff)));
         on.coverage.unattached += all - left.len();
-        for (probe, reason) in &mut left {
+        for left in &mut left {
             // The planner has only addresses; the name of the other probe is known here.
-            *reason = self.displaced_by(probe).or(reason.take());
+            left.why = self.displaced_by(&left.probe).or(left.why.take());
         }
         Ok(left)
     }
@@ -87,11 +84,6 @@ impl Patches {
             parameters: None,
         });
     }
-}
-
-/// Returns the refusal of a probe that the agent did not take.
-pub fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
-    (probe.event, why.unwrap_or(Reason::CannotPatch))
 }
 
 /// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site

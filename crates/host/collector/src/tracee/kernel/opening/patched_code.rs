@@ -8,61 +8,43 @@ use std::os::unix::fs::FileExt;
 use tiptoe_patch::is_head_patched;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use super::KernelOpening;
-use crate::error::{Error, Reason};
+use crate::error::Reason;
 use crate::module::key_of;
 use crate::resolve::Probe;
-use crate::tracee::Candidate;
+use crate::tracee::Patches;
 
 /// The length of a hook's jump.
 const HOOK: u64 = 5;
 
-impl KernelOpening<'_> {
-    /// Returns the probes that are neither on a byte of the agent's patches, nor inside any other
-    /// patch after its first byte. The others are refused.
-    pub(super) fn beside_patches(
-        &mut self,
-        probes: Vec<Candidate>,
-    ) -> Result<Vec<Candidate>, Error> {
-        let text = Text::of(self.process.target.process);
-        let on_hook = |probe: &Probe| {
-            let mut hooks = self.patches.hooks.iter();
-            hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
-        };
-        let against = |probe: &Probe| {
-            let own = self.patches.displaced_by(probe);
-            let hook = || on_hook(probe).then_some(Reason::Hooked);
-            let other = || text.is_patched_at(probe).then_some(Reason::InsidePatch);
-            own.or_else(hook).or_else(other)
-        };
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for candidate in probes {
-            match against(&candidate.probe) {
-                Some(why) => bad.push((candidate.probe.event, why)),
-                None => good.push(candidate),
-            }
-        }
-        self.without(good, bad)
-    }
-}
-
-/// A process's code in memory, and its mappings.
-struct Text {
+/// A process's code in memory, its mappings, and what the agent has patched.
+pub(super) struct PatchedCode<'a> {
     maps: Vec<Mapping>,
     memory: Option<File>,
+    patches: &'a Patches,
 }
 
-impl Text {
-    fn of(process: Process) -> Text {
-        Text {
+impl PatchedCode<'_> {
+    pub(super) fn of(process: Process, patches: &Patches) -> PatchedCode<'_> {
+        PatchedCode {
             maps: process.maps().unwrap_or_default(),
             memory: File::open(format!("/proc/{}/mem", process.pid())).ok(),
+            patches,
         }
+    }
+
+    /// Returns the refusal of a probe on a byte of the agent's patches, or inside any other patch after its first byte.
+    pub(super) fn against(&self, probe: &Probe) -> Option<Reason> {
+        let mut hooks = self.patches.hooks.iter();
+        let mut on_hook = || hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()));
+        let own = self.patches.displaced_by(probe);
+        let hook = || on_hook().then_some(Reason::Hooked);
+        let other = || self.is_inside_patch(probe).then_some(Reason::InsidePatch);
+        own.or_else(hook).or_else(other)
     }
 
     /// Returns whether the instruction is inside a patch, after its first byte; `false` if the
     /// program has not begun, because its code is not mapped.
-    fn is_patched_at(&self, probe: &Probe) -> bool {
+    fn is_inside_patch(&self, probe: &Probe) -> bool {
         let address = probe.address();
         let is_there =
             |mapping: &Mapping| mapping.contains(address) && key_of(mapping) == probe.object.key;

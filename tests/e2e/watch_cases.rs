@@ -124,7 +124,7 @@ scenarios! {
 
     threads_that_start_and_end_inherit_the_watch:
         [EVERY] ["watched", "churn", scaled(10_000)] ["total"] {
-            "whole": true, "hits/0": "$total",
+            "whole": true, "hits/0": "$total", "row_count": 1,
             "rows/add": {"count": "$total", "changed": "$total", "tid": null, "stacks/0/callers": "~watched:link_of_chain+"}
         }
 

@@ -106,3 +106,14 @@ pub fn is_root() -> bool {
     // SAFETY: geteuid reads the caller's credentials and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "b: not b\nc: not c")]
+    fn each_failed_case_is_named() {
+        each(&["a", "b", "c"], |case| assert!(case < "b", "not {case}"));
+    }
+}

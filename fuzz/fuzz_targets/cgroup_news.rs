@@ -1,7 +1,6 @@
 //! News of cgroups: a message is read as its bytes say, or refused. Afterwards the tree must equal a plain list:
 //! which cgroup exists at which path, and which was removed. The walk through a cgroup's ancestors must end. A
-//! piece's first byte gives its length, and whether its words are made here or are the piece.
-//! piece itself.
+//! piece's first byte gives its length, and whether its words are made here or are the piece itself.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -14,6 +13,8 @@ use libfuzzer_sys::fuzz_target;
     reason = "of all that lies in shared memory this is what has to be read"
 )]
 mod layout;
+#[path = "../../crates/host/kernel/src/name.rs"]
+mod name;
 #[path = "../../crates/host/kernel/src/cgroups/names.rs"]
 #[expect(dead_code, reason = "nothing is walked here")]
 mod names;

@@ -1,8 +1,11 @@
 //! Other processes that hinder a trace cost tiptoe only a bounded time, and are reported.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, target};
 
 use crate::watch;
@@ -53,6 +56,52 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     site.wait_original();
     target.go();
     assert!(target.finish().1.success());
+}
+
+/// Regression: a session began beside the thread of the former one, which then unmapped the new session's memory, and the
+/// program died. Before that, a thread of the program was held until the former thread had been waited for in vain.
+#[test]
+fn a_session_began_beside_the_thread_of_the_former_one() {
+    if !is_root() {
+        return skipped("a slow agent", "needs root");
+    }
+    let program = target("hot");
+    let mut target = Process::waiting(&program, &["2", "1000"]);
+    let pid = target.pid();
+    let site = Site::new(pid, &program, "add");
+    let attach = || Probe::new(&["add"]).attach(&[pid]);
+    let is_borrowed = || {
+        let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).expect("it lives");
+        !call.starts_with("0 0x0 ")
+    };
+    let within = Duration::from_secs(30);
+    let first = attach();
+    first.wait_ready();
+    let mut stale =
+        Process::start(Command::new(tiptoe_tests::target("stale")).arg(pid.to_string()));
+    assert_eq!(stale.line(), "seized");
+    first.process.signal(libc::SIGKILL);
+    let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
+    assert!(thread.join("comm").exists(), "{thread:?}");
+    // The thread that a dead tiptoe borrowed begins no session either.
+    let second = attach();
+    wait_until("an injection", within, is_borrowed);
+    second.process.signal(libc::SIGKILL);
+    wait_until("its end", within, || !is_borrowed());
+    let third = attach();
+    third.wait_ready();
+    assert!(stale.finish().1.success());
+    wait_until("the thread's end", within, || !thread.exists());
+    assert!(target.lives());
+    let notes = third.interrupt().value["notes"].to_string();
+    assert!(notes.contains("another tiptoe"), "{notes}");
+    site.wait_original();
+    let fourth = attach();
+    fourth.wait_ready();
+    target.go();
+    assert!(target.finish().1.success());
+    let report = fourth.finish();
+    assert_eq!((report.via("agent"), report.count("add")), (1, 2000));
 }
 
 /// Regression: a process that stored to the same address of its own memory used up the watch's allowance.

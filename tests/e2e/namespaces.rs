@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
-use tiptoe_tests::{Probe, WaitingTarget, command, is_root, process, skipped, target};
+use tiptoe_tests::{Probe, Process, WaitingTarget, command, is_root, process, skipped, target};
 
 use crate::watch::{hits, said, turn};
 
@@ -202,6 +203,30 @@ fn threads_of_a_container_were_taken_for_ended_ones() {
     waiting.process.close();
     assert!(waiting.process.finish().1.success());
     let _ = std::fs::remove_dir(root);
+}
+
+/// Regression: of two threads that entered namespaces at once, the second waited five seconds for the thread that the first
+/// had started again, and then started another one for the same session.
+#[test]
+fn threads_that_entered_namespaces_at_once_started_two_agents() {
+    if !is_root() {
+        return skipped("namespaces", "needs root");
+    }
+    let mut joins = Process::waiting(&target("joins"), &["2", "100"]);
+    let tasks = format!("/proc/{}/task", joins.pid());
+    let attached = Probe::new(&["called"]).attach(&[joins.pid()]);
+    attached.wait_ready();
+    for _ in 0..3 {
+        joins.go();
+        assert_eq!(joins.line(), "joined");
+        process::wait_until("one agent", Duration::from_secs(10), || {
+            // The other one is the program's first thread.
+            std::fs::read_dir(&tasks).expect("it lives").count() == 2
+        });
+    }
+    assert!(joins.finish().1.success());
+    let report = attached.finish();
+    assert_eq!((report.via("agent"), report.count("called")), (1, 600));
 }
 
 /// BPF programs see ids of the outer namespace, which the container does not know.

@@ -29,7 +29,7 @@ const LONG_FILES: &[&str] = &[];
 const WRITE_TO_STDERR: &[&str] = &[
     // Prints messages, escaped.
     "crates/apps/cli/src/terminal.rs",
-    // Prints messages of `tiptoe-dev`, which no package contains.
+    // Prints what `tiptoe-dev` says, which no package contains.
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number.
     "crates/core/sys/src/host/inherited_descriptors.rs",
@@ -50,15 +50,7 @@ const OPEN_A_TARGETS_FILES: &[&str] = &[
 ];
 
 /// Faults inside crates that stay for now, with their reasons.
-const ROOMS: &[&str] = &[
-    // `Tracee` is being divided into what is attached, what is counted in process, and what the kernel counts.
-    "host/collector: ",
-    // A change to these crates means that all models run again; their small circles go with the next one.
-    "core/event: circle of ",
-    "core/wire: circle of ",
-    "engines/futex: ",
-    "engines/lock: a tuple ",
-];
+const ROOMS: &[&str] = &[];
 
 fn rows() -> Vec<CrateLayer> {
     layers::table(&read("ARCHITECTURE.md")).expect("ARCHITECTURE.md has its table")

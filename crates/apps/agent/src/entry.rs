@@ -10,7 +10,8 @@ use tiptoe_wire::{Data, descriptors::seals};
 
 use crate::owner::is_owned;
 use crate::shared::{self, Shared};
-use crate::{environ, hit, memory, serve, session, signals, space, tasks, thread, tls, watches};
+use crate::thread::{self, SessionGuard};
+use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, watches};
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
@@ -38,36 +39,6 @@ static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 #[used]
 static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The process in which a thread is beginning a session, or 0. A fork may copy it.
-static BEGINNING: AtomicU32 = AtomicU32::new(0);
-
-/// The right to begin a session. A thread that a dead tiptoe borrowed may run late, and then races with the thread
-/// that the next tiptoe borrows.
-struct BeginGuard;
-
-impl BeginGuard {
-    fn take() -> Result<BeginGuard, Errno> {
-        let pid = getpid();
-        // Relaxed: the exchange decides. Another process's number was copied by a fork, so no thread here has the
-        // right.
-        let before = BEGINNING.load(Ordering::Relaxed);
-        let taken = (before != pid).then(|| {
-            // Acquire: pairs with the Release in `drop`.
-            BEGINNING.compare_exchange(before, pid, Ordering::Acquire, Ordering::Relaxed)
-        });
-        match taken {
-            Some(Ok(_)) => Ok(BeginGuard),
-            _ => Err(Errno(16)),
-        }
-    }
-}
-
-impl Drop for BeginGuard {
-    fn drop(&mut self) {
-        BEGINNING.store(0, Ordering::Release); // pairs with `take`
-    }
-}
-
 /// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno; the
 /// program is then unchanged.
 #[unsafe(no_mangle)]
@@ -80,33 +51,21 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     const EPERM: Errno = Errno(1);
-    // The agent is still restoring what a dead tiptoe left. That ends soon.
-    const EBUSY: Errno = Errno(16);
-    // Another living tiptoe has its session here.
-    const EALREADY: Errno = Errno(114);
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
-    let _guard = BeginGuard::take()?;
     // A program that locks all its mappings has locked this image, too, which needs no lock.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
+    let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: one thread begins a session, and the clone that starts the agent's thread publishes
-    // its stores.
+    // Relaxed, here and below: the lock orders sessions, and the clone that starts the agent's thread publishes the
+    // stores.
     if shared.pid.load(Ordering::Relaxed) != pid {
         session::forget(shared);
-        shared.thread.store(0, Ordering::Relaxed);
-    } else if let Some(data) = shared.data() {
-        // Relaxed: orders nothing. If tiptoe dies just now, either answer is right.
-        let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
-        return Err(match is_owned(owner) {
-            true => EALREADY,
-            false => EBUSY,
-        });
     }
-    thread::wait_for_former(shared);
+    shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::is_only_one() {
         // In a program with several threads the registration waits for all CPUs, 10 to 20 ms, so the agent's thread
         // makes it.
@@ -120,10 +79,40 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if inherited {
         serve::restore_attached(shared);
     }
-    space::begin();
+    space::begin(shared);
     watches::begin();
-    thread::start(shared).inspect_err(|_| session::give_up(shared))?;
+    thread::start(guard).map_err(|(_guard, errno)| {
+        session::give_up(shared);
+        errno
+    })?;
     Ok(shared)
+}
+
+/// Locks the session to begin one. Waits for a former session's thread, but only about 5 ms, because the caller's own
+/// thread is borrowed, and the tiptoe that borrowed it can try again.
+fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
+    // A former session has not ended yet, or its thread has not. That is soon, unless somebody holds the thread.
+    const EBUSY: Errno = Errno(16);
+    // Another living tiptoe has its session here.
+    const EALREADY: Errno = Errno(114);
+    for _ in 0..25 {
+        let guard = SessionGuard::take(shared);
+        // Relaxed: as above. A forked child has a copy of its parent's words, but not the segments.
+        let is_own = shared.pid.load(Ordering::Relaxed) == getpid();
+        if let Some(data) = shared.data().filter(|_| is_own) {
+            // Relaxed: orders nothing. If tiptoe dies just now, either answer is right.
+            let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
+            return Err(match is_owned(owner) {
+                true => EALREADY,
+                false => EBUSY,
+            });
+        }
+        if let Some(guard) = guard {
+            return Ok(guard);
+        }
+        sleep_ns(SOON_NS / 5);
+    }
+    Err(EBUSY)
 }
 
 /// Returns whether two descriptors are memfds with the seals of tiptoe's segments.

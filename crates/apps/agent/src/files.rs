@@ -85,8 +85,8 @@ pub fn keep() {
 /// Returns whether the calling thread is the agent's. The kernel clears the stored number when that thread ends, and
 /// a forked child has another process id.
 fn is_agents_thread() -> bool {
-    // Relaxed: a thread's own number was written before it began.
     shared::get().is_some_and(|shared| {
-        shared.pid.load(Relaxed) == getpid() && shared.thread.load(Relaxed) == gettid()
+        // Relaxed: constant within a session.
+        shared.pid.load(Relaxed) == getpid() && shared.lock.is_own(gettid())
     })
 }

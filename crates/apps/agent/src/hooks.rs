@@ -278,18 +278,18 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
-/// threads of a process must be in one; the calling thread then ends the session.
+/// threads of a process must be in one; the calling thread then ends the session. If the agent's thread does not
+/// answer, the call is made beside it.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    let here = shared::at_home();
-    if let Some(shared) = here {
-        thread::retire(shared);
+    let session = shared::at_home().and_then(thread::retire);
+    if session.is_some() {
         watches::after_retreat();
     }
     let result = perform(number, frame);
-    if let Some(shared) = here {
-        match thread::start(shared) {
+    if let Some(session) = session {
+        match thread::start(session) {
             Ok(()) => watches::wait_until_back(),
-            Err(_) => thread::end_session_here(shared),
+            Err((session, _)) => thread::end_session_here(session),
         }
     }
     result

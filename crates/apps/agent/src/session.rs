@@ -1,8 +1,9 @@
 //! The begin and the ends of a session, for all state that belongs to one.
 //!
-//! A session is begun by a borrowed or starting thread that holds the right to begin one ([`crate::entry`]), which waits
-//! for the end of the former session's thread ([`crate::thread::wait_for_former`]). It is ended by the agent's thread,
-//! by a thread of the program whose call the agent's thread does not survive, or by a forked child.
+//! A session is begun by a borrowed or starting thread ([`crate::entry`]). It is ended by the agent's thread, by a thread
+//! of the program whose call the agent's thread does not survive, or by a forked child. Each of them but the child, which
+//! has one thread, holds [`Shared`]'s lock: the agent's thread until the kernel has ended it, however long that takes. So
+//! no thread of a former session is left when the next one begins.
 
 use tiptoe_sys::raw::Errno;
 

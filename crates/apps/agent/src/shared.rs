@@ -4,6 +4,7 @@ use core::mem::size_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use tiptoe_sync::ThreadLock;
 use tiptoe_sys::raw::{Errno, getpid};
 use tiptoe_uprobe::claim::{Claims, Descriptor};
 use tiptoe_uprobe::table::Table;
@@ -37,11 +38,10 @@ pub struct Shared {
     /// The process that the session belongs to. A forked child finds its parent's number here, and so sees that the
     /// session is not its own.
     pub pid: AtomicU32,
-    /// The agent's thread; the kernel stores 0 when that thread has ended.
-    pub thread: AtomicU32,
-    /// Whether the agent's thread must end while the session stays.
-    pub must_retire: AtomicBool,
-    /// Whether the agent's thread must end the session, too.
+    /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one that
+    /// has a [`crate::thread::SessionGuard`]. A fork wipes it.
+    pub lock: ThreadLock<'static>,
+    /// Whether the agent's thread must end the session.
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
@@ -112,7 +112,7 @@ pub fn at_home() -> Option<&'static Shared> {
 
 /// The bytes that a fork wipes: the threads' descriptors, their number, and the addresses of the threads' frames.
 const WIPED: usize = PageAllocator::of::<Descriptor>(MAX_DESCRIPTORS)
-    + PageAllocator::of::<AtomicU32>(4)
+    + PageAllocator::of::<AtomicU32>(5)
     + PageAllocator::of::<AtomicU64>(1)
     + PageAllocator::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// The bytes of everything that the agent keeps for the life of the process.
@@ -141,8 +141,8 @@ pub fn create() -> Result<&'static Shared, Errno> {
 /// Lays the state out. The part that a fork wipes must be first.
 fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
-    let words: &'static [AtomicU32; 4] = room.slice(4)?.as_array().ok_or(Errno(12))?;
-    let [used, here, signals_owner, gate] = words;
+    let words: &'static [AtomicU32; 5] = room.slice(5)?.as_array().ok_or(Errno(12))?;
+    let [used, here, signals_owner, gate, lock] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
     // What each session uses is adjacent, at the beginning of each table, because a fork allocates a page table for
@@ -158,8 +158,7 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let unwind_info = room.bytes(PAGE)?;
     let shared = Shared {
         pid: AtomicU32::new(0),
-        thread: AtomicU32::new(0),
-        must_retire: AtomicBool::new(false),
+        lock: ThreadLock::new(lock),
         must_leave: AtomicBool::new(false),
         go: AtomicU32::new(0),
         must_rearm: AtomicBool::new(false),
@@ -192,8 +191,11 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     };
     // SAFETY: `block` is fresh, aligned to a page and large enough.
     unsafe { block.write(shared) };
-    // Release: pairs with the Acquire in `get`.
-    SHARED.store(block, Ordering::Release);
+    let none = core::ptr::null_mut();
+    // Release: pairs with the Acquire in `get`. The exchange fails if another thread was faster, which a dead tiptoe had
+    // borrowed.
+    let first = SHARED.compare_exchange(none, block, Ordering::Release, Ordering::Relaxed);
+    first.map_err(|_| Errno(16))?;
     // SAFETY: the block was written just above, and is never freed.
     Ok(unsafe { &*block })
 }

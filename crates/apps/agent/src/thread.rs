@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use tiptoe_sync::ThreadLockState;
 use tiptoe_sys::raw::{Errno, call, check, futex, gettid, membarrier, nr, sleep_ns, thread_alive};
 use tiptoe_uprobe::patcher::OtherThreads;
 use tiptoe_wire::{LeaveReason, State};
@@ -38,53 +39,109 @@ const FLAGS: usize = CLONE_VM
     | CLONE_CHILD_CLEARTID;
 
 const PR_SET_NAME: usize = 15;
+/// The interval of looks whether the thread has ended, and how many there are: about 5 s.
+const LOOK_NS: u64 = 100_000;
+const LOOKS: u32 = 50_000;
 
-/// Waits until an older session's thread has ended. Otherwise there is a race: that thread may remove what belongs to
-/// the new session.
-pub fn wait_for_former(shared: &Shared) {
-    let former = shared.thread.load(Ordering::Acquire); // written by the kernel
-    wait_until_ended(shared, former);
+/// The session, locked by the calling thread until this is dropped.
+pub struct SessionGuard(&'static Shared);
+
+impl SessionGuard {
+    /// Locks the session; `None` if another thread has it.
+    pub fn take(shared: &'static Shared) -> Option<SessionGuard> {
+        let is_taken = shared.lock.try_lock(gettid());
+        is_taken.then(|| SessionGuard(shared))
+    }
 }
 
-/// Starts the thread for the session that [`Shared`] holds.
-pub fn start(shared: &'static Shared) -> Result<(), Errno> {
-    wait_for_former(shared);
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+/// Starts the thread for the session that [`Shared`] holds, and gives it the lock.
+pub fn start(session: SessionGuard) -> Result<(), (SessionGuard, Errno)> {
+    match spawn(session.0.lock.word()) {
+        Ok(()) => {
+            // The kernel has stored the thread's id in the lock, and releases it when the thread has ended.
+            core::mem::forget(session);
+            Ok(())
+        }
+        Err(errno) => Err((session, errno)),
+    }
+}
+
+fn spawn(id: &AtomicU32) -> Result<(), Errno> {
     let stack = memory::stack()?;
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is new; the stub calls `run` on it, unmaps it and ends the thread.
-    let tid = unsafe { tiptoe_spawn(FLAGS, stack + STACK, shared.thread.as_ptr(), 0) };
+    let tid = unsafe { tiptoe_spawn(FLAGS, stack + STACK, id.as_ptr(), 0) };
     set_mask(mask);
     check(tid)
         .map(|_| ())
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the thread end the session as a detach does, and waits for the thread's end. The program is about to forbid
-/// system calls that the agent needs, or to replace a thread's block, which has our words.
+/// Makes the thread end the session as a detach does, and waits for the thread's end, at most about 5 s. The program is
+/// about to forbid system calls that the agent needs, or to replace a thread's block, which has our words.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
-    shared.must_leave.store(true, Ordering::Relaxed); // published by `must_retire`
-    retire(shared);
+    for _ in 0..LOOKS {
+        // Each time, because a session that begins just now must leave, too. Relaxed: it orders nothing.
+        shared.must_leave.store(true, Ordering::Relaxed);
+        wake(shared);
+        sleep_ns(LOOK_NS);
+        if shared.data().is_none() && shared.lock.is_free() {
+            return;
+        }
+    }
 }
 
-/// Makes the thread end without ending the session, and waits for that.
-pub fn retire(shared: &Shared) {
-    let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
-    shared.must_retire.store(true, Ordering::Release); // pairs with the swap in `run`
+/// Makes the thread end without ending the session, and locks the session. Returns `None` if there is no session, or if
+/// the thread does not answer for about 5 s: then it stays, because a session must not have two threads.
+pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
+    let own = gettid();
+    let mut former = 0;
+    let mut looks = 0..LOOKS;
+    loop {
+        let is_late = looks.next().is_none();
+        match shared.lock.request(own) {
+            ThreadLockState::Taken => break,
+            ThreadLockState::Own => return None,
+            ThreadLockState::Borrowed if is_late => return None,
+            ThreadLockState::Requested(tid) if is_late && shared.lock.withdraw(tid) => return None,
+            // A thread that ends is waited for without a bound: it has nothing left to do.
+            ThreadLockState::Requested(tid) | ThreadLockState::Ending(tid) => former = tid,
+            ThreadLockState::Borrowed => {}
+        }
+        wake(shared);
+        sleep_ns(LOOK_NS);
+    }
+    let session = SessionGuard(shared);
+    // The kernel releases the lock a moment before it no longer counts the thread as one of the process's.
+    let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
+    while former != 0 && thread_alive(pid, former) && looks.next().is_some() {
+        sleep_ns(LOOK_NS);
+    }
+    shared.data().map(|_| session)
+}
+
+/// Wakes the agent's thread.
+fn wake(shared: &Shared) {
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
     }
-    wait_until_ended(shared, tid);
-    shared.must_retire.store(false, Ordering::Release); // no thread reads it now
 }
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
-pub fn end_session_here(shared: &Shared) {
+pub fn end_session_here(session: SessionGuard) {
     // No signal handler must run here: it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
-    end(shared, LeaveReason::Confined);
+    end(session.0, LeaveReason::Confined);
+    drop(session);
     set_mask(mask);
 }
 
@@ -97,20 +154,6 @@ fn end(shared: &Shared, why: LeaveReason) {
     serve::settle(shared, || OtherThreads::Running, || ());
 }
 
-/// Waits until the kernel no longer knows the thread, at most about 5 s.
-fn wait_until_ended(shared: &Shared, tid: u32) {
-    let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
-    for _ in 0..50_000 {
-        if tid == 0 || !thread_alive(pid, tid) {
-            return;
-        }
-        if let Some(owner) = shared.data().and_then(|data| data.owner()) {
-            futex::wake(owner, u32::MAX);
-        }
-        sleep_ns(100_000);
-    }
-}
-
 /// Runs the agent's thread from its start to its end.
 pub extern "C" fn run() {
     let Some(shared) = shared::get() else { return };
@@ -118,7 +161,8 @@ pub extern "C" fn run() {
     leave_no_trace();
     forbidden::begin();
     let Some(data) = shared.data() else { return };
-    data.set_thread(gettid());
+    let own = gettid();
+    data.set_thread(own);
     if data.state() == State::Absent {
         // This must precede the first patch. For a program with one thread, `entry` has done it already.
         if let Err(Errno(code)) = membarrier::register() {
@@ -133,7 +177,12 @@ pub extern "C" fn run() {
         return;
     };
     watches::go_on(shared, &data);
-    while !shared.must_retire.load(Ordering::Acquire) {
+    loop {
+        // Relaxed: it orders nothing.
+        if shared.must_leave.swap(false, Ordering::Relaxed) {
+            serve::detach(shared);
+            return serve::settle(shared, || OtherThreads::Running, || ());
+        }
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
@@ -156,6 +205,9 @@ pub extern "C" fn run() {
             // There was work, so do not sleep.
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
+        } else if shared.lock.must_end(own) {
+            // Only now that nothing is left to do, because a program may ask each thread to end right after its start.
+            return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
             if futex::wait(owner, word, Some(pause)) == Err(TIMED_OUT)
@@ -164,11 +216,6 @@ pub extern "C" fn run() {
                 return end(shared, why);
             }
         }
-    }
-    // Relaxed: ordered by `must_retire`, read above.
-    if shared.must_leave.swap(false, Ordering::Relaxed) {
-        serve::detach(shared);
-        serve::settle(shared, || OtherThreads::Running, || ());
     }
 }
 

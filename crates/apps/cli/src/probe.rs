@@ -38,6 +38,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
             latency: args.timing.latency,
             slower_ns: args.timing.slower,
             record: args.record,
+            ..CallOptions::default()
         },
         force: args.force,
         ..request

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{AccessOptions, Error, Request, Split};
-use tiptoe_event::{Event, Memory};
+use tiptoe_event::{Event, Memory, kind_prefix};
 
 use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
@@ -193,7 +193,10 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
 /// Parses a variable. Must run before the command is started, because it may fail.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
     other_command::refuse(text, "watch")?;
-    let text = text.strip_prefix("mem:").unwrap_or(text);
+    let text = match kind_prefix(text) {
+        Some(prefix @ "mem:") => &text[prefix.len()..],
+        _ => text,
+    };
     let variable = Memory::parse(text).map_err(|error| Error::BadVariable {
         text: text.to_owned(),
         error: error.into(),

@@ -19,8 +19,6 @@
 
 use core::fmt;
 
-use crate::spec_parse::{self, SpecError, single_colon};
-
 /// A probe's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -117,16 +115,6 @@ pub struct Spec<'a> {
 }
 
 impl<'a> Spec<'a> {
-    /// Parses a spec.
-    pub fn parse(text: &'a str) -> Result<Spec<'a>, SpecError> {
-        spec_parse::parse(text)
-    }
-
-    /// Returns all ways to read a spec: as [`parse`](Spec::parse), with each other single colon, without a binary.
-    pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
-        spec_parse::readings(text)
-    }
-
     /// Returns a function's entry.
     pub fn uprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
@@ -155,19 +143,6 @@ pub struct ProbeSpec<'a> {
     pub spec: Spec<'a>,
 }
 
-impl<'a> ProbeSpec<'a> {
-    /// Parses a probe.
-    pub fn parse(text: &'a str) -> Result<ProbeSpec<'a>, SpecError> {
-        let spec = Spec::parse(text)?;
-        Ok(ProbeSpec { text, spec })
-    }
-
-    /// Returns the readings after the first.
-    pub fn other_readings(&self) -> impl Iterator<Item = Spec<'a>> + use<'a> {
-        Spec::readings(self.text).skip(1).flatten()
-    }
-}
-
 impl fmt::Display for Spec<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.kind)?;
@@ -180,13 +155,6 @@ impl fmt::Display for Spec<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns the kind before a name, with its `:`.
-pub fn kind_prefix(name: &str) -> Option<&str> {
-    let (word, prefix) = single_colon(name, 0).map(|end| (&name[..end], &name[..=end]))?;
-    let is_kind = Kind::of_word(word).is_some() || OtherKind::of_word(word).is_some();
-    is_kind.then_some(prefix)
 }
 
 /// Returns whether a name contains `*` or `?`.

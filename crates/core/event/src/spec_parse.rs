@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::number::number;
-use crate::spec::{Function, Kind, OtherKind, Spec, is_glob};
+use crate::spec::{Function, Kind, OtherKind, ProbeSpec, Spec, is_glob};
 
 /// What is wrong in a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +56,38 @@ impl fmt::Display for SpecError {
 
 impl core::error::Error for SpecError {}
 
+impl<'a> Spec<'a> {
+    /// Parses a spec.
+    pub fn parse(text: &'a str) -> Result<Spec<'a>, SpecError> {
+        parse(text)
+    }
+
+    /// Returns all ways to read a spec: as [`parse`](Spec::parse), with each other single colon, without a binary.
+    pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
+        readings(text)
+    }
+}
+
+impl<'a> ProbeSpec<'a> {
+    /// Parses a probe.
+    pub fn parse(text: &'a str) -> Result<ProbeSpec<'a>, SpecError> {
+        let spec = Spec::parse(text)?;
+        Ok(ProbeSpec { text, spec })
+    }
+
+    /// Returns the readings after the first.
+    pub fn other_readings(&self) -> impl Iterator<Item = Spec<'a>> + use<'a> {
+        Spec::readings(self.text).skip(1).flatten()
+    }
+}
+
+/// Returns the kind before a name, with its `:`.
+pub fn kind_prefix(name: &str) -> Option<&str> {
+    let (word, prefix) = single_colon(name, 0).map(|end| (&name[..end], &name[..=end]))?;
+    let is_kind = Kind::of_word(word).is_some() || OtherKind::of_word(word).is_some();
+    is_kind.then_some(prefix)
+}
+
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     text: &'a str,
@@ -82,12 +114,12 @@ impl<'a> Rest<'a> {
     }
 }
 
-pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
+fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
     let (kind, rest) = head(text)?;
     read(kind, rest, single_colon(rest.text, 0))
 }
 
-pub(crate) fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, SpecError>> {
+fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, SpecError>> {
     let (first, head) = match head(text) {
         Ok(head) => (None, Some(head)),
         Err(error) => (Some(Err(error)), None),

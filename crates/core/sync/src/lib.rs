@@ -4,6 +4,7 @@
 //! - [`SeqCount`]: readers check after a read whether anything changed, by two loads.
 //! - [`RwLock`]: for readers that must not speculate.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
+//! - [`ThreadLock`]: held by a thread until the kernel has ended it.
 //! - [`Pool`]: blocks of words that stay blocks, so that an old index reads garbage at worst.
 //!
 //! | edge | Release | Acquire |
@@ -12,6 +13,7 @@
 //! | F: a change has begun | fence in [`SeqCount::write_begin`] | fence in [`SeqCount::retry`] |
 //! | G: the lock was released | drop of either guard | [`RwLock::try_read`], [`RwLock::try_write`] |
 //! | H: a shard was released | drop of a guard of [`Shards`] | every way to take a shard |
+//! | I: a thread lock was released | [`ThreadLock::unlock`], the kernel at a thread's end | every way to take it |
 //!
 //! Data under a sequence count must be atomic, otherwise reading is a data race. Relaxed suffices.
 #![no_std]
@@ -23,14 +25,18 @@ mod lock;
 mod models;
 #[cfg(all(test, tiptoe_loom))]
 mod models_shards;
+#[cfg(all(test, tiptoe_loom))]
+mod models_threads;
 #[cfg(tiptoe_loom)]
 pub mod mutant;
 mod pool;
 mod primitive;
 mod sequence;
 mod shards;
+mod thread_lock;
 
 pub use lock::{ReadGuard, RwLock, WriteGuard};
 pub use pool::Pool;
 pub use sequence::SeqCount;
 pub use shards::{AllShardsGuard, ShardGuard, Shards, Wait};
+pub use thread_lock::{ThreadLock, ThreadLockState};

@@ -1,10 +1,10 @@
 //! The one door to atomics, so that loom runs the shipped code.
 
 #[cfg(tiptoe_loom)]
-pub(crate) use crate::mutant::{AtomicU64, Ordering, fence};
+pub(crate) use crate::mutant::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::hint::spin_loop;
 #[cfg(not(tiptoe_loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(tiptoe_loom)]
 pub(crate) use loom::hint::spin_loop;

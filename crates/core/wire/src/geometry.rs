@@ -98,7 +98,7 @@ impl Geometry {
     pub const SCOPE: u32 = 4;
 
     /// The first counter, after the slab's own words.
-    pub const FIRST_SLOT: u32 = 16;
+    pub const FIRST_SLOT: u32 = crate::FIRST_SLOT;
 
     /// Returns the geometry of a segment with `slots` counters per slab. It has as many slabs as the limit on their
     /// bytes allows, but at least 512 and at most 16,384.

@@ -25,7 +25,7 @@
 //! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives it up after some
 //! readings, in later laps too, because its first writer might still write it; it counts as lost each time.
 
-use crate::geometry::Geometry;
+use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 use crate::words::Words;
 
@@ -38,7 +38,7 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// A ring's words in its slab, [`Geometry::ring_offset`] bytes before the cells, so that trampolines contain no
+/// A ring's words in its slab, [`ring_offset`](crate::Geometry::ring_offset) bytes before the cells, so that trampolines contain no
 /// session's address.
 pub mod slab {
     /// The next free position.
@@ -166,7 +166,7 @@ impl<'a> Ring<'a> {
         }
         let [first, third, fourth] = [0, 2, 3].map(|word| self.cells.load(at + word));
         Some(match word as u32 {
-            none if none < Geometry::FIRST_SLOT => Entry::Thread {
+            none if none < FIRST_SLOT => Entry::Thread {
                 tid: first as u32,
                 comm: name(third, fourth),
             },

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_attach::link::Link;
 use tiptoe_wire::Geometry;
-use tiptoe_wire::calls::words;
 
+use crate::call_sums::{add, correct};
 use crate::request::Split;
 use crate::values::{TimedValues, Values};
 
@@ -255,41 +255,6 @@ impl<'a> SlabWords<'a> {
     }
 }
 
-fn add(sums: &mut [u64], words: &[u64]) {
-    for (sum, word) in sums.iter_mut().zip(words) {
-        *sum = sum.wrapping_add(*word);
-    }
-}
-
-/// Adds one thread's words of a timed function to the sums over other threads.
-pub fn add_calls(sums: &mut [u64], own: &[u64]) {
-    add(sums, own);
-    correct(sums, own);
-    // `correct` has counted the pending call.
-    if let Some(pending) = sums.get_mut(words::PENDING as usize) {
-        *pending = 0;
-    }
-}
-
-/// Corrects the sums for the words of a timed function that must not be summed: the longest time
-/// and the pending call.
-fn correct(sums: &mut [u64], own: &[u64]) {
-    let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
-    let longest = word(words::LONGEST);
-    if let Some(sum) = sums.get_mut(words::LONGEST as usize) {
-        *sum = sum.wrapping_sub(longest).max(longest);
-    }
-    let pending = word(words::PENDING);
-    let durations = sums.get_mut(words::DURATIONS as usize..);
-    let durations = durations.unwrap_or_default();
-    if pending < words::DURATION_COUNT.into()
-        && let Some(sum) = durations.get_mut(pending as usize)
-    {
-        *sum = sum.wrapping_add(1);
-        durations[0] = durations[0].wrapping_sub(1);
-    }
-}
-
 /// Returns the first stretch of a file's range that is not a hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
@@ -312,6 +277,7 @@ fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tiptoe_wire::calls::words;
 
     fn of_one_thread(file: &File, words: Vec<u64>) -> SlabWords<'_> {
         let geometry = Geometry::for_slots(words.len() as u32, false);

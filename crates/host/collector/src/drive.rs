@@ -10,18 +10,17 @@
 //! the process's end on.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tiptoe_attach::phase::Phase;
-use tiptoe_attach::ready::Ready;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Cost, CountPart, Interval, ProcessNote, Session};
-use tiptoe_sys::raw::monotonic_ns;
 
+use crate::clock::{RunClock, TICK};
 use crate::error::Error;
-use crate::request::{Observer, Outcome, Progress};
+use crate::request::{Observer, Outcome, Progress, RunOptions};
+use crate::words::session_target;
 
 mod command;
 mod several;
@@ -31,35 +30,15 @@ mod wakes;
 
 pub(crate) use command::wait_for_end;
 pub(crate) use several::Several;
-pub(crate) use targets::{Targets, session_target};
+pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The pause between two turns of an instrument that serves an agent.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// The longest pause between two turns. In each turn the observer is asked whether it wants the counts so far, and
 /// another thread may set `stop` without a wake-up.
 const LOOK: Duration = Duration::from_millis(100);
 /// The shortest pause, even for shorter intervals.
 const SHORTEST: Duration = Duration::from_micros(100);
-
-/// When a run counts, and what ends it.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// How long to wait before counting.
-    pub delay: Option<Duration>,
-    /// How long to count; if `None`, until the target ends or `stop` is set.
-    pub duration: Option<Duration>,
-    /// The interval at which the observer gets the new counts.
-    pub interval: Option<Duration>,
-    /// Set by the caller (on Ctrl-C) to end the run and get the results.
-    pub stop: Arc<AtomicBool>,
-    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
-    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
-    pub hand_on: Arc<AtomicUsize>,
-    /// Is notified when counting has begun.
-    pub ready: Ready,
-}
 
 /// A part of a run.
 pub(crate) type Span = Range<Duration>;
@@ -123,33 +102,6 @@ pub(crate) trait Instrument {
     /// Adds the counts to the session, which has the duration and the CPU time. Returns what the counting cost.
     fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session)
     -> Result<Cost, Error>;
-}
-
-/// The clock of a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RunClock {
-    start_ns: u64,
-}
-
-impl RunClock {
-    pub(crate) fn start() -> RunClock {
-        let start_ns = monotonic_ns();
-        RunClock { start_ns }
-    }
-
-    pub(crate) fn elapsed(self) -> Duration {
-        self.until(monotonic_ns())
-    }
-
-    /// Returns whether this clock started before the other.
-    pub(crate) fn is_before(self, other: RunClock) -> bool {
-        self.start_ns < other.start_ns
-    }
-
-    /// Returns the time from the start to a time of CLOCK_MONOTONIC; zero if that is earlier.
-    pub(crate) fn until(self, at_ns: u64) -> Duration {
-        Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
-    }
 }
 
 /// How a run ended.

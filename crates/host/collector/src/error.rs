@@ -254,6 +254,13 @@ pub enum Error {
     NothingCounts(Vec<String>),
 }
 
+impl Error {
+    /// Returns what makes an error of reading the `what` in slabs.
+    pub(crate) fn unreadable(what: &'static str) -> impl Fn(io::Error) -> Error + Copy {
+        move |error| Error::UnreadableSlabs { what, error }
+    }
+}
+
 /// An option that only the agent serves.
 #[derive(Clone, Copy, Debug)]
 pub enum AgentOption {

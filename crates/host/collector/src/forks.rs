@@ -57,16 +57,15 @@ struct MappingPages {
 }
 
 impl CopiedMemory {
-    /// Reads the memory of a process whose agent has its tables at the given range, and has patched
+    /// Reads the memory of a process whose agent has its `tables` in this range, and has patched
     /// some mappings. Returns `None` if it may not.
     pub fn of(
         process: Process,
-        (tables, len): (u64, u64),
+        tables: Range<u64>,
         is_patched: impl Fn(&Mapping) -> bool,
     ) -> Option<CopiedMemory> {
         let maps = process.maps().ok()?;
         let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok()?;
-        let tables = tables..tables.saturating_add(len);
         let mut parts = Vec::new();
         for mapping in &maps {
             let is_file = mapping.file().is_some();
@@ -100,7 +99,7 @@ impl CopiedMemory {
 
     fn measure(&self) -> Option<f64> {
         let file = File::open("/proc/self/exe").ok()?;
-        let mut plan = Plan::new(self, &file);
+        let mut plan = ForkPlan::new(self, &file);
         // One measurement at a time, because the child finds its plan through a static.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +146,7 @@ impl MappingPages {
     }
 }
 
-struct Plan {
+struct ForkPlan {
     parts: Vec<MappingPages>,
     file: i32,
     file_pages: u64,
@@ -155,10 +154,10 @@ struct Plan {
     mapped: Vec<Range<usize>>,
 }
 
-impl Plan {
-    fn new(copied: &CopiedMemory, file: &File) -> Plan {
+impl ForkPlan {
+    fn new(copied: &CopiedMemory, file: &File) -> ForkPlan {
         let parts = copied.parts.clone();
-        Plan {
+        ForkPlan {
             mapped: vec![0..0; parts.len()],
             parts,
             file: file.as_raw_fd(),
@@ -168,7 +167,7 @@ impl Plan {
 }
 
 /// The child uses its own copy.
-static PLAN: AtomicPtr<Plan> = AtomicPtr::new(null_mut());
+static PLAN: AtomicPtr<ForkPlan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
 const WITHOUT: u8 = 1;
@@ -189,7 +188,7 @@ fn answer(question: u8) -> f64 {
     }
 }
 
-fn map(plan: &mut Plan) -> f64 {
+fn map(plan: &mut ForkPlan) -> f64 {
     for (part, mapped) in plan.parts.iter().zip(&mut plan.mapped) {
         let (pages, kind, file) = match part.is_file {
             true => (part.pages.min(plan.file_pages), 0, plan.file),
@@ -222,7 +221,7 @@ fn map(plan: &mut Plan) -> f64 {
     0.0
 }
 
-fn forks(plan: &Plan, advice: i32) -> f64 {
+fn forks(plan: &ForkPlan, advice: i32) -> f64 {
     for mapped in &plan.mapped {
         // SAFETY: the call changes only what forks copy of memory that this child mapped.
         unsafe { libc::madvise(mapped.start as *mut libc::c_void, mapped.len(), advice) };

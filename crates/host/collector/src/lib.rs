@@ -8,6 +8,7 @@
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes: where, with which bytes |
 //! | [`counts`] | reads counts from slabs, which the target may have written |
+//! | [`call_sums`] | sums of words that slabs have |
 //! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
 //! | [`probes`] | probes, locks of programs and scopes: from a request to the session |
 //! | [`run`](mod@run) | picks the instruments of a request |
@@ -23,6 +24,8 @@
 //! an agent reports must only be used inside the same target.
 #![warn(missing_docs)]
 
+mod call_sums;
+mod clock;
 mod counts;
 mod drive;
 mod error;
@@ -48,12 +51,11 @@ mod words;
 pub use tiptoe_attach::phase::{Phase, end_command, has_no_command};
 pub use tiptoe_attach::ready::{CountedProcess, Ready};
 
-pub use drive::RunOptions;
 pub use error::Error;
 pub use probes::toggle;
 pub use request::{
     AccessOptions, Budget, CallOptions, CounterOptions, Observer, Outcome, Progress, Request,
-    RequestTarget, Split,
+    RequestTarget, RunOptions, Split,
 };
 pub use run::run;
 pub use stat::{MOST_READ, is_at_switches, is_read};

@@ -14,7 +14,8 @@ use tiptoe_session::{Cost, CountPart, Dropped, Event, LockNote, Programs, Sessio
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-use crate::drive::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn, run};
+use crate::clock::RunClock;
+use crate::drive::{Instrument, IntervalCounts, Next, RunEnd, Span, Targets, Turn, run};
 use crate::error::{DropReason, Error};
 use crate::request::{Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::words;

@@ -79,7 +79,7 @@ impl PlannedSite {
 }
 
 #[derive(Default)]
-pub struct Plan {
+pub struct PatchPlan {
     /// The address ranges to map for new arenas.
     pub ranges: Vec<Range<u64>>,
     pub arenas: Vec<Arena>,
@@ -146,7 +146,7 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
 }
 
 /// Plans hooks in `modules`, and all probes.
-pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Plan {
+pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> PatchPlan {
     let mut draft = Draft {
         planner: Planner::new(state.abi, room::space(state)),
         state,
@@ -154,9 +154,9 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Plan 
         next_slot: first_free_slot(state.agent_sites).max(state.first_slot),
         next_call: known_calls(state.agent_sites),
     };
-    let mut plan = Plan {
+    let mut plan = PatchPlan {
         unwinders: state.unwinders.to_vec(),
-        ..Plan::default()
+        ..PatchPlan::default()
     };
     for module in modules.iter().filter(|module| is_libc(module)) {
         let hooks = draft.hooks(module, &mut plan.locks);
@@ -196,7 +196,7 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Plan 
     plan
 }
 
-impl Plan {
+impl PatchPlan {
     /// Returns the callers' arenas without the `lost` ones, which could not be mapped.
     pub fn callers_but(&self, lost: &[u64]) -> Vec<CallerArena> {
         let mut callers = self.callers.clone();

@@ -26,15 +26,15 @@ use tiptoe_session::{
     AddressSpace, Cost, CountPart, Locks, Note, Process, ProcessNote, Refusal, Session,
 };
 
-use crate::drive::{
-    self, Instrument, IntervalCounts, Next, RunClock, RunEnd, Several, Span, TICK, Targets, Turn,
-    session_target,
-};
+use crate::clock::RunClock;
+use crate::clock::TICK;
+use crate::drive::{self, Instrument, IntervalCounts, Next, RunEnd, Several, Span, Targets, Turn};
 use crate::error::{Error, Reason};
 use crate::module::Cache;
 use crate::request::{Budget, Observer, Outcome, Progress, Request, RequestTarget, Split};
 use crate::start::{attach_all, broken_off, signal_of, start, start_and_attach};
-use crate::tracee::{Plan, TRAP_WINDOW, Tracee};
+use crate::tracee::{Plan, START_PAUSE, TRAP_WINDOW, Tracee};
+use crate::words::session_target;
 
 mod ends;
 mod event_section;
@@ -163,8 +163,8 @@ pub(crate) fn run<'a>(
     let mut at = Targets::traced(traced);
     // A failed run must leave nothing in any target. A held command is killed.
     let mut others = others(&at).inspect_err(|_| {
-        let running = at.traced.iter().filter(|one| !one.target.is_held());
-        running.for_each(|one| drop(one.detach()));
+        let running = at.traced.iter().filter(|one| !one.process.target.is_held());
+        running.for_each(|one| drop(one.process.detach()));
     })?;
     let mut probes = Probes::new(&plan, cache, &mut at, ended);
     probes.note_waiting(&at, observer);
@@ -199,13 +199,19 @@ pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let stop = || request.options.stop.load(Ordering::Relaxed);
     let toggled = tracees
         .iter()
-        .map(|tracee| tracee.toggle(times, stop))
+        .map(|tracee| tracee.agent.toggle(&tracee.process, times, stop))
         .sum();
     Phase::Ending.begin();
     for tracee in &tracees {
-        tracee.detach()?;
+        tracee.process.detach()?;
     }
     toggled
+}
+
+/// Looks at the memory of tiptoe that forks would copy.
+fn look_at_copied(at: &Targets) {
+    let traced = at.traced.iter();
+    traced.for_each(|one| one.agent.look_at_copied(&one.process));
 }
 
 impl<'a> Probes<'a> {
@@ -249,14 +255,18 @@ impl<'a> Probes<'a> {
         if self.request.budget == Budget::Off {
             return;
         }
-        let notes = at.traced.iter().flat_map(Tracee::switch_off_hot_traps);
+        let notes = at.traced.iter();
+        let notes = notes.flat_map(|one| one.agent.switch_off_hot_traps(&one.process));
         notes.for_each(|note| self.report.add(note, observer));
     }
 
     /// Closes the kernel's probes that exceed the budget, and opens those that may count again.
     fn throttle(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
         let tracees = at.traced.iter_mut();
-        let notes = tracees.filter_map(|tracee| tracee.throttle(Instant::now()));
+        let notes = tracees.filter_map(|tracee| {
+            let target = &tracee.process.target;
+            tracee.kernel.throttle(target, Instant::now())
+        });
         notes.for_each(|note| self.report.add(note, observer));
     }
 
@@ -277,7 +287,12 @@ impl<'a> Probes<'a> {
 
     /// Reads the last counts. Returns for how long was counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
-        at.traced.iter().for_each(Tracee::bury_dead_threads);
+        let traced = at.traced.iter();
+        traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
+        // Finds code that the program moved, whose counts are lower bounds.
+        let spaces = at.traced.iter();
+        let spaces = spaces.map(|one| one.process.address_space());
+        self.report.spaces = spaces.collect();
         let events = self.events(at, clock)?;
         at.fetch_cpu_times();
         let mut elapsed = clock.elapsed();
@@ -288,9 +303,9 @@ impl<'a> Probes<'a> {
             elapsed = self.read_locks(self.request.user_lock_split(), at, clock)?;
         }
         let without = at.traced.iter();
-        let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
+        let without =
+            without.filter_map(|tracee| tracee.scopes.without_scopes(&tracee.process, self.plan));
         self.report.notes.extend(without);
-        self.report.spaces = at.traced.iter().map(Tracee::address_space).collect();
         if self.request.needs_scopes() {
             let cpu_ns = at.cpu_ns(elapsed);
             self.scopes.end = self.scopes.read(self.request, at, cpu_ns)?;
@@ -302,17 +317,17 @@ impl<'a> Probes<'a> {
     fn detach(&mut self, at: &mut Targets) {
         for tracee in &mut at.traced {
             // A held command must not run. It is killed.
-            let detached = match tracee.target.is_held() {
+            let detached = match tracee.process.target.is_held() {
                 true => Ok(()),
-                false => tracee.detach(),
+                false => tracee.process.detach(),
             };
             if let Err(error) = detached {
-                let (process, why) = (session_target(&tracee.target), error.to_string());
+                let (process, why) = (session_target(&tracee.process.target), error.to_string());
                 let note = ProcessNote::NotDetached { process, why };
                 self.report.notes.push(note.into());
             }
         }
-        at.traced.iter_mut().for_each(Tracee::close_probes);
+        at.traced.iter_mut().for_each(|one| one.kernel.close());
     }
 }
 
@@ -325,9 +340,9 @@ impl Instrument for Probes<'_> {
         let is_running = !is_command || self.plan.locks() && !is_held;
         // Several processes were attached one after another. Waits for locks cannot be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
-        let first = at.traced.first().map(|tracee| tracee.since);
+        let first = at.traced.first().map(|tracee| tracee.process.since);
         // A command may end before the first turn's checks are due.
-        at.traced.iter().for_each(Tracee::look_at_copied);
+        look_at_copied(at);
         self.look_for_names(at);
         if let Some(first) = first.filter(|_| is_running)
             && (!is_common || self.broken_off.is_some())
@@ -336,7 +351,7 @@ impl Instrument for Probes<'_> {
         }
         let clock = at.start_clock();
         for tracee in &mut at.traced {
-            tracee.since = clock;
+            tracee.process.since = clock;
         }
         if !is_held {
             self.counts.first = self.events(at, clock)?;
@@ -344,9 +359,10 @@ impl Instrument for Probes<'_> {
                 self.scopes.begin(self.request, at)?;
             }
             for tracee in &at.traced {
-                tracee.forget_longest_calls()?;
-                drop(tracee.take_calls());
-                tracee.forks.leave_out(&tracee.target);
+                let (agent, process) = (&tracee.agent, &tracee.process);
+                agent.forget_longest_calls(process)?;
+                drop(agent.take_calls());
+                agent.forks.leave_out(&process.target);
             }
         }
         Ok(clock)
@@ -368,24 +384,26 @@ impl Instrument for Probes<'_> {
         if is_due(&mut self.looks.ends, now, EXEC_TICK) {
             // Must be read often, because an ended process's time is the last one read.
             at.fetch_cpu_times();
-            at.traced.iter().for_each(Tracee::look_at_copied);
-            let is_empty = at.traced.iter().all(Tracee::only_agent_left);
+            look_at_copied(at);
+            let is_empty = at.traced.iter().all(|one| one.process.only_agent_left());
             if self.look_for_ends(at, observer) || is_empty {
                 return Ok(Next::Ended);
             }
         }
-        at.traced.iter().for_each(Tracee::refill_budgets);
+        let traced = at.traced.iter();
+        traced.for_each(|one| one.agent.refill_budgets(&one.process));
         self.throttle(at, observer);
         if self.request.calls.record && now >= self.looks.records {
             let took = recorded_calls::serve(at, turn.clock, (!turn.is_delay).then_some(observer));
             self.looks.records = now + recorded_calls::pause_after(took);
         }
         let tick = match (is_starting, self.request.calls.record) {
-            (true, _) => Tracee::START_PAUSE,
+            (true, _) => START_PAUSE,
             (_, true) => READ_PAUSE,
             _ => TICK,
         };
-        let looks = at.traced.iter().filter_map(Tracee::next_throttle);
+        let looks = at.traced.iter();
+        let looks = looks.filter_map(|one| one.kernel.next_throttle());
         let now = Instant::now();
         let pauses = looks.map(|look| look.saturating_duration_since(now));
         Ok(Next::Within(pauses.fold(tick, Duration::min)))
@@ -444,7 +462,7 @@ impl Instrument for Probes<'_> {
         let tracees = at.traced.iter();
         let notes = &mut self.report.notes;
         notes.extend(tracees.clone().filter_map(Tracee::came_and_went));
-        notes.extend(tracees.filter_map(Tracee::missed));
+        notes.extend(tracees.filter_map(libraries::missed));
         recorded_calls::report_calls(at, observer);
         self.look_for_ends(at, observer);
         self.detach(at);

@@ -1,14 +1,15 @@
 //! The driver's request, its reports while it runs, and its outcome.
 
 use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
+use tiptoe_attach::ready::Ready;
 use tiptoe_event::{
     Counter, Event, Filter, Kind, Memory, ProbeSpec, UserLocks, Via, WaitSelection,
 };
 use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCounts, Session};
-
-use crate::drive::RunOptions;
 
 /// The request for one run.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,8 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
+    /// Look up the probes of traps only under the lock, which a bench compares with speculation.
+    pub locked_lookups: bool,
 }
 
 /// What is observed of accesses.
@@ -235,6 +238,24 @@ impl<'a> Request<'a> {
         self.split
             .filter(|split| matches!(split, Callsite | Type | Lock | Thread | Process | Cgroup))
     }
+}
+
+/// When a run counts, and what ends it.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// How long to wait before counting.
+    pub delay: Option<Duration>,
+    /// How long to count; if `None`, until the target ends or `stop` is set.
+    pub duration: Option<Duration>,
+    /// The interval at which the observer gets the new counts.
+    pub interval: Option<Duration>,
+    /// Set by the caller (on Ctrl-C) to end the run and get the results.
+    pub stop: Arc<AtomicBool>,
+    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
+    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
+    pub hand_on: Arc<AtomicUsize>,
+    /// Is notified when counting has begun.
+    pub ready: Ready,
 }
 
 /// How much of the target's CPU time tracing may take.

@@ -90,6 +90,8 @@ pub struct Resolution {
     pub met: Vec<String>,
     /// How many functions are timed by value.
     by_value: usize,
+    /// The addresses that have a probe, with the kinds of their events.
+    seen: BTreeMap<u64, Kind>,
 }
 
 impl Resolution {
@@ -129,15 +131,11 @@ fn resolve_all(
     may_match_later: bool,
 ) -> Result<Resolution, Error> {
     let mut resolved = Resolution::default();
-    let mut seen = SeenAddresses::new();
     let mut waiting = Vec::new();
     let mut notes = Vec::new();
     for probe in specs {
         let spec = probe.spec;
-        let mut find = |spec: &Spec| {
-            let wanted = (spec, follow(spec));
-            find(&mut resolved, &mut seen, wanted, process, modules)
-        };
+        let mut find = |spec: &Spec| find(&mut resolved, spec, follow(spec), process, modules);
         let found = find(&spec).or_else(|error| {
             let found = probe.other_readings().any(|spec| find(&spec).is_ok());
             if found { Ok(()) } else { Err(error) }
@@ -179,8 +177,8 @@ fn resolve_all(
 /// Adds the matches of a spec; fails if it matches nothing.
 fn find(
     resolved: &mut Resolution,
-    seen: &mut SeenAddresses,
-    (spec, follow): (&Spec, Follow),
+    spec: &Spec,
+    follow: Follow,
     process: Process,
     modules: &[Module],
 ) -> Result<(), Error> {
@@ -197,7 +195,7 @@ fn find(
         match module.object.image.find(&wanted(spec)) {
             Ok(functions) => {
                 found = true;
-                add(resolved, seen, (spec, follow), (module, modules), functions);
+                add(resolved, spec, follow, module, modules, functions);
             }
             Err(error) => {
                 failure.get_or_insert_with(|| not_found(spec, module, modules, error));
@@ -247,9 +245,6 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-/// The addresses that have a probe, with the kinds of their events.
-type SeenAddresses = BTreeMap<u64, Kind>;
-
 /// Returns why the file of a mapped binary cannot be read; `None` if it can.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<tiptoe_sys::host::Error> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
@@ -265,9 +260,10 @@ fn unreadable(binary: Option<&str>, process: Process) -> Option<tiptoe_sys::host
 
 fn add(
     resolved: &mut Resolution,
-    seen: &mut SeenAddresses,
-    (spec, follow): (&Spec, Follow),
-    (module, modules): (&Module, &[Module]),
+    spec: &Spec,
+    follow: Follow,
+    module: &Module,
+    modules: &[Module],
     functions: Vec<Cow<'_, Function>>,
 ) {
     let limits = follow.is_followed().then(|| Limits::new(module, modules));
@@ -311,7 +307,7 @@ fn add(
         if is_mapped_elsewhere(&probe, module, modules) {
             continue;
         }
-        if let Some(kind) = seen.get(&probe.address()) {
+        if let Some(kind) = resolved.seen.get(&probe.address()) {
             if *kind != spec.kind {
                 resolved
                     .refused
@@ -319,7 +315,7 @@ fn add(
             }
             continue;
         }
-        seen.insert(probe.address(), spec.kind);
+        resolved.seen.insert(probe.address(), spec.kind);
         probe.follow = resolved.within_room(probe.follow, &probe.event);
         match probe.function.is_ifunc {
             true => resolved.ifuncs.push(probe),

@@ -64,13 +64,13 @@ pub struct Scope {
 
 /// The sums of scopes, by node.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub struct ScopeTimes {
     nodes: BTreeMap<u32, Scope>,
     /// How often threads returned to a scope without entering it.
     resumed: u64,
 }
 
-impl Sums {
+impl ScopeTimes {
     /// Adds a thread's words. `is_in` has the thread's present node, and the ticks since it was
     /// entered, which the words do not contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
@@ -137,7 +137,7 @@ mod tests {
         let at = (NODES_AT + 2 * NODE_WORDS) as usize;
         (words[at], words[at + 1]) = (3, 100);
         words[RESUMED as usize] = 7;
-        let mut sums = Sums::default();
+        let mut sums = ScopeTimes::default();
         sums.add(&words, None);
         sums.add(&words, Some((2, 50)));
         sums.add(&[], Some((u64::MAX, 1)));

@@ -77,7 +77,7 @@ pub(crate) fn broken_off(
         return None;
     };
     let tried = tracees.len() + ended;
-    let is_whole = tried == pids.len() && !tracees.iter().any(Tracee::is_partial);
+    let is_whole = tried == pids.len() && !tracees.iter().any(|one| one.coverage.is_partial());
     if is_whole {
         return None;
     }
@@ -113,7 +113,7 @@ fn attach_until_stopped(
             Err(error) => {
                 // A failed run must leave nothing in any target.
                 for tracee in &attached.tracees {
-                    let _ = Tracee::detach(tracee);
+                    let _ = tracee.process.detach();
                 }
                 return Err(error);
             }

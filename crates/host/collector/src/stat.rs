@@ -12,8 +12,9 @@ use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Cost, Count, CountState, Counts, Event, KernelNote, Session, Stat};
 
+use crate::clock::RunClock;
 use crate::drive::{
-    Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, Turn, drive, wait_for_end,
+    Instrument, IntervalCounts, Next, RunEnd, Span, Targets, Turn, drive, wait_for_end,
 };
 use crate::error::Error;
 use crate::request::{Observer, Outcome, Progress, Request, RequestTarget};

@@ -1,152 +1,65 @@
 //! One traced process: its modules, its probes, and whether the agent or the kernel counts each.
 
-use tiptoe_attach::inject::Masks;
-use tiptoe_attach::resident::{AgentFile, agent_in};
-use tiptoe_attach::{Attached, loader};
+use tiptoe_attach::Attached;
+use tiptoe_attach::doorbell::Bell;
 use tiptoe_event::Via;
-use tiptoe_kernel::Step;
-use tiptoe_session::{KernelNote, Note, ProcessNote};
+use tiptoe_session::{EndCause, Note, ProcessNote};
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Process;
+use tiptoe_wire::State;
 
-use crate::drive::{RunClock, session_target};
+use crate::clock::RunClock;
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
-use crate::planner::{self, Follow};
+use crate::planner;
+use crate::request::Split;
 use crate::resolve::{self, Resolution};
 use crate::ulocks::Names;
-use budget::CallBudget;
+use crate::words::session_target;
+use agent::{Arming, FirstHooks, InProcess, Patches, PlanState, came_and_went, library};
+use agent::{costly_traps, described_code, ifuncs, not_patched};
+use candidate::{Candidate, against, step_at};
 use contended_locks::LockWatch;
-use end_reason::ReportedEnds;
-use in_process::{AgentPresence, InProcess};
-use scope_ports::ScopeWatch;
-use space::ForkCounts;
-use throttle::Uprobes;
-use wait_sampling::Thinning;
+use coverage::{Coverage, check_broken_off};
+use kernel::{KernelOpening, KernelProbes};
+use plan::INITIAL_CREDIT;
+use process::{TracedProcess, TrapFreeProcess, process_kind};
+use scope_ports::{ScopeWatch, find_ports};
 
+mod agent;
 mod arm;
-mod broken_off;
-mod budget;
-mod calls;
-mod confinement;
+mod candidate;
 mod contended_locks;
-mod costly_traps;
-mod described_code;
-mod end_reason;
-mod enter;
-mod foreign;
-mod futexes;
-mod guards;
-mod in_process;
-mod install;
+mod counter;
+mod coverage;
 mod kernel;
 mod loaded_libraries;
-mod meter;
-mod patches;
 mod plan;
-mod process_kind;
-mod reads;
-mod records;
-mod restore_outside;
+mod process;
 mod scope_ports;
-mod seen_waits;
-mod space;
-mod throttle;
-mod wait_sampling;
-mod watches;
 
-pub use enter::{short_of_room, unpatchable};
-pub use meter::WINDOW as TRAP_WINDOW;
+pub use agent::{Reads, RecordedCall, TRAP_WINDOW};
+pub use contended_locks::START_PAUSE;
+pub use counter::{Counter, Source};
 pub use plan::Plan;
-pub use reads::Reads;
-pub use records::RecordedCall;
-pub use watches::ArmedThreads;
+pub use process::{ArmedThreads, short_of_room, unpatchable};
+pub use scope_ports::{scope_names, scope_times};
 
-/// The most toggles in one request to the agent.
-const TOGGLES: u64 = 1000;
+/// The part of a budget that is left to other spenders.
+const HALF: f64 = 0.5;
 
-/// How one probe counts.
-pub struct Counter {
-    pub event: String,
-    pub names: Vec<String>,
-    pub notes: Vec<Note>,
-    /// How many registers hold its parameters, if calls are recorded and it is known.
-    pub parameters: Option<u8>,
-    pub source: Source,
-}
-
-/// Where a count is stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// In the slabs, at this slot. The site is patched with a permanent trap or with a jump.
-    Agent {
-        slot: u32,
-        /// Every hit raises SIGTRAP.
-        trap: bool,
-        /// Which words follow the slot.
-        follow: Follow,
-    },
-    Kernel(KernelUprobe),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct KernelUprobe {
-    pub index: usize,
-    /// How the kernel executes the instruction there, which decides its price.
-    pub step: Step,
-}
-
-/// What is not counted of a process, and what else the user must know.
-#[derive(Default)]
-pub struct Coverage {
-    /// What is not counted: the event and the reason.
-    pub refused: Vec<(String, Reason)>,
-    pub notes: Vec<Note>,
-    /// Why the agent did not enter, if it should have.
-    left_out: Option<Reason>,
-    /// How many functions are missing because the user broke the attach off.
-    unattached: usize,
-}
-
-impl Coverage {
-    pub fn note(&mut self, note: impl Into<Note>) {
-        self.notes.push(note.into());
-    }
-
-    fn refuse(&mut self, refused: impl IntoIterator<Item = (String, Reason)>) {
-        self.refused.extend(refused);
-    }
-
-    /// Returns an error that also says why the agent did not enter, if it should have.
-    fn or_agent(&self, error: Error) -> Error {
-        match self.left_out.clone() {
-            Some(why) => Error::WithoutAgent {
-                why,
-                error: Box::new(error),
-            },
-            None => error,
-        }
-    }
-}
-
+/// A traced process.
 pub struct Tracee {
-    /// The process, with the agent in it.
-    pub target: Attached,
-    /// When counting began.
-    pub since: RunClock,
-    reported: ReportedEnds,
-    /// What is counted.
-    pub counters: Vec<Counter>,
-    /// The functions that must enclose a hit, if the request has `--under`.
-    pub gates: Vec<Counter>,
-    pub coverage: Coverage,
-    presence: AgentPresence,
-    agent: InProcess,
-    /// What the kernel counts where the agent does not.
-    uprobes: Option<Uprobes>,
+    /// What is attached.
+    pub process: TracedProcess,
+    /// What the agent counts.
+    pub agent: InProcess,
+    /// What the kernel counts.
+    pub kernel: KernelProbes,
+    /// What is recorded of waits for locks, by either.
     pub locks: LockWatch,
     pub scopes: ScopeWatch,
-    pub forks: ForkCounts,
+    pub coverage: Coverage,
 }
 
 /// Returns the note on a process that ended before tiptoe had attached to it.
@@ -157,20 +70,13 @@ pub fn ended_in_attach(target: &Attached) -> ProcessNote {
 
 impl Tracee {
     fn new(target: Attached) -> Tracee {
-        let process = target.process;
         Tracee {
-            target,
-            since: RunClock::start(),
-            reported: ReportedEnds::default(),
-            counters: Vec::new(),
-            gates: Vec::new(),
-            coverage: Coverage::default(),
-            presence: AgentPresence::of(process),
+            process: TracedProcess::new(target),
             agent: InProcess::default(),
-            uprobes: None,
+            kernel: KernelProbes::default(),
             locks: LockWatch::default(),
             scopes: ScopeWatch::default(),
-            forks: ForkCounts::default(),
+            coverage: Coverage::default(),
         }
     }
 
@@ -200,7 +106,9 @@ impl Tracee {
     ) -> Result<Tracee, Error> {
         match entered {
             Ok(None) => Ok(self),
-            _ if self.target.has_failed_by_end() => Ok(Tracee::ended(self.target, ended)),
+            _ if self.process.target.has_failed_by_end() => {
+                Ok(Tracee::ended(self.process.target, ended))
+            }
             Ok(Some((modules, error))) => self.leave_to_kernel(plan, &modules, error),
             Err(error) => Err(error),
         }
@@ -210,7 +118,7 @@ impl Tracee {
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
-        tracee.target.mark();
+        tracee.process.target.mark();
         tracee
     }
 
@@ -221,18 +129,18 @@ impl Tracee {
         plan: &Plan,
         cache: &mut Cache,
     ) -> Result<Option<(Vec<Module>, Error)>, Error> {
-        let process = self.target.process;
+        let process = self.process.target.process;
         let pid = process.pid();
         let names = Names::of(process, cache)?;
-        self.look_for_early_waits(plan, &names);
+        self.locks.look_for_early_waits(&self.process, plan, &names);
         let Names { modules, maps, .. } = names;
-        broken_off::check()?;
+        check_broken_off()?;
         let resolved = plan.resolve(process, &modules, false)?;
-        broken_off::check()?;
-        let mut agent_refusal = self.rules_against_agent(plan, &maps, &modules);
+        check_broken_off()?;
+        let mut agent_refusal = self.process.rules_against_agent(plan, &maps, &modules);
         if plan.request.via != Via::Kernel && agent_refusal.is_none() {
-            match self.bring_in(plan, &resolved, &modules) {
-                Ok(link) => self.target.link = Some(link),
+            match self.process.bring_in(plan, &resolved, &modules) {
+                Ok(link) => self.process.target.link = Some(link),
                 Err(error) if attach_progress::is_broken_off() => return Err(error),
                 Err(error) if plan.request.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.into()),
@@ -246,12 +154,13 @@ impl Tracee {
                     substitute: plan.agent_substitute(),
                 });
             }
-            self.leave_out(plan, Some(pid), why);
+            self.coverage.leave_out(plan, Some(pid), why);
         }
-        broken_off::check()?;
+        check_broken_off()?;
         match self.begin(plan, resolved, &modules) {
             Ok(()) => {
-                self.note_broken_off();
+                let counted = self.counters().count();
+                self.coverage.note_missing(&self.process.target, counted);
                 Ok(None)
             }
             Err(error) if attach_progress::is_broken_off() => Err(error),
@@ -263,7 +172,7 @@ impl Tracee {
     /// counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
-        let ended = ended_in_attach(&tracee.target);
+        let ended = ended_in_attach(&tracee.process.target);
         let taken = tracee.take_over(plan, cache);
         tracee.unless_ended(taken, plan, ended)
     }
@@ -274,16 +183,9 @@ impl Tracee {
         plan: &Plan,
         cache: &mut Cache,
     ) -> Result<Option<(Vec<Module>, Error)>, Error> {
-        let process = self.target.process;
+        let process = self.process.target.process;
         let maps = process.maps()?;
-        if let Some(base) = agent_in(&maps) {
-            // On failure the agent keeps the name under which it was loaded.
-            let _ = loader::rename(
-                process,
-                base,
-                base + AgentFile::parse(plan.request.agent)?.name,
-            );
-        }
+        self.process.rename_agent(plan, &maps)?;
         let modules = cache.modules(process, &maps)?;
         if let Some(name) = planner::replaces_block(&modules) {
             return Ok(Some((modules, Error::ReplacesBlock(name))));
@@ -294,11 +196,12 @@ impl Tracee {
         if let Err(error) = self.begin(plan, resolved, &modules) {
             return Ok(Some((modules, error)));
         }
-        if !self.agent.later.watching {
+        let later = &mut self.agent.patches.later;
+        if !later.watching {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
         let waiting = waiting.iter().map(|probe| probe.text.to_owned());
-        self.agent.later.waiting = waiting.collect();
+        later.waiting = waiting.collect();
         if plan.locks() {
             // The command may have ended before tiptoe runs again. Then nothing could name its
             // locks.
@@ -318,23 +221,11 @@ impl Tracee {
     ) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         if let Some(why) = left_out {
-            tracee.leave_out(plan, pid, why);
+            tracee.coverage.leave_out(plan, pid, why);
         }
-        let resolved = plan.resolve(tracee.target.process, modules, false)?;
+        let resolved = plan.resolve(tracee.process.target.process, modules, false)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
-    }
-
-    /// Records why the agent does not enter, with a note for the user unless locks are watched.
-    fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, why: Reason) {
-        let note = KernelNote::Traces {
-            pid,
-            why: why.to_string(),
-        };
-        self.coverage.left_out = Some(why);
-        self.coverage
-            .notes
-            .extend((!plan.locks()).then_some(note.into()));
     }
 
     /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
@@ -353,94 +244,138 @@ impl Tracee {
         } = resolved;
         self.coverage.refuse(refused);
         self.coverage.notes.extend(notes);
-        let used = self.target.fetch_total_cpu_time();
-        self.agent.call_budget = CallBudget::of(plan, used);
-        self.agent.thinning = Thinning::of(plan, used);
+        let used = self.process.target.fetch_total_cpu_time();
+        self.agent.begin_budget(plan, used);
         let before = RunClock::start();
-        if plan.request.calls.record && self.target.link.is_some() {
+        let has_agent = self.process.target.link.is_some();
+        if plan.request.calls.record && has_agent {
             self.agent.open_rings(plan);
         }
-        let mut to_kernel: Vec<kernel::Candidate> = Vec::new();
-        match self.target.link.take() {
-            Some(link) => {
-                let armed = self.arm(&link, plan, modules, &mut probes, ifuncs);
-                self.target.link = Some(link);
-                to_kernel.extend(armed?);
-            }
-            None => {
-                let ifuncs = ifuncs.into_iter();
-                let unresolved = ifuncs.map(|probe| (probe.event, Reason::ChoiceNeedsAgent));
-                self.coverage.refuse(unresolved);
-                to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
-            }
+        let mut to_kernel: Vec<Candidate> = Vec::new();
+        if has_agent {
+            to_kernel.extend(self.arm(plan, modules, &mut probes, ifuncs)?);
+        } else {
+            let ifuncs = ifuncs.into_iter();
+            let unresolved = ifuncs.map(|probe| (probe.event, Reason::ChoiceNeedsAgent));
+            self.coverage.refuse(unresolved);
+            to_kernel.extend(probes.into_iter().map(|probe| (probe, None).into()));
         }
-        self.read_parameters();
-        self.charge_scopes(plan, modules)?;
+        self.agent.patches.read_parameters();
+        self.scopes
+            .begin(&self.process, plan, modules, &mut self.coverage)?;
         if attach_progress::is_broken_off() {
             self.coverage.unattached += to_kernel.len();
             to_kernel.clear();
         }
         if !to_kernel.is_empty() {
-            let traps = self.count_in_kernel(plan, to_kernel)?;
-            self.set_traps(traps)?;
-            self.share_budget();
+            self.count_in_kernel(plan, to_kernel)?;
         }
-        if plan.locks() && self.target.link.is_none() {
-            self.watch_in_kernel(plan, modules)?;
+        if plan.locks() && !has_agent {
+            self.locks
+                .watch_in_kernel(&self.process, plan, modules, &self.coverage)?;
         }
         // Calls are recorded while other probes are still being patched, and none may be earlier
         // than the start.
-        self.since = if plan.request.calls.record {
+        self.process.since = if plan.request.calls.record {
             before
         } else {
             RunClock::start()
         };
-        self.target.mark();
+        self.process.target.mark();
         Ok(())
     }
 
-    /// Makes the agent count the open calls of ended threads as left. Must be called before the
-    /// last reading.
-    pub fn bury_dead_threads(&self) {
-        if let Some(link) = &self.target.link
-            && self.follows_calls()
-            && self.presence.serves(&self.target)
-        {
-            // On failure these calls stay counted as inside.
-            let _ = link.bury();
-        }
-    }
-
-    /// Removes all jumps and traps and writes them again, `times` times.
-    pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
-        let Some(link) = &self.target.link else {
-            return Ok(0);
+    /// Counts probes in the kernel. The agent sets the traps of those that the kernel does not take.
+    fn count_in_kernel(&mut self, plan: &Plan, probes: Vec<Candidate>) -> Result<(), Error> {
+        let mut opening = KernelOpening {
+            plan,
+            process: &self.process,
+            patches: &self.agent.patches,
+            coverage: &mut self.coverage,
+            kernel: &mut self.kernel,
         };
-        let addresses: Vec<u64> = self.agent.sites.iter().map(|site| site.address).collect();
-        let mut done = 0;
-        while done < times && !stop() {
-            let some = (times - done).min(TOGGLES);
-            link.toggle(&addresses, some)?;
-            done += some;
+        let traps = opening.open(probes)?;
+        if !traps.is_empty() {
+            let on = &mut Arming::of(&self.process, plan, &mut self.coverage)?;
+            self.agent.patches.set_traps(on, traps)?;
         }
-        Ok(done)
+        // Both spend the budget.
+        if self.agent.spends() && self.kernel.leave(HALF) {
+            self.agent.leave(HALF);
+        }
+        Ok(())
     }
 
-    /// Removes everything from the process; the counts stay readable.
-    pub fn detach(&self) -> Result<(), Error> {
-        match &self.target.link {
-            Some(link) if self.presence.serves(&self.target) => {
-                let masks = self.presence.masks_now(self.target.process, link);
-                let detached = link.detach(|settle| {
-                    let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
-                    if masks.map(still).is_none_or(|done| done.is_err()) {
-                        // Threads cannot be stopped, so their blocked signals are not restored.
-                        settle();
-                    }
-                });
-                Ok(detached?)
-            }
-            _ => Ok(()),
+    /// Counts in the kernel after the agent failed with `error`. Returns the error unless the agent
+    /// has restored everything.
+    fn leave_to_kernel(
+        self,
+        plan: &Plan,
+        modules: &[Module],
+        error: Error,
+    ) -> Result<Tracee, Error> {
+        let may = plan.request.via != Via::Agent
+            && plan.against_kernel().is_none()
+            && plan.hold().is_none();
+        let link = self.process.target.link.as_ref().filter(|_| may);
+        let has_left = link.is_some_and(|link| {
+            self.process.detach().is_ok() && link.data().state() == State::Dormant
+        });
+        if !has_left {
+            return Err(error);
+        }
+        let mut target = self.process.target;
+        target.retire_agent();
+        let pid = Some(target.process.pid());
+        Tracee::kernel_only(target, modules, plan, pid, Some(error.into()))
+    }
+
+    /// Returns what is counted: by the agent, then by the kernel.
+    pub fn counters(&self) -> impl Iterator<Item = (&Counter, Source)> + Clone {
+        let agents = self.agent.patches.counters.iter();
+        let agents = agents.map(|one| (&one.counter, one.source()));
+        let kernels = self.kernel.counters.iter();
+        agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
+    }
+
+    /// Reads all counters. The clock is the run's.
+    pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
+        let kernel = self.kernel.read()?;
+        let mut reads = self.agent.read(&self.process, by, clock)?;
+        reads.add_unsplit(kernel);
+        Ok(reads)
+    }
+
+    /// Returns whether a budget limits anything here: calls, waits, or the kernel's probes.
+    pub fn has_budget(&self) -> bool {
+        self.agent.has_budget(&self.process) || self.kernel.is_throttled()
+    }
+
+    /// Reads what naming locks needs.
+    pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
+        let sites = &self.agent.patches.later.agent_sites;
+        self.locks.look_for_names(&self.process, sites, cache)
+    }
+
+    /// Returns the doorbell of an agent that reports changes.
+    pub fn bell(&self) -> Option<Bell<'_>> {
+        self.agent.patches.later.bell(&self.process)
+    }
+
+    /// Returns why the trace ended before the program, if it did.
+    pub fn ended_by(&self) -> Option<EndCause> {
+        match self.locks.has_left_kernel() {
+            true => Some(EndCause::Exec),
+            false => self.process.ended_by(&self.agent.patches.later.agent_sites),
+        }
+    }
+
+    /// Returns a note that the target was not traced as it should, which is known only at the end: hits found that
+    /// another tracer's probe had been removed from our sites, or the kernel counted in another program.
+    pub fn came_and_went(&self) -> Option<Note> {
+        match &self.process.target.link {
+            Some(link) => came_and_went(link, self.process.target.process),
+            None => self.kernel.went_on(&self.process.target),
         }
     }
 }

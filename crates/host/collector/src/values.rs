@@ -6,7 +6,7 @@ use tiptoe_wire::calls::words;
 use tiptoe_wire::timed_values;
 use tiptoe_wire::values::{WIDTH, decode};
 
-use crate::counts::add_calls;
+use crate::call_sums::add_calls;
 
 /// The most values to keep of one event, because a target may make up any number.
 const MOST: usize = 1 << 16;

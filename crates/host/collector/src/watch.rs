@@ -13,7 +13,8 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_price::own::OwnUse;
 use tiptoe_session::{Allowance, Cost, Dropped, Event, Note, Placement, Session, Watch, WatchNote};
 
-use crate::drive::{Instrument, Next, RunClock, RunEnd, Targets, Turn, run};
+use crate::clock::RunClock;
+use crate::drive::{Instrument, Next, RunEnd, Targets, Turn, run};
 use crate::error::{DropReason, Error, Reason};
 use crate::module::Cache;
 use crate::request::{Observer, Outcome, Progress, Request, RequestTarget, Split};
@@ -37,9 +38,11 @@ mod learned_code;
 mod lifetimes;
 mod moves;
 mod origins;
+mod pointer_path;
 mod shared;
 mod thread;
 mod turns;
+mod variable_lifetime;
 mod variable_value;
 mod variables;
 
@@ -123,7 +126,7 @@ pub(crate) fn beside<'a>(
     at: &Targets,
 ) -> Result<Box<dyn Instrument + 'a>, Error> {
     let tracee = at.traced.first().ok_or(Error::NoHits)?;
-    let target = Target::of(&tracee.target, Cache::default())?;
+    let target = Target::of(&tracee.process.target, Cache::default())?;
     let run = arm_inside(request, requested, target, at, AgentUse::Shared)?;
     Ok(Box::new(run))
 }

@@ -1,5 +1,6 @@
 //! Formats numbers and lists for sentences.
 
+use tiptoe_attach::Attached;
 use tiptoe_session::Dropped;
 use tiptoe_sys::host::Process;
 
@@ -20,6 +21,11 @@ pub fn processes(pids: &[u32]) -> impl Iterator<Item = tiptoe_session::Process> 
     let name = |pid: u32| Process::new(pid).and_then(Process::comm);
     pids.iter()
         .map(move |pid| (*pid, name(*pid).unwrap_or_default()).into())
+}
+
+/// Returns a target in a session's form.
+pub(crate) fn session_target(target: &Attached) -> tiptoe_session::Process {
+    target.counted().into()
 }
 
 /// Names the first processes of a list, by id and name, and the number of the others.

@@ -24,6 +24,9 @@ mod execs;
 pub mod futexes;
 mod instruction;
 mod kernel_probe;
+#[cfg(test)]
+mod layout_tests;
+mod name;
 mod process;
 mod programs;
 mod refusal;

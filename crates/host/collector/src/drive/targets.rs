@@ -5,11 +5,10 @@ use std::time::Duration;
 use tiptoe_attach::doorbell::Bell;
 use tiptoe_attach::ready::CountedProcess;
 use tiptoe_attach::{AttachError, Attached};
-use tiptoe_session::Process;
 use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
-use super::RunClock;
+use crate::clock::RunClock;
 use crate::tracee::Tracee;
 
 /// A command among the processes is held until the run releases it.
@@ -55,12 +54,15 @@ impl Targets {
 
     /// Returns the counted processes; for the whole system there are none.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Attached> {
-        let traced = self.traced.iter().map(|tracee| &tracee.target);
+        let traced = self.traced.iter().map(|tracee| &tracee.process.target);
         self.alone.iter().chain(traced)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
-        let traced = self.traced.iter_mut().map(|tracee| &mut tracee.target);
+        let traced = self
+            .traced
+            .iter_mut()
+            .map(|tracee| &mut tracee.process.target);
         let counted = self.alone.iter_mut().chain(traced);
         counted.chain(&mut self.meanwhile)
     }
@@ -132,9 +134,4 @@ impl Targets {
             }
         }
     }
-}
-
-/// Returns a target in a session's form.
-pub(crate) fn session_target(target: &Attached) -> Process {
-    target.counted().into()
 }

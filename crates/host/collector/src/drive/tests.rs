@@ -1,6 +1,7 @@
 //! Drives an instrument that counts its turns.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 mod new_instrument;
 

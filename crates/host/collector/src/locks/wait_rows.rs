@@ -11,11 +11,11 @@ use tiptoe_sys::host::cgroup::{self, Cgroups};
 use crate::request::Split;
 
 /// The key of a row: type, mode, outcome, and the value that groups rows.
-type Key = (&'static str, Mode, Outcome, u64);
+type GroupKey = (&'static str, Mode, Outcome, u64);
 
 /// The parts of one row.
 #[derive(Default)]
-struct Sum {
+struct RowSum {
     count: u64,
     total_ns: u64,
     max_ns: u64,
@@ -35,7 +35,7 @@ pub(super) fn rows(
     callsites: &Callsites,
     processes: &BTreeMap<u32, String>,
 ) -> Vec<Wait> {
-    let names = Names {
+    let names = RowNames {
         callsites,
         processes,
         cgroups: match by {
@@ -43,7 +43,7 @@ pub(super) fn rows(
             _ => BTreeMap::new(),
         },
     };
-    let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<GroupKey, RowSum> = BTreeMap::new();
     for row in found {
         let stack = callsites.from_callsite(&row.stack);
         let sum = sums.entry(key(row, by, stack)).or_default();
@@ -53,7 +53,7 @@ pub(super) fn rows(
         sum.add(row, stack);
     }
     let has_key = !matches!(by, None | Some(Split::Callsite | Split::Type));
-    let wait = |(key, sum): (Key, Sum)| {
+    let wait = |(key, sum): (GroupKey, RowSum)| {
         let key_word = has_key.then(|| sum.whose.clone());
         let mut wait = sum.wait(key, callsites);
         wait.key = key_word;
@@ -67,13 +67,13 @@ pub(super) fn rows(
     rows
 }
 
-fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> Key {
+fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> GroupKey {
     let grouping = match by {
         Some(Split::Type) => 0,
         Some(Split::Lock) => row.key.lock,
         // The idle threads of all CPUs share the id 0.
         Some(Split::Thread) => u64::from(row.key.tid),
-        Some(Split::Process) => u64::from(row.key.pid),
+        Some(Split::Process) => u64::from(row.key.tgid),
         Some(Split::Cgroup) => row.key.cgroup,
         _ => stack.first().copied().unwrap_or(0),
     };
@@ -82,13 +82,13 @@ fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> Key {
 }
 
 /// What names rows.
-struct Names<'a> {
+struct RowNames<'a> {
     callsites: &'a Callsites,
     processes: &'a BTreeMap<u32, String>,
     cgroups: BTreeMap<u64, PathBuf>,
 }
 
-impl Names<'_> {
+impl RowNames<'_> {
     /// Returns the name of the waiting thread, process or cgroup, or of the lock.
     fn whose(&self, row: &WaitSums, by: Option<Split>) -> String {
         let key = &row.key;
@@ -99,7 +99,7 @@ impl Names<'_> {
                 variable.unwrap_or_else(|| format!("{:#x}", key.lock))
             }
             Some(Split::Thread) if key.tid == 0 => "0 (idle CPUs)".to_owned(),
-            Some(Split::Thread) => format!("{} {}", key.tid, row.waited.comm),
+            Some(Split::Thread) => format!("{} {}", key.tid, row.waited.name()),
             Some(Split::Process) => self.process(row),
             Some(Split::Cgroup) => match self.cgroups.get(&key.cgroup) {
                 Some(path) => path.display().to_string(),
@@ -110,11 +110,11 @@ impl Names<'_> {
     }
 
     fn process(&self, row: &WaitSums) -> String {
-        let pid = row.key.pid;
+        let pid = row.key.tgid;
         match self.processes.get(&pid) {
             _ if pid == 0 => "0 (idle CPUs)".to_owned(),
             Some(name) => format!("{pid} {name}"),
-            None => format!("{pid} {}", row.waited.comm),
+            None => format!("{pid} {}", row.waited.name()),
         }
     }
 }
@@ -128,13 +128,13 @@ fn cgroup_paths(found: &[WaitSums]) -> BTreeMap<u64, PathBuf> {
     root.map_or_else(BTreeMap::new, |root| cgroup::paths_of(&root, &ids))
 }
 
-impl Sum {
+impl RowSum {
     fn add(&mut self, row: &WaitSums, stack: &[u64]) {
         let waited = &row.waited;
         self.count += waited.count;
         self.total_ns += waited.total_ns;
         self.max_ns = self.max_ns.max(waited.max_ns);
-        self.times.merge(&waited.times);
+        self.times.merge(&waited.times());
         if !stack.is_empty() {
             let time = self.stacks.entry(stack.to_vec()).or_default();
             *time += waited.total_ns;
@@ -156,7 +156,7 @@ impl Sum {
         (stack.map_or(&[], |(stack, _)| stack), times.len())
     }
 
-    fn wait(&self, (kind, mode, outcome, _): Key, callsites: &Callsites) -> Wait {
+    fn wait(&self, (kind, mode, outcome, _): GroupKey, callsites: &Callsites) -> Wait {
         let (stack, places) = self.callsite();
         let (callsite, callers) = match stack.split_first() {
             Some((callsite, callers)) => (Some(callsites.name(*callsite)), callers),
@@ -202,8 +202,9 @@ mod tests {
             key: RowKey {
                 lock: 0xffff_0000 + u64::from(flags),
                 cgroup: u64::MAX,
-                pid,
+                tgid: pid,
                 tid: pid + 1,
+                stack: -1,
                 traits: Traits::new(flags),
             },
             stack: stack.to_vec(),
@@ -211,8 +212,9 @@ mod tests {
                 count: 1,
                 total_ns: ns,
                 max_ns: ns,
-                times,
-                comm: "early".into(),
+                zero_count: times.zero_count,
+                comm: *b"early\0\0\0\0\0\0\0\0\0\0\0",
+                buckets: times.counts().map(|count| count as u32),
             },
         }
     }

@@ -7,7 +7,7 @@ use tiptoe_patch::{
 };
 use tiptoe_wire::Site;
 
-use super::{Draft, HookLocation, Locks, Plan, PlannedSite, body_hash, hash, planned};
+use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash, planned};
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
@@ -55,7 +55,12 @@ impl Draft<'_> {
     /// Plans hooks outside the C library, where a call's number is a constant. If a hook may
     /// overlap a probe, it is left out, unless the call is arch_prctl, without whose hook the agent
     /// must not be in the program.
-    pub(super) fn hooks_elsewhere(&mut self, module: &Module, probes: &[Probe], plan: &mut Plan) {
+    pub(super) fn hooks_elsewhere(
+        &mut self,
+        module: &Module,
+        probes: &[Probe],
+        plan: &mut PatchPlan,
+    ) {
         let image = &module.object.image;
         let own = module.object.own_calls().functions.iter();
         for function in own.filter_map(|address| image.function_containing(*address)) {

@@ -5,7 +5,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Site, SiteFlags};
 
-use super::{Draft, Plan, PlannedSite, body_hash, planned};
+use super::{Draft, PatchPlan, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
 /// Functions that stay intercepted forever if calls are followed, and the agent's numbers for them.
@@ -38,7 +38,12 @@ pub(super) fn stays(body: &Body) -> bool {
 impl Draft<'_> {
     /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. A hook
     /// may stay after the session only if calls are followed.
-    pub(super) fn interceptions(&mut self, modules: &[Module], follows: bool, plan: &mut Plan) {
+    pub(super) fn interceptions(
+        &mut self,
+        modules: &[Module],
+        follows: bool,
+        plan: &mut PatchPlan,
+    ) {
         let leaving = if self.state.hits.under { LEAVING } else { &[] };
         for module in modules {
             for function in module.object.image.functions() {
@@ -83,7 +88,7 @@ impl Draft<'_> {
 
 /// Returns an unwinder's number, and records the function that the agent calls in it; `None` if the
 /// module lacks that function.
-fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
+fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",
         intercepted::LAND => "_Unwind_GetCFA",

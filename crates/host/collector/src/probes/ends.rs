@@ -3,7 +3,6 @@
 use super::Probes;
 use crate::drive::Targets;
 use crate::request::Observer;
-use crate::tracee::Tracee;
 
 impl Probes<'_> {
     /// Notes the traces that ended before their programs, and attached processes that have ended.
@@ -13,12 +12,15 @@ impl Probes<'_> {
         for tracee in &at.traced {
             let cause = tracee.ended_by();
             all &= cause.is_some();
-            if let Some(note) = cause.and_then(|cause| tracee.trace_end(cause)) {
+            if let Some(note) = cause.and_then(|cause| tracee.process.trace_end(cause)) {
                 self.report.add(note, observer);
             }
         }
-        let attached = at.traced.iter().filter(|one| !one.target.is_command());
-        for note in attached.filter_map(Tracee::end) {
+        let attached = at
+            .traced
+            .iter()
+            .filter(|one| !one.process.target.is_command());
+        for note in attached.filter_map(|one| one.process.end()) {
             self.report.add(note, observer);
         }
         all

@@ -115,13 +115,13 @@ pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
     let forks = at
         .traced
         .iter()
-        .map(|tracee| (tracee, tracee.forks.count(&tracee.target)));
+        .map(|tracee| (tracee, tracee.agent.forks.count(&tracee.process.target)));
     let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
     let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
     // Targets are mostly copies of one program, so one price serves for all: that of the target
     // with the most forks.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
-    if let Some(each) = most.and_then(|(tracee, _)| tracee.forks.cost()) {
+    if let Some(each) = most.and_then(|(tracee, _)| tracee.agent.forks.cost()) {
         cost.add_forks(count, each, cpu_ns);
     }
 }

@@ -27,10 +27,10 @@ pub struct Total {
 }
 
 impl Total {
-    fn of(counter: &Counter) -> Total {
-        let (via, trap, follow, step) = match counter.source {
-            Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
-            Source::Kernel(place) => (Via::Kernel, false, Follow::No, place.step),
+    fn of(counter: &Counter, source: Source) -> Total {
+        let (via, trap, follow, step) = match source {
+            Source::Agent { trap, follow } => (Via::Agent, trap, follow, Step::default()),
+            Source::Kernel(step) => (Via::Kernel, false, Follow::No, step),
         };
         Total {
             all: Measured::default(),
@@ -66,18 +66,17 @@ pub struct Events {
 
 impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
-        for (gate, reading) in tracee.gates.iter().zip(&reads.gates) {
-            let total = self.gates.entry(gate.event.clone());
-            let (reading, times) = (*reading, None);
-            let total = total.or_insert_with(|| Total::of(gate));
-            total.all.add(&Measured { reading, times });
+        for (gate, measured) in tracee.agent.patches.gates.iter().zip(&reads.gates) {
+            let total = self.gates.entry(gate.counter.event.clone());
+            let total = total.or_insert_with(|| Total::of(&gate.counter, gate.source()));
+            total.all.add(measured);
         }
         let mut bearers: BTreeMap<&str, u64> = BTreeMap::new();
-        for (index, counter) in tracee.counters.iter().enumerate() {
+        for (index, (counter, source)) in tracee.counters().enumerate() {
             let total = self.by_name.entry(counter.event.clone());
             let total = total.or_insert_with(|| {
                 self.order.push(counter.event.clone());
-                Total::of(counter)
+                Total::of(counter, source)
             });
             let here = bearers.entry(&counter.event).or_insert(0);
             *here += 1;

@@ -10,15 +10,26 @@ use crate::tracee::Tracee;
 
 /// Notes the specs that never matched; fails if nothing at all matched.
 pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), Error> {
-    let is_unread = at.traced.iter().any(|tracee| tracee.missed().is_some());
-    let mut specs = at.traced.iter().flat_map(Tracee::waiting).cloned();
+    let is_unread = at.traced.iter().any(|tracee| missed(tracee).is_some());
+    let mut specs = waiting(at).cloned();
     let mut traced = at.traced.iter();
-    if !is_unread && traced.all(|tracee| tracee.counters.is_empty()) {
+    if !is_unread && traced.all(|tracee| tracee.counters().next().is_none()) {
         let none = specs.next().map(Error::NothingLoaded);
         return none.map_or(Ok(()), Err);
     }
     notes.extend(specs.map(|spec| FunctionNote::NothingMatched { spec, is_unread }.into()));
     Ok(())
+}
+
+/// Returns a note if libraries ran before they were probed.
+pub(super) fn missed(tracee: &Tracee) -> Option<Note> {
+    tracee.agent.patches.later.missed(&tracee.process)
+}
+
+/// Returns the specs that have matched nothing yet.
+fn waiting(at: &Targets) -> impl Iterator<Item = &String> {
+    let traced = at.traced.iter();
+    traced.flat_map(|one| &one.agent.patches.later.waiting)
 }
 
 impl Probes<'_> {
@@ -38,13 +49,16 @@ impl Probes<'_> {
     /// Looks for the libraries of commands that have just begun and that no agent is in. Returns
     /// whether any still load.
     pub(super) fn catch_starts(&mut self, at: &mut Targets) -> bool {
-        let catch = |is_any, tracee: &mut Tracee| tracee.catch_start(&mut self.cache) || is_any;
+        let catch = |is_any, tracee: &mut Tracee| {
+            let Tracee { locks, process, .. } = tracee;
+            locks.catch_start(process, &mut self.cache) || is_any
+        };
         at.traced.iter_mut().fold(false, catch)
     }
 
     /// Notes the specs that wait for a library.
     pub(super) fn note_waiting(&self, at: &Targets, observer: &mut dyn Observer) {
-        for spec in at.traced.iter().flat_map(Tracee::waiting) {
+        for spec in waiting(at) {
             let spec = spec.clone();
             observer.note(&FunctionNote::WaitsForLibrary { spec }.into());
         }

@@ -7,12 +7,14 @@ use tiptoe_price::{FutexCosts, PriceCache, futex_calls, scope_visit};
 use tiptoe_session::{Basis, Cost, LockNote, Locks, Note, ProcessNote, Programs, Session};
 
 use super::Probes;
-use crate::drive::{RunClock, Targets, session_target};
+use crate::clock::RunClock;
+use crate::drive::Targets;
 use crate::error::Error;
 use crate::module::Module;
 use crate::request::Split;
 use crate::tracee::Tracee;
 use crate::ulocks::{self, WaitTotals};
+use crate::words::session_target;
 
 impl Probes<'_> {
     /// Reads what naming locks and code needs, because a process may have ended when they are
@@ -64,21 +66,24 @@ impl Probes<'_> {
             tracee.locks.stop_in_kernel();
         }
         // Reads all processes before naming any: naming takes long, and the processes still run.
-        let noted = at.traced.iter().map(|tracee| tracee.wait_records(by));
+        let noted = at.traced.iter();
+        let noted = noted.map(|tracee| tracee.locks.records(&tracee.process, by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
         at.fetch_cpu_times();
         let elapsed = clock.elapsed();
         for (tracee, noted) in at.traced.iter().zip(noted) {
-            self.report.notes.extend(tracee.kernel_note());
+            let target = &tracee.process.target;
+            let note = tracee.locks.kernel_note(target, &tracee.coverage);
+            self.report.notes.extend(note);
             if let Some((noted, names)) = noted {
                 let go = names.modules.iter().any(Module::is_go);
                 self.report.notes.extend(go.then_some(LockNote::Go.into()));
                 let mut locks = noted.locks(names, by);
                 if noted.has_unfinished() {
-                    locks.deadlocks = ulocks::deadlocks(tracee.target.process, names);
+                    locks.deadlocks = ulocks::deadlocks(target.process, names);
                 }
                 if at.traced.len() > 1 {
-                    let pid = tracee.target.process.pid();
+                    let pid = target.process.pid();
                     let rows = locks.rows.iter_mut();
                     rows.for_each(|row| row.lock += &format!(" (process {pid})"));
                     let holds = locks.holds.iter_mut();
@@ -138,11 +143,11 @@ pub(super) fn cost(
 
 /// Returns a note for each process whose waits are recorded for a clearly shorter time than those of the first.
 fn attached_later(at: &Targets, duration_ns: u64) -> Vec<Note> {
-    let recorded = |tracee: &Tracee| tracee.since.elapsed();
+    let recorded = |tracee: &Tracee| tracee.process.since.elapsed();
     let longest = at.traced.iter().map(recorded).max().unwrap_or_default();
     let note = |tracee: &Tracee| {
         let after_ns = longest.saturating_sub(recorded(tracee)).as_nanos() as u64;
-        let process = session_target(&tracee.target);
+        let process = session_target(&tracee.process.target);
         let note = ProcessNote::AttachedLater { process, after_ns };
         (after_ns * 100 > duration_ns).then(|| note.into())
     };

@@ -24,7 +24,11 @@ impl OutsideFindings {
     /// Looks for events that another tracer probes as well.
     pub(super) fn look_for_foreign(&mut self, at: &Targets) {
         for tracee in &at.traced {
-            let events = tracee.foreign().into_iter().map(str::to_owned);
+            let events = tracee
+                .agent
+                .foreign(&tracee.process)
+                .into_iter()
+                .map(str::to_owned);
             self.foreign.extend(events);
         }
     }
@@ -36,11 +40,12 @@ impl OutsideFindings {
             let note = FunctionNote::OtherTracer { events };
             session.notes.push(note.into());
         }
-        let moved = at.traced.iter().filter_map(Tracee::code_was_moved);
+        let moved = at.traced.iter();
+        let moved = moved.filter_map(|one| one.agent.patches.code_was_moved(&one.process));
         session.notes.extend(moved.map(Into::into));
         let children = self.children as u64;
         if let Some(first) = at.traced.first().filter(|_| children > 0) {
-            let comm = first.target.comm.clone();
+            let comm = first.process.target.comm.clone();
             let note = ProcessNote::UntracedChildren { children, comm };
             session.notes.push(note.into());
         }
@@ -56,7 +61,7 @@ impl OutsideFindings {
 
 /// Returns how many children of a process run its program and are not in `traced`.
 fn untraced(tracee: &Tracee, traced: &[u32]) -> usize {
-    let process = tracee.target.process;
+    let process = tracee.process.target.process;
     let Ok(program) = process.exe() else {
         return 0;
     };

@@ -6,19 +6,19 @@ use tiptoe_price::{CostRequest, UnitCosts, followed, gate, recorded, timed, valu
 use super::event_sums::{Events, Total};
 use crate::drive::Targets;
 use crate::planner::Follow;
-use crate::tracee::Source;
+use crate::tracee::{Source, Tracee};
 
 /// The assumed time between two hits of a function with many callers, if hits are not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
 
 /// Returns the prices that the kinds of the targets' probes need.
 pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
-    let mut sources = at.traced.iter().flat_map(|tracee| &tracee.counters);
+    let mut sources = at.traced.iter().flat_map(Tracee::counters);
     CostRequest {
         trap: sources
             .clone()
-            .any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
-        kernel: sources.any(|c| matches!(c.source, Source::Kernel(_))),
+            .any(|(_, source)| matches!(source, Source::Agent { trap: true, .. })),
+        kernel: sources.any(|(_, source)| matches!(source, Source::Kernel(_))),
     }
 }
 

@@ -7,7 +7,8 @@ use tiptoe_price::{CostRequest, FutexCosts, PriceCache, UnitCosts, futex_calls, 
 
 use super::prices::prices_wanted;
 use super::{Probes, lock_section};
-use crate::drive::{RunClock, Targets};
+use crate::clock::RunClock;
+use crate::drive::Targets;
 use crate::error::Error;
 use crate::request::Progress;
 use crate::ulocks::WaitTotals;
@@ -78,7 +79,7 @@ impl Probes<'_> {
     pub(super) fn waits_so_far(&mut self, cpu_ns: u64, at: &Targets) -> Result<Progress, Error> {
         let mut all = WaitTotals::default();
         for tracee in &at.traced {
-            all.add(tracee.waits_so_far()?);
+            all.add(tracee.locks.waits_so_far(&tracee.process)?);
         }
         let hooks = || self.prices.waits().copied();
         let cost = lock_section::cost(at, all, 0, cpu_ns, hooks);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tiptoe_price::own;
 
-use crate::drive::{RunClock, Targets};
+use crate::clock::RunClock;
+use crate::drive::Targets;
 use crate::request::Observer;
-use crate::tracee::{RecordedCall, Tracee};
+use crate::tracee::RecordedCall;
 
 /// The pause between two reads of recorded calls. In this time a ring has room for up to 1.6
 /// million calls a second; calls beyond that are counted as lost.
@@ -27,9 +28,9 @@ pub(super) fn serve(
     observer: Option<&mut dyn Observer>,
 ) -> Duration {
     let before = own::thread();
-    at.traced
-        .iter()
-        .for_each(|tracee| tracee.read_records(clock));
+    for tracee in &at.traced {
+        tracee.agent.read_records(&tracee.process, clock);
+    }
     match observer {
         Some(observer) => report_calls(at, observer),
         None => drop(take_calls(at)),
@@ -49,7 +50,8 @@ pub(super) fn report_calls(at: &Targets, observer: &mut dyn Observer) {
 }
 
 fn take_calls(at: &Targets) -> Vec<RecordedCall> {
-    at.traced.iter().flat_map(Tracee::take_calls).collect()
+    let traced = at.traced.iter();
+    traced.flat_map(|one| one.agent.take_calls()).collect()
 }
 
 #[cfg(test)]

@@ -11,19 +11,20 @@ use crate::drive::{Span, Targets, Turn};
 use crate::error::Error;
 use crate::request::Request;
 use crate::scopes::OUTSIDE;
+use crate::tracee::{scope_names, scope_times};
 
 /// The sums of a scope's name.
 #[derive(Default)]
-struct Sum {
+struct ScopeSum {
     entries: u64,
     wall_ns: u64,
     away_ns: u64,
     counts: Vec<u64>,
 }
 
-impl Sum {
+impl ScopeSum {
     /// Subtracts the sums from before the start.
-    fn since(&mut self, earlier: &Sum) {
+    fn since(&mut self, earlier: &ScopeSum) {
         let sums = [
             (&mut self.entries, earlier.entries),
             (&mut self.wall_ns, earlier.wall_ns),
@@ -43,8 +44,8 @@ impl Sum {
 
 /// The sums of all scopes at one moment.
 #[derive(Default)]
-struct Sums {
-    names: BTreeMap<String, Sum>,
+struct NamedScopes {
+    names: BTreeMap<String, ScopeSum>,
     /// The charged events.
     events: Vec<String>,
     /// Whether the events are charged in each process.
@@ -52,8 +53,8 @@ struct Sums {
     visits: u64,
 }
 
-impl Sums {
-    fn since(&mut self, earlier: &Sums) {
+impl NamedScopes {
+    fn since(&mut self, earlier: &NamedScopes) {
         self.visits = self.visits.saturating_sub(earlier.visits);
         for (name, before) in &earlier.names {
             if let Some(sum) = self.names.get_mut(name) {
@@ -72,7 +73,7 @@ pub(super) struct ScopeSection {
     /// How often threads entered and left scopes.
     pub(super) visits: u64,
     /// When counting began, if the processes were attached before.
-    first: Sums,
+    first: NamedScopes,
     /// When the last interval ended.
     last: Option<Scopes>,
     /// At the end, until the last interval is reported.
@@ -135,23 +136,23 @@ impl ScopeSection {
 }
 
 /// Returns the sums since each process was attached.
-fn sums(request: &Request, at: &Targets) -> Result<Sums, Error> {
+fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     let ns_per_tick = u128::from(clock::ns_per_tick());
     // Both clocks must be read at one moment, because a sleeping thread's time away is
     // subtracted from its time in the scope.
     let (now, now_ns) = (clock::ticks(), monotonic_ns());
-    let mut all = Sums {
+    let mut all = NamedScopes {
         is_charged: true,
-        ..Sums::default()
+        ..NamedScopes::default()
     };
     let names = &mut all.names;
     for tracee in &at.traced {
-        let sums = tracee.scope_sums(now)?;
+        let sums = scope_times(&tracee.process, now)?;
         all.visits += sums.visits();
         if !request.reports_scopes() {
             continue;
         }
-        let tree = tracee.scope_names()?;
+        let tree = scope_names(&tracee.process)?;
         for (number, scope) in sums.iter() {
             let sum = names.entry(tree.name(number.into())).or_default();
             sum.entries = sum.entries.saturating_add(scope.entries);
@@ -210,7 +211,7 @@ fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
 }
 
 /// Returns the rows. CPU time in no scope has a row of its own.
-fn rows(names: BTreeMap<String, Sum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
+fn rows(names: BTreeMap<String, ScopeSum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();
     let mut outside = Scope {
@@ -277,19 +278,19 @@ mod tests {
 
     #[test]
     fn what_was_charged_before_the_start_is_subtracted() {
-        let sum = |[entries, wall_ns, away_ns, count]: [u64; 4]| Sum {
+        let sum = |[entries, wall_ns, away_ns, count]: [u64; 4]| ScopeSum {
             entries,
             wall_ns,
             away_ns,
             counts: vec![count],
         };
-        let sums = |sums: &[(&str, [u64; 4])], visits| Sums {
+        let sums = |sums: &[(&str, [u64; 4])], visits| NamedScopes {
             names: sums
                 .iter()
                 .map(|(name, of)| ((*name).to_owned(), sum(*of)))
                 .collect(),
             visits,
-            ..Sums::default()
+            ..NamedScopes::default()
         };
         let first = sums(&[("a", [1, 50, 20, 3]), ("b", [1, 9, 9, 0])], 4);
         let mut now = sums(
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn cpu_time_outside_all_scopes_is_the_rest() {
-        let sum = |wall_ns, away_ns| Sum {
+        let sum = |wall_ns, away_ns| ScopeSum {
             entries: 1,
             wall_ns,
             away_ns,

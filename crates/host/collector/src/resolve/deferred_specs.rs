@@ -3,7 +3,7 @@
 use tiptoe_event::spec::{ProbeSpec, Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolution, SeenAddresses, find, followable, matches};
+use super::{Resolution, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
@@ -48,15 +48,14 @@ pub fn later(
         are_late: true,
         ..Resolution::default()
     };
-    let mut seen = SeenAddresses::new();
     for probe in specs {
         // A spec without a binary means the program, which is never loaded later.
         let mut named = std::iter::once(probe.spec)
             .chain(probe.other_readings())
             .filter(|spec| spec.binary.is_some());
         let found = named.any(|spec| {
-            let wanted = (&spec, followable::wanted(&spec, entries));
-            find(&mut resolved, &mut seen, wanted, process, modules).is_ok()
+            let follow = followable::wanted(&spec, entries);
+            find(&mut resolved, &spec, follow, process, modules).is_ok()
         });
         if found {
             resolved.met.push(probe.text.to_owned());

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{CountFaults, CountOwner, CpuCounts, ExtraCounts, Times, Tree};
+use tiptoe_kernel::cgroups::{
+    CountFaults, CountOwner, CpuCounts, ExtraCounts, TaskLine, Times, Tree,
+};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_session::{CgroupFault, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
 use super::choice::{Choice, name};
-use super::count_sums::{CountSource, EventSum, Key, Sums};
+use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
 /// The most removed cgroups to keep, unless half of the spare room is less. If there are more, all
@@ -20,7 +22,7 @@ use crate::error::Error;
 const MOST_REMOVED: usize = 512;
 
 /// Reads one of the counts that a task's own fields have.
-type Field = fn(&CpuCounts) -> u64;
+type Field = fn(&TaskLine) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.
 const FIELDS: [(u64, Field); 7] = [
@@ -30,7 +32,7 @@ const FIELDS: [(u64, Field); 7] = [
     (4, |did| did.migrations),
     (5, |did| did.minor_faults),
     (6, |did| did.major_faults),
-    (11, |did| did.cgroup_switches),
+    (11, |did| did.left),
 ];
 const MIGRATIONS: u64 = 4;
 const CGROUP_SWITCHES: u64 = 11;
@@ -66,7 +68,7 @@ enum ColumnSource {
 }
 
 /// The counts of a cgroup with its descendants, on each CPU.
-type Sum = Vec<CpuCounts>;
+type CgroupSum = Vec<CpuCounts>;
 
 impl ByCgroup {
     /// Opens the events, which do not count yet.
@@ -134,7 +136,7 @@ impl CountSource for ByCgroup {
         self.choice.choose(self.cgroups.tree());
         let none = || vec![CpuCounts::default(); did.first().map_or(0, |did| did.cpus.len())];
         let mut all = none();
-        let mut sums: BTreeMap<u64, Sum> = self.choice.ids().map(|id| (id, none())).collect();
+        let mut sums: BTreeMap<u64, CgroupSum> = self.choice.ids().map(|id| (id, none())).collect();
         let tree = self.cgroups.tree();
         let folded = self
             .folded
@@ -217,7 +219,7 @@ impl ByCgroup {
         &self,
         rows: &mut Vec<EventSum>,
         cgroup: Option<u64>,
-        sum: &Sum,
+        sum: &CgroupSum,
         elapsed_ns: u64,
         per_cpu: bool,
     ) {
@@ -231,7 +233,7 @@ impl ByCgroup {
                 .enumerate()
                 .collect();
             let row = |cpu: Option<usize>| EventSum {
-                key: Key {
+                key: CountKey {
                     cgroup,
                     event,
                     cpu: cpu.map(|cpu| cpu as u32),
@@ -264,7 +266,7 @@ impl EventColumn {
         let event = match self.source {
             ColumnSource::Event(number) => did.events.get(number).copied().unwrap_or_default(),
             ColumnSource::Field(field) => Counts {
-                count: field(did),
+                count: field(&did.line),
                 ..Counts::default()
             },
             ColumnSource::Nothing => Counts::default(),
@@ -340,7 +342,7 @@ pub fn is_at_switches(counter: &Counter<'_>) -> bool {
     is_read(counter) || plain_number(counter) == Some(CGROUP_SWITCHES)
 }
 
-fn add(sum: &mut Sum, cpus: &[CpuCounts]) {
+fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
     sum.resize(sum.len().max(cpus.len()), CpuCounts::default());
     for (sum, cpu) in sum.iter_mut().zip(cpus) {
         sum.add(cpu);

@@ -153,7 +153,7 @@ impl Ring {
         std::thread::spawn(move || {
             let _ = ready_too.send((stay_on_one_cpu(), own_tid()));
             drop(ready_too);
-            work((left_in, left_out), &jobs, &answer);
+            work(left_in, left_out, &jobs, &answer);
         });
         let threads: Vec<(Option<u32>, Option<u32>)> = started.iter().take(2).collect();
         let tids: Vec<u32> = threads.iter().filter_map(|(_, tid)| *tid).collect();
@@ -200,7 +200,7 @@ impl Ring {
 }
 
 /// Does jobs, and reports the nanoseconds of each.
-fn work((mut from, mut to): (PipeReader, PipeWriter), jobs: &Receiver<Job>, answer: &Sender<f64>) {
+fn work(mut from: PipeReader, mut to: PipeWriter, jobs: &Receiver<Job>, answer: &Sender<f64>) {
     for job in jobs {
         let start = Instant::now();
         match job {

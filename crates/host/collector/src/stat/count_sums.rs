@@ -66,7 +66,7 @@ pub(super) struct Sums(pub(super) Vec<EventSum>);
 
 /// The key of a row. No index would do, because cgroups are created and removed between readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
     pub(super) event: usize,
     pub(super) cpu: Option<u32>,
@@ -75,7 +75,7 @@ pub(super) struct Key {
 /// An event's counts, on all places together or on one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct EventSum {
-    pub(super) key: Key,
+    pub(super) key: CountKey,
     pub(super) event: String,
     pub(super) cgroup: Option<String>,
     pub(super) is_removed: bool,
@@ -97,9 +97,9 @@ impl Sums {
                 _ => "",
             };
             let row = EventSum {
-                key: Key {
+                key: CountKey {
                     event,
-                    ..Key::default()
+                    ..CountKey::default()
                 },
                 event: format!("{}{narrowed}", resolved.name),
                 cgroup: None,
@@ -116,7 +116,7 @@ impl Sums {
             };
             rows.extend(cpus.iter().enumerate().map(|(at, cpu)| {
                 EventSum {
-                    key: Key {
+                    key: CountKey {
                         cpu: Some(*cpu),
                         ..row.key
                     },
@@ -136,7 +136,7 @@ impl Sums {
     /// Adds a cgroup's sums. `number` must be unique to the cgroup.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
         self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
-            key: Key {
+            key: CountKey {
                 cgroup: Some(number),
                 ..row.key
             },
@@ -148,7 +148,7 @@ impl Sums {
     /// Returns the counts since `before`, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
         let before = before.iter().flat_map(|before| &before.0);
-        let before: BTreeMap<Key, &EventSum> = before.map(|row| (row.key, row)).collect();
+        let before: BTreeMap<CountKey, &EventSum> = before.map(|row| (row.key, row)).collect();
         let rows = self.0.iter();
         rows.map(|row| row.count(before.get(&row.key).copied()))
             .collect()
@@ -323,7 +323,7 @@ mod tests {
         };
         let places = places.iter().map(|place| place.map(counts));
         EventSum {
-            key: Key::default(),
+            key: CountKey::default(),
             event: "x".into(),
             cgroup: None,
             is_removed: false,

@@ -13,7 +13,7 @@ use tiptoe_sys::host::perf::Counts;
 
 use super::cgroups::plain_number;
 use super::choice::{Choice, name};
-use super::count_sums::{CountSource, EventSum, Key, Sums};
+use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
 /// An event set for the system, and one for each cgroup. The kernel enables and disables the latter
@@ -167,7 +167,7 @@ impl CountSource for ByFiles {
                 });
                 let (text, number) = &self.events[event];
                 rows.push(EventSum {
-                    key: Key {
+                    key: CountKey {
                         cgroup: (cgroup > 0).then_some(cgroup as u64),
                         event,
                         cpu: None,

@@ -1,36 +1,45 @@
 //! Watches the contended locks of one process.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use tiptoe_attach::Attached;
 use tiptoe_attach::link::Link;
 use tiptoe_event::Via;
 use tiptoe_futex::walk::{Frames, Library, RuntimePart};
+use tiptoe_kernel::ProgramTimes;
 use tiptoe_price::clock;
 use tiptoe_session::{LockNote, Note};
-use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_symbol::Class;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
-use super::futexes::InKernel;
-use super::guards::install;
-use super::loaded_libraries::library;
-use super::seen_waits::SeenWaits;
-use super::{Plan, Tracee};
+use super::{Arming, Coverage, Plan, TracedProcess, library, scope_names};
+use crate::clock::RunClock;
 use crate::counts::{self, SlabOwner};
-use crate::drive::RunClock;
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
-use crate::planner::{self, Extent, PlannedSite, is_libc, is_runtime};
+use crate::planner::{self, Extent, is_libc, is_runtime};
 use crate::request::Split;
-use crate::ulocks::{self, EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
+use crate::ulocks::{EarlyWaits, Names, ThreadIds, WaitRecords, WaitTotals};
 
+use futexes::KernelFutexes;
+use seen_waits::SeenWaits;
+
+mod futexes;
+mod seen_waits;
+
+/// The pause between two looks for the libraries of a command that loads them.
+pub const START_PAUSE: Duration = Duration::from_micros(200);
+/// The longest time until a command's loader has mapped its libraries.
+const LOADING: Duration = Duration::from_millis(500);
 /// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
 /// contains it.
 const BACK: [u64; 2] = [2, 5];
 
 #[derive(Default)]
 pub struct LockWatch {
-    pub(super) in_kernel: Option<InKernel>,
+    in_kernel: Option<KernelFutexes>,
     sites: Vec<Site>,
     /// The biases of modules that the agent already skips, or has no room for.
     runtime: HashSet<u64>,
@@ -38,7 +47,7 @@ pub struct LockWatch {
     early: EarlyWaits,
     seen: SeenWaits,
     /// The modules of a command that is about to load them, and since when it runs.
-    pub(super) starting: Option<(Vec<Module>, Option<RunClock>)>,
+    starting: Option<(Vec<Module>, Option<RunClock>)>,
     ids: ThreadIds,
 }
 
@@ -63,7 +72,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 
 impl LockWatch {
     /// Makes the agent skip frames of the runtime's modules.
-    pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
+    pub fn walk_over(&mut self, link: &Link, modules: &[Module]) {
         let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
             return;
         };
@@ -101,52 +110,34 @@ impl LockWatch {
             }
         }
     }
-}
 
-impl Tracee {
     /// Records which threads wait for locks. Must be called before anything is patched, because no
     /// hook saw these waits begin.
-    pub(super) fn look_for_early_waits(&mut self, plan: &Plan, names: &Names) {
+    pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name is reported later, when the lock is watched.
-            let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
+            let hold = process.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
-            self.locks.early = EarlyWaits::look(self.target.process, names, hold);
+            self.early = EarlyWaits::look(process.target.process, names, hold);
         }
     }
 
-    pub(super) fn lock_to_hold(
-        &self,
-        plan: &Plan,
-        modules: &[Module],
-        maps: &[Mapping],
-    ) -> Result<Option<u64>, Error> {
-        let lock = plan
-            .hold()
-            .map(|name| ulocks::address_of(name, modules, maps));
-        let pid = self.target.process.pid();
-        lock.transpose().map_err(|why| Error::BadHold { pid, why })
-    }
-
-    /// Arms the sites of futex calls, and leaves the others to the kernel.
-    pub(super) fn watch_locks(
+    /// Watches the planned sites of futex calls, and leaves the others to the kernel. `outcomes` say why sites are not
+    /// armed; `armed` are the addresses of armed hooks.
+    pub fn watch_sites(
         &mut self,
-        link: &Link,
-        plan: &Plan,
+        on: &mut Arming,
         planned: planner::Locks,
-        (hooked, lost): (&[u64], &[u64]),
+        outcomes: Vec<Option<Reason>>,
+        mut armed: Vec<u64>,
         modules: &[Module],
     ) -> Result<(), Error> {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
-        let mut armed: Vec<u64> = hooked.to_vec();
-        let sites: Vec<&PlannedSite> = planned.sites.iter().collect();
-        let outcomes = install(link, &sites, lost, self.presence.quiet.as_ref())?;
-        self.note_sites(planned.sites.iter(), lost);
         let outcomes = planned.sites.iter().zip(outcomes);
         for (site, outcome) in outcomes {
             match outcome {
                 None => {
-                    self.locks.sites.push(site.site);
+                    self.sites.push(site.site);
                     armed.push(site.site.address);
                 }
                 Some(why) => {
@@ -157,7 +148,7 @@ impl Tracee {
                 }
             }
         }
-        self.coverage.refuse(in_part);
+        on.coverage.refuse(in_part);
         if left_out.is_empty() {
             return Ok(());
         }
@@ -165,10 +156,11 @@ impl Tracee {
         let patched: Vec<u64> = calls
             .flat_map(|(_, call)| BACK.map(|len| call + len))
             .collect();
-        let against = match plan.request.via {
+        let against = match on.plan.request.via {
             Via::Agent => Some(Reason::KernelExcluded),
             _ => {
-                let watched = self.watch_left_out(plan, modules, &patched);
+                let watched = KernelFutexes::begin(on.process, on.plan, modules, Some(&patched));
+                let watched = watched.map(|watched| self.in_kernel = Some(watched));
                 watched.err().map(Reason::from)
             }
         };
@@ -179,52 +171,106 @@ impl Tracee {
                     place,
                     why: why.to_string(),
                 });
-                self.coverage.notes.extend(notes.map(Note::from));
+                on.coverage.notes.extend(notes.map(Note::from));
             }
             Some(against) => {
                 let unseen = |why| Reason::CallsUnseen(Box::new([why, against.clone()]));
                 let left_out = left_out.into_iter();
                 let refused = left_out.map(|(place, why)| (place, unseen(why)));
-                self.coverage.refuse(refused);
+                on.coverage.refuse(refused);
             }
         }
         Ok(())
     }
 
+    /// Watches all futex calls through the kernel.
+    pub fn watch_in_kernel(
+        &mut self,
+        process: &TracedProcess,
+        plan: &Plan,
+        modules: &[Module],
+        coverage: &Coverage,
+    ) -> Result<(), Error> {
+        if is_32_bit(modules) {
+            return Err(Error::LocksOf32Bit(process.target.comm.clone()));
+        }
+        if plan.hold().is_some() {
+            return Err(Error::HoldWithoutAgent);
+        }
+        let watched = KernelFutexes::begin(process, plan, modules, None);
+        self.in_kernel = Some(watched.map_err(|error| coverage.or_agent(error))?);
+        Ok(())
+    }
+
+    /// Prepares to look for the modules of a command that has not called exec.
+    pub fn expect_start(&mut self, before: Vec<Module>) {
+        let is_watched = self.in_kernel.is_some();
+        self.starting = is_watched.then_some((before, None));
+    }
+
+    /// Returns whether the process is a command that may not have called exec yet.
+    pub fn is_starting(&self) -> bool {
+        self.starting.is_some()
+    }
+
+    /// Looks whether a started command has mapped its libraries, so that later waits have call
+    /// sites. Returns whether it still loads some.
+    pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
+        let Some((before, since)) = &mut self.starting else {
+            return false;
+        };
+        let since = since.get_or_insert_with(RunClock::start);
+        let maps = process.target.process.maps().unwrap_or_default();
+        let is_loading = cache.adopt(before, &maps) < before.len();
+        if is_loading && since.elapsed() < LOADING && !process.target.has_ended() {
+            return true;
+        }
+        self.starting = None;
+        // Fails only if the process has ended. No agent is in such a command, so the agent has no sites.
+        let _ = self.look_for_names(process, &[], cache);
+        false
+    }
+
     /// Reads the mappings, for names and for libraries loaded since, and where threads have their
     /// stacks.
-    pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
-        self.locks.early.look_again(self.target.process);
-        let maps = self.target.process.maps()?;
-        if self.locks.names.is_some() && self.locks.has_left_kernel() {
+    pub fn look_for_names(
+        &mut self,
+        process: &TracedProcess,
+        agent_sites: &[Site],
+        cache: &mut Cache,
+    ) -> Result<(), Error> {
+        self.early.look_again(process.target.process);
+        let maps = process.target.process.maps()?;
+        if self.names.is_some() && self.has_left_kernel() {
             return Ok(());
         }
-        let threads = self.target.process.threads()?;
-        if let Some(link) = &self.target.link {
-            let LockWatch { seen, ids, .. } = &mut self.locks;
-            ids.look(self.target.process, &threads);
+        let threads = process.target.process.threads()?;
+        if let Some(link) = &process.target.link {
+            let LockWatch { seen, ids, .. } = self;
+            ids.look(process.target.process, &threads);
             seen.look(link, &threads, ids);
         }
-        if let Some(names) = &mut self.locks.names
+        if let Some(names) = &mut self.names
             && names.maps == maps
         {
-            names.stacks.look(self.target.process, &threads, &maps);
+            names.stacks.look(process.target.process, &threads, &maps);
             return Ok(());
         }
-        let modules: Vec<Module> = cache.modules(self.target.process, &maps)?;
-        if let Some(link) = self.target.link.take() {
-            self.locks.walk_over(&link, &modules);
-            self.target.link = Some(link);
+        let modules: Vec<Module> = cache.modules(process.target.process, &maps)?;
+        if let Some(link) = &process.target.link {
+            self.walk_over(link, &modules);
         }
-        self.locks.step_over(&modules)?;
-        let mut sites = self.locks.sites.clone();
-        sites.extend(self.agent.later.agent_sites.iter().copied());
+        if let Some(watched) = &mut self.in_kernel {
+            watched.step_over(&modules)?;
+        }
+        let mut sites = self.sites.clone();
+        sites.extend(agent_sites);
         // Known stacks are kept, because the kernel does not report those of threads that run now.
-        let known = self.locks.names.take();
+        let known = self.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
-        stacks.look(self.target.process, &threads, &maps);
-        self.locks.names = Some(Names {
+        stacks.look(process.target.process, &threads, &maps);
+        self.names = Some(Names {
             modules,
             maps,
             sites,
@@ -235,33 +281,38 @@ impl Tracee {
     }
 
     /// Returns the sums of all waits so far; zero if locks are not watched.
-    pub fn waits_so_far(&self) -> Result<WaitTotals, Error> {
-        let noted = self.wait_records(Split::Lock)?;
+    pub fn waits_so_far(&self, process: &TracedProcess) -> Result<WaitTotals, Error> {
+        let noted = self.records(process, Split::Lock)?;
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
     /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
-    pub fn wait_records(&self, by: Split) -> Result<Option<(WaitRecords, &Names)>, Error> {
-        let Some(names) = &self.locks.names else {
+    pub fn records(
+        &self,
+        process: &TracedProcess,
+        by: Split,
+    ) -> Result<Option<(WaitRecords, &Names)>, Error> {
+        let Some(names) = &self.names else {
             return Ok(None);
         };
         // Waits in an ended process were seen only until the last look.
-        let now = match self.target.has_ended() {
-            true => self.locks.seen.last_look(),
+        let now = match process.target.has_ended() {
+            true => self.seen.last_look(),
             false => clock::ticks(),
         };
         let mut noted = WaitRecords::at(now);
-        let process = self.target.process;
-        self.locks
-            .note_in_kernel(&mut noted, process, by == Split::Thread)?;
-        self.locks.early.add_to(&mut noted, by != Split::Scope);
-        let Some(link) = &self.target.link else {
+        if let Some(watched) = &self.in_kernel {
+            let by_thread = by == Split::Thread;
+            watched.add_to(&mut noted, process.target.process, by_thread)?;
+        }
+        self.early.add_to(&mut noted, by != Split::Scope);
+        let Some(link) = &process.target.link else {
             return Ok(Some((noted, names)));
         };
-        let scopes = (by == Split::Scope).then(|| self.scope_names());
+        let scopes = (by == Split::Scope).then(|| scope_names(process));
         let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
-        let LockWatch { seen, ids, .. } = &self.locks;
+        let LockWatch { seen, ids, .. } = self;
         let each = |owner: Option<&SlabOwner>, words: &[u64]| match owner {
             Some(owner) => {
                 let ended = Some(owner.tid).filter(|tid| seen.has_ended(*tid));
@@ -273,11 +324,45 @@ impl Tracee {
             }
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),
         };
-        let failed = |error| Error::UnreadableSlabs {
-            what: "waits",
-            error,
-        };
+        let failed = Error::unreadable("waits");
         counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
         Ok(Some((noted, names)))
     }
+
+    /// Returns a note that only the kernel reports the locks; `None` if the agent reports some.
+    pub fn kernel_note(&self, target: &Attached, coverage: &Coverage) -> Option<Note> {
+        let watched = self.in_kernel.as_ref().filter(|watched| watched.is_alone)?;
+        Some(watched.note(target, coverage.left_out.as_ref()))
+    }
+
+    /// Stops counting in the kernel; the counts stay readable.
+    pub fn stop_in_kernel(&mut self) {
+        if let Some(watched) = &mut self.in_kernel {
+            watched.futexes.stop();
+        }
+    }
+
+    /// Returns the kernel programs' run times, for this process and for all.
+    pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
+        let futexes = &self.in_kernel.as_ref()?.futexes;
+        Some((futexes.times().unwrap_or_default(), futexes.times_of_all()))
+    }
+
+    /// Returns whether the process runs another program than the one watched in the kernel.
+    pub fn has_left_kernel(&self) -> bool {
+        let watched = self.in_kernel.as_ref();
+        watched.is_some_and(|watched| watched.is_alone && watched.futexes.has_execed())
+    }
+
+    /// Returns whether only the kernel reports its locks.
+    pub fn is_in_kernel(&self) -> bool {
+        self.in_kernel
+            .as_ref()
+            .is_some_and(|watched| watched.is_alone)
+    }
+}
+
+fn is_32_bit(modules: &[Module]) -> bool {
+    let mut programs = modules.iter().filter(|module| module.is_program);
+    programs.any(|program| program.object.image.header().class == Class::Elf32)
 }

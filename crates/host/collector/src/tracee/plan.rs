@@ -9,12 +9,16 @@ use tiptoe_price::{KernelCosts, PriceCache, TrapAlternatives, clock, kernel_cost
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Clock, Layout, Needs};
 
-use super::budget;
 use crate::error::{AgentOption, AgentSubstitute, Error};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::{Request, Split};
 use crate::resolve::{self, Resolution};
+
+/// The credit of a thread if there is no budget.
+const UNLIMITED_CREDIT: u64 = u64::MAX >> 1;
+/// A new thread's credit.
+pub const INITIAL_CREDIT: u64 = 1000;
 
 pub struct Plan<'a> {
     pub request: &'a Request<'a>,
@@ -178,7 +182,7 @@ impl<'a> Plan<'a> {
             keep_slabs: self.lock_threads()
                 || matches!(self.request.hit_split(), Some(Split::Thread | Split::Comm)),
             clock: Clock {
-                credit: self.share().map_or(budget::UNLIMITED, |_| budget::INITIAL),
+                credit: self.share().map_or(UNLIMITED_CREDIT, |_| INITIAL_CREDIT),
                 ns_per_tick: match self.timed_ns().is_some()
                     || self.locks()
                     || self.request.needs_scopes()
@@ -190,6 +194,7 @@ impl<'a> Plan<'a> {
             },
             // False until the program's modules are known.
             trap_bytes: false,
+            locked_lookups: self.request.calls.locked_lookups,
         }
     }
 }

@@ -13,13 +13,13 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Geometry;
 use tiptoe_wire::scopes::{SINCE, WIDTH};
 
-use super::{Plan, Tracee};
+use super::{Coverage, Plan, TracedProcess};
 use crate::counts::{self, SlabOwner};
-use crate::drive::session_target;
 use crate::error::Error;
 use crate::module::Module;
 use crate::request::Request;
-use crate::scopes::{Sums, Tree};
+use crate::scopes::{ScopeTimes, Tree};
+use crate::words::session_target;
 
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
@@ -56,160 +56,169 @@ impl ScopeWatch {
         let charging = self.charging.as_ref()?;
         Some((charging.times().ok()?, charging.times_of_all()))
     }
-}
-
-impl Tracee {
-    /// Fails if scopes are requested and no library of a running program reports any.
-    pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if plan.request.needs_scopes()
-            && !plan.request.is_command()
-            && ports(self.target.process, modules, Kind::Scopes).is_empty()
-        {
-            let (pid, comm) = self.target.counted();
-            return Err(Error::NoScopes { pid, comm });
-        }
-        Ok(())
-    }
 
     /// Makes ports call the agent when threads enter scopes or wait for locks.
-    pub(super) fn open_ports(
+    pub fn open_ports(
         &mut self,
-        link: &Link,
+        process: &TracedProcess,
         plan: &Plan,
         modules: &[Module],
     ) -> Result<(), Error> {
+        let link = process.link()?;
         if plan.locks() {
             // Locks of a port that stays closed are seen through their futex calls.
-            link.open_ports(&ports(self.target.process, modules, Kind::Locks))?;
+            link.open_ports(&ports(process.target.process, modules, Kind::Locks))?;
         }
         if plan.request.needs_scopes() {
-            let opened = link.open_ports(&ports(self.target.process, modules, Kind::Scopes))?;
-            self.scopes.has_ports |= opened.contains(&0);
+            let opened = link.open_ports(&ports(process.target.process, modules, Kind::Scopes))?;
+            self.has_ports |= opened.contains(&0);
         }
         Ok(())
     }
 
     /// Begins to charge events, then opens the ports, so that no scope is entered uncharged.
-    pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if !plan.request.needs_scopes() && !plan.locks() {
+    pub fn begin(
+        &mut self,
+        process: &TracedProcess,
+        plan: &Plan,
+        modules: &[Module],
+        coverage: &mut Coverage,
+    ) -> Result<(), Error> {
+        if !plan.request.needs_scopes() && !plan.locks() || process.target.link.is_none() {
             return Ok(());
         }
-        let Some(link) = self.target.link.take() else {
-            return Ok(());
-        };
-        let charged = match plan.request.reports_scopes() {
-            true => self.charge_events(&link, plan.request),
-            false => Ok(()),
-        };
-        let opened = charged.and_then(|()| self.open_ports(&link, plan, modules));
-        self.target.link = Some(link);
-        opened
+        if plan.request.reports_scopes() {
+            self.charge_events(process, plan.request, coverage)?;
+        }
+        self.open_ports(process, plan, modules)
     }
 
     /// Begins to charge events. If the kernel refuses, only times are reported.
-    fn charge_events(&mut self, link: &Link, request: &Request<'_>) -> Result<(), Error> {
-        match self.charge(link, &charged_counters(request)?) {
-            Ok(charging) => self.scopes.charging = Some(charging),
+    fn charge_events(
+        &mut self,
+        process: &TracedProcess,
+        request: &Request<'_>,
+        coverage: &mut Coverage,
+    ) -> Result<(), Error> {
+        match charge(process, &charged_counters(request)?, coverage) {
+            Ok(charging) => self.charging = Some(charging),
             Err(error) => {
                 let why = error.to_string();
-                self.coverage.note(ScopeNote::Uncharged { why });
+                coverage.note(ScopeNote::Uncharged { why });
             }
         }
         Ok(())
     }
 
-    fn charge(
-        &mut self,
-        link: &Link,
-        counters: &[Counter<'_>],
-    ) -> Result<Scopes, tiptoe_kernel::Error> {
-        let wanted = ScopesWanted {
-            pid: self.target.process.pid(),
-            thread_offset: link.data().hello().map_or(0, |hello| hello.tls),
-            node_offset: Geometry::SCOPE * 8,
-        };
-        let threads = || {
-            let mut threads = self.target.process.threads().unwrap_or_default();
-            threads.retain(|tid| Some(*tid) != self.presence.thread);
-            threads
-        };
-        let mut tries = TRIES;
-        loop {
-            let mut charging = Scopes::load(&wanted, counters)?;
-            let before = threads();
-            charging.start(counters, &before)?;
-            tries -= 1;
-            // A race: a thread that started in between may lack its parent's events.
-            let is_complete = counters.is_empty() || threads() == before;
-            if !is_complete && tries > 0 {
-                continue;
-            }
-            if !is_complete {
-                self.coverage.note(KernelNote::ThreadsMissing);
-            }
-            return Ok(charging);
-        }
-    }
-
     /// Returns a note if no library reported scopes during the run.
-    pub fn without_scopes(&self, plan: &Plan) -> Option<Note> {
-        let none = plan.request.needs_scopes() && !self.scopes.has_ports;
+    pub fn without_scopes(&self, process: &TracedProcess, plan: &Plan) -> Option<Note> {
+        let none = plan.request.needs_scopes() && !self.has_ports;
         none.then(|| {
-            let process = session_target(&self.target);
-            let note = match self.target.link {
+            let link = &process.target.link;
+            let process = session_target(&process.target);
+            let note = match link {
                 Some(_) => ScopeNote::NeverEntered { process },
                 None => ScopeNote::Unseen { process },
             };
             note.into()
         })
     }
+}
 
-    /// Returns the link to an agent that records scopes.
-    fn scopes_link(&self) -> Option<&Link> {
-        let link = self.target.link.as_ref();
-        link.filter(|link| link.scope_slot != 0)
+/// Charges events. The caller must then open the ports.
+fn charge(
+    process: &TracedProcess,
+    counters: &[Counter<'_>],
+    coverage: &mut Coverage,
+) -> Result<Scopes, tiptoe_kernel::Error> {
+    let hello = process.link().ok().and_then(|link| link.data().hello());
+    let wanted = ScopesWanted {
+        pid: process.target.process.pid(),
+        thread_offset: hello.map_or(0, |hello| hello.tls),
+        node_offset: Geometry::SCOPE * 8,
+    };
+    let threads = || {
+        let mut threads = process.target.process.threads().unwrap_or_default();
+        threads.retain(|tid| Some(*tid) != process.presence.thread);
+        threads
+    };
+    let mut tries = TRIES;
+    loop {
+        let mut charging = Scopes::load(&wanted, counters)?;
+        let before = threads();
+        charging.start(counters, &before)?;
+        tries -= 1;
+        // A race: a thread that started in between may lack its parent's events.
+        let is_complete = counters.is_empty() || threads() == before;
+        if !is_complete && tries > 0 {
+            continue;
+        }
+        if !is_complete {
+            coverage.note(KernelNote::ThreadsMissing);
+        }
+        return Ok(charging);
     }
+}
 
-    /// Returns the names of the program's scopes.
-    pub fn scope_names(&self) -> Result<Tree, Error> {
-        let Some(link) = self.scopes_link() else {
-            return Ok(Tree::default());
-        };
-        let slots = link.scope_slot..link.scope_slot + WIDTH;
-        let mut tree = Tree::default();
-        let each = |owner: Option<&SlabOwner>, words: &[u64]| {
-            if owner.is_none() {
-                tree = Tree::read(words);
-            }
-        };
-        counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
-        Ok(tree)
+/// Fails if scopes are requested and no library of a running program reports any.
+pub fn find_ports(process: &TracedProcess, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
+    if plan.request.needs_scopes()
+        && !plan.request.is_command()
+        && ports(process.target.process, modules, Kind::Scopes).is_empty()
+    {
+        let (pid, comm) = process.target.counted();
+        return Err(Error::NoScopes { pid, comm });
     }
+    Ok(())
+}
 
-    /// Returns the sums of the program's scopes until `now`, in ticks.
-    pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
-        let mut sums = Sums::default();
-        let Some(link) = self.scopes_link() else {
-            return Ok(sums);
+/// Returns the link to an agent that records scopes.
+fn scopes_link(process: &TracedProcess) -> Option<&Link> {
+    let link = process.target.link.as_ref();
+    link.filter(|link| link.scope_slot != 0)
+}
+
+/// Returns the names of the program's scopes.
+pub fn scope_names(process: &TracedProcess) -> Result<Tree, Error> {
+    let Some(link) = scopes_link(process) else {
+        return Ok(Tree::default());
+    };
+    let slots = link.scope_slot..link.scope_slot + WIDTH;
+    let mut tree = Tree::default();
+    let each = |owner: Option<&SlabOwner>, words: &[u64]| {
+        if owner.is_none() {
+            tree = Tree::read(words);
+        }
+    };
+    counts::each_slab(link.data_file(), link.geometry(), slots, each)
+        .map_err(Error::unreadable("scopes"))?;
+    Ok(tree)
+}
+
+/// Returns the sums of the program's scopes until `now`, in ticks.
+pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Error> {
+    let mut sums = ScopeTimes::default();
+    let Some(link) = scopes_link(process) else {
+        return Ok(sums);
+    };
+    let threads = process.target.process.threads().unwrap_or_default();
+    // From the slab's own words, which contain the present node, to the end of the scopes'
+    // words.
+    let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
+    let own = (link.scope_slot - Geometry::SCOPE) as usize;
+    let each = |owner: Option<&SlabOwner>, words: &[u64]| {
+        let (Some(owner), Some(spent)) = (owner, words.get(own..)) else {
+            return;
         };
-        let threads = self.target.process.threads().unwrap_or_default();
-        // From the slab's own words, which contain the present node, to the end of the scopes'
-        // words.
-        let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
-        let own = (link.scope_slot - Geometry::SCOPE) as usize;
-        let each = |owner: Option<&SlabOwner>, words: &[u64]| {
-            let (Some(owner), Some(spent)) = (owner, words.get(own..)) else {
-                return;
-            };
-            let lives = threads.contains(&owner.tid);
-            let [node, since] =
-                [words.first(), spent.get(SINCE as usize)].map(|w| w.copied().unwrap_or(0));
-            let is_in = (lives && since != 0).then(|| (node, now.saturating_sub(since)));
-            sums.add(spent, is_in);
-        };
-        counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
-        Ok(sums)
-    }
+        let lives = threads.contains(&owner.tid);
+        let [node, since] =
+            [words.first(), spent.get(SINCE as usize)].map(|w| w.copied().unwrap_or(0));
+        let is_in = (lives && since != 0).then(|| (node, now.saturating_sub(since)));
+        sums.add(spent, is_in);
+    };
+    counts::each_slab(link.data_file(), link.geometry(), slots, each)
+        .map_err(Error::unreadable("scopes"))?;
+    Ok(sums)
 }
 
 /// Returns the addresses of all ports of one kind.
@@ -251,11 +260,4 @@ fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error
         return Err(Error::ManyScopeEvents(all.len()));
     }
     Ok(all)
-}
-
-fn failed(error: std::io::Error) -> Error {
-    Error::UnreadableSlabs {
-        what: "scopes",
-        error,
-    }
 }

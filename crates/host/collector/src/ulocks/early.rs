@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tiptoe_session::EarlyWaitSums;
 use tiptoe_sys::host::procfs::Process;
 
-use super::now::{FutexSleeper, WaitReader, owner};
+use super::futex_sleeper::FutexSleeper;
+use super::now::{WaitReader, owner};
 use super::{Key, Names, WaitRecords};
 
 /// The most waits to follow: a process may have tens of thousands of idle threads.

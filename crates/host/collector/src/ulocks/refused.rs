@@ -5,7 +5,7 @@
 use tiptoe_session::WaitingThread;
 
 use super::LockKind;
-use super::now::FutexSleeper;
+use super::futex_sleeper::FutexSleeper;
 
 /// The name of a mutex whose address is unknown.
 const MUTEX: &str = "a priority-inheriting mutex";

@@ -10,15 +10,15 @@ use super::begin::Target;
 use super::learned_code;
 use super::origins::InstructionOrigins;
 use super::variables::WatchedVariable;
-use crate::drive::RunClock;
+use crate::clock::RunClock;
 
 /// The key of a row: variable, instruction, whether the kernel made the access, thread and its
 /// name.
-type Key<'r> = (u32, u64, bool, u32, &'r str);
+type AccessKey<'r> = (u32, u64, bool, u32, &'r str);
 
 /// The parts of one row.
 #[derive(Default)]
-struct Sum<'r> {
+struct AccessRow<'r> {
     rows: Vec<&'r WatchHits>,
 }
 
@@ -29,14 +29,14 @@ pub(super) fn rows(
     target: &Target,
     clock: RunClock,
 ) -> (Vec<Accesses>, Vec<Note>) {
-    let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<AccessKey, AccessRow> = BTreeMap::new();
     for row in found {
         let key = &row.key;
         let key = (key.variable, key.ip, key.in_kernel, key.tid, &*key.comm);
         sums.entry(key).or_default().rows.push(row);
     }
     let known = InstructionOrigins::of(found, variables, target);
-    let row = |(key, sum): (Key, Sum)| {
+    let row = |(key, sum): (AccessKey, AccessRow)| {
         let variable = variables.get(key.0 as usize)?;
         Some(sum.row(key, variable, target, &known, clock))
     };
@@ -45,10 +45,10 @@ pub(super) fn rows(
     (rows, known.notes().collect())
 }
 
-impl Sum<'_> {
+impl AccessRow<'_> {
     fn row(
         &self,
-        key: Key,
+        key: AccessKey,
         variable: &WatchedVariable,
         target: &Target,
         known: &InstructionOrigins,

@@ -23,7 +23,7 @@ use super::variable_value::VariableValue;
 const ROWS: usize = 4096;
 const VALUES: usize = 8;
 
-pub(super) struct Sums {
+pub(super) struct AccessSums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
     /// Each variable's hits and present value.
@@ -37,16 +37,16 @@ pub(super) struct Sums {
 }
 
 /// The values of an access.
-struct Values {
+struct ValueChange {
     old: Option<u64>,
     new: u64,
     is_read_from_memory: bool,
 }
 
-impl Sums {
-    pub(super) fn new(wanted: WatchWanted, points: &[Watchpoint]) -> Sums {
+impl AccessSums {
+    pub(super) fn new(wanted: WatchWanted, points: &[Watchpoint]) -> AccessSums {
         let variables = points.iter().map(|_| Default::default());
-        Sums {
+        AccessSums {
             wanted,
             rows: HashMap::new(),
             variables: variables.collect(),
@@ -90,10 +90,10 @@ impl Sums {
     pub(super) fn add(
         &mut self,
         read: RecordedHit,
-        variable: (usize, &Watchpoint),
+        index: usize,
+        point: &Watchpoint,
         target: &mut Target,
     ) {
-        let (index, point) = variable;
         let hit = read.hit();
         if hit.is_late {
             self.late += 1;
@@ -108,7 +108,7 @@ impl Sums {
             stack: read.stack(len).collect(),
         };
         let memory = read.value(len).map(|value| cut(value, len));
-        let values = self.values(variable, (&hit, &snapshot), memory, target);
+        let values = self.values(index, point, &hit, memory, target);
         let Some((hits, _)) = self.variables.get_mut(index) else {
             return;
         };
@@ -167,20 +167,21 @@ impl Sums {
     /// value is the one read from memory, and the old one that of the hit before.
     fn values(
         &mut self,
-        (index, point): (usize, &Watchpoint),
-        (hit, after): (&Hit, &Snapshot),
+        index: usize,
+        point: &Watchpoint,
+        hit: &Hit,
         memory: Option<u64>,
         target: &Target,
-    ) -> Values {
+    ) -> ValueChange {
         let Some((_, held)) = self.variables.get_mut(index) else {
-            return Values {
+            return ValueChange {
                 old: None,
                 new: 0,
                 is_read_from_memory: true,
             };
         };
         if point.at.access == perf::Access::Execute {
-            return Values {
+            return ValueChange {
                 old: Some(0),
                 new: 0,
                 is_read_from_memory: false,
@@ -193,7 +194,7 @@ impl Sums {
         });
         let (address, len) = (point.at.address, point.at.len);
         let known = store.map_or(AccessValues::default(), |store| {
-            store.values_from_registers(&after.registers, after.flags, address, len)
+            store.values_from_registers(&hit.registers, hit.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
         let new = known.new.or(memory);
@@ -202,7 +203,7 @@ impl Sums {
             (Some(new), Some(Source::Added(added))) => Some(cut(new.wrapping_sub(added), len)),
             _ => known.old.or(previous),
         };
-        Values {
+        ValueChange {
             old,
             new: new.unwrap_or(0),
             is_read_from_memory: known.new.is_none(),
@@ -237,7 +238,7 @@ fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> Wa
     }
 }
 
-fn count(row: &mut WatchHits, hit: &Hit, values: &Values, is_code: bool) {
+fn count(row: &mut WatchHits, hit: &Hit, values: &ValueChange, is_code: bool) {
     row.count += 1;
     row.changed += u64::from(values.old.is_some_and(|old| old != values.new));
     row.old_unknown += u64::from(values.old.is_none());

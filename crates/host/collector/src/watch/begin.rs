@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use tiptoe_attach::{Attached, command_line};
 use tiptoe_kernel::watchpoints::Snapshot;
-use tiptoe_session::VariableEnd;
 use tiptoe_stack::Frame;
 use tiptoe_symbol::Class;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::Mapping;
 
-use super::variables::WatchedVariable;
-use crate::drive::RunClock;
+use crate::clock::RunClock;
 use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::request::RequestTarget;
@@ -132,24 +130,16 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns why a variable no longer exists. `None` if it exists, or if its process is ending or
-    /// runs another program.
-    pub(super) fn removal_reason(&self, variable: &WatchedVariable) -> Option<VariableEnd> {
-        if variable
-            .of_thread()
-            .is_some_and(|owner| owner.has_ended(self.process))
-        {
-            return Some(VariableEnd::Thread);
-        }
-        if self.read(variable.address(), &mut [0]) || self.has_given_up_memory() {
-            return None;
-        }
+    /// Returns whether an address is outside all files' data and the zeroed memory after it. Allocators
+    /// keep their own state in those, so a write there proves nothing.
+    pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
-        let is_gone = !maps.is_empty()
-            && !maps
-                .iter()
-                .any(|mapping| mapping.contains(variable.address()));
-        is_gone.then_some(VariableEnd::Unmapped)
+        let Some(at) = maps.iter().position(|map| map.contains(address)) else {
+            return false;
+        };
+        let is_files = |at: usize| maps.get(at).is_some_and(|map| map.inode != 0);
+        let is_right_after_file = at > 0 && is_files(at - 1) && maps[at - 1].end == maps[at].start;
+        !is_files(at) && !is_right_after_file
     }
 
     /// Unwinds the part of the stack that a hit saved; returns the return addresses.

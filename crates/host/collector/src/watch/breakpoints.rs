@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tiptoe_event::{Cost, Via};
 use tiptoe_kernel::watchpoints::{
-    Access, AttachSummary, Drops, Hits, WatchHits, Watchpoint, Window,
+    Access, AttachSummary, Drops, Hits, Stats, WatchHits, Watchpoint, Window,
 };
 use tiptoe_session::{EndCause, Placement, Reservations};
 
@@ -121,4 +121,20 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
             took_ns: attached.took.as_nanos() as u64,
         }),
     }
+}
+
+/// Returns the counts of the debug registers' accounting, of which threads held `unreserved` without a reservation.
+pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
+    let reservations = [("thread", unreserved), ("cpu", 0)]
+        .into_iter()
+        .zip(sides)
+        .map(|((side, unreserved), stats)| Reservations {
+            side: side.to_owned(),
+            reservations: stats.reservations,
+            unreserved,
+            holds: stats.holds,
+            waited: stats.waited,
+            waited_ns: stats.waited_ns,
+        });
+    reservations.collect()
 }

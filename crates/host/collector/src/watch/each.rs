@@ -3,7 +3,7 @@
 use tiptoe_session::Access;
 
 use super::Run;
-use crate::drive::RunClock;
+use crate::clock::RunClock;
 use crate::request::Observer;
 
 /// Names of instructions, by variable and address.

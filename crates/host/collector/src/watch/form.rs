@@ -5,9 +5,8 @@
 //! processes use as well, because each hit of theirs would trap.
 
 use tiptoe_event::Via;
-use tiptoe_kernel::watchpoints::{Form, Stats, WatchWanted, Watchpoint};
+use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
 use tiptoe_kernel::{Error as KernelError, Watchpoints};
-use tiptoe_session::Reservations;
 use tiptoe_sys::host::Process;
 
 use super::begin::Target;
@@ -116,20 +115,4 @@ fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     };
     let all = Process::all().unwrap_or_default();
     all.into_iter().filter(|other| shares(other)).count()
-}
-
-/// Returns the counts of the debug registers' accounting, of which threads held `unreserved` without a reservation.
-pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
-    let reservations = [("thread", unreserved), ("cpu", 0)]
-        .into_iter()
-        .zip(sides)
-        .map(|((side, unreserved), stats)| Reservations {
-            side: side.to_owned(),
-            reservations: stats.reservations,
-            unreserved,
-            holds: stats.holds,
-            waited: stats.waited,
-            waited_ns: stats.waited_ns,
-        });
-    reservations.collect()
 }

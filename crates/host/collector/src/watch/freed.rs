@@ -6,7 +6,6 @@
 
 use tiptoe_session::{Accesses, Note, WatchNote};
 
-use super::begin::Target;
 use super::variables::WatchedVariable;
 
 /// Functions that free an object, or allocate memory.
@@ -25,18 +24,6 @@ const FUNCTIONS: [&str; 11] = [
 ];
 /// Possible prefixes: internal names of glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
-
-/// Returns whether an address is outside all files' data and the zeroed memory after it. Allocators
-/// keep their own state in those, so a write there proves nothing.
-pub(super) fn is_object(target: &Target, address: u64) -> bool {
-    let maps = target.process.maps().unwrap_or_default();
-    let Some(at) = maps.iter().position(|map| map.contains(address)) else {
-        return false;
-    };
-    let is_files = |at: usize| maps.get(at).is_some_and(|map| map.inode != 0);
-    let is_right_after_file = at > 0 && is_files(at - 1) && maps[at - 1].end == maps[at].start;
-    !is_files(at) && !is_right_after_file
-}
 
 /// Returns a note about a place that an allocator accessed, with the time of the first access.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {

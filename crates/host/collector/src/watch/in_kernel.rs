@@ -10,12 +10,11 @@ use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
 use super::begin::Target;
-use super::breakpoints::{BreakpointReport, Breakpoints, Moved, placement};
-use super::form::reservations;
+use super::breakpoints::{BreakpointReport, Breakpoints, Moved, placement, reservations};
 use super::initial_rules;
 use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
-use crate::drive::TICK;
+use crate::clock::TICK;
 use crate::drive::Targets;
 use crate::error::Error;
 

@@ -17,14 +17,16 @@ use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::WatchTarget;
 use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader, Hits as RecordedHits};
 
-use super::access_sums::Sums;
+use super::access_sums::AccessSums;
 use super::begin::{Target, one};
+use super::breakpoints::reservations;
 use super::breakpoints::{BreakpointReport, Breakpoints, placement};
-use super::form::reservations;
 use super::holders;
 use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
-use crate::drive::{RunClock, TICK, Targets};
+use crate::clock::RunClock;
+use crate::clock::TICK;
+use crate::drive::Targets;
 use crate::error::Error;
 use crate::module::Cache;
 use crate::request::{Request, RequestTarget};
@@ -42,7 +44,7 @@ pub(super) struct InProcessWatch {
     /// The variable at an address, also at one from which its watch has moved.
     variable_by_address: HashMap<u64, usize>,
     serving: Vec<usize>,
-    sums: Sums,
+    sums: AccessSums,
     reader: HitReader,
     /// Hits whose records were never complete.
     holes: u64,
@@ -83,7 +85,7 @@ pub(super) fn enter(request: &Request<'_>) -> Result<(Tracee, Target), Error> {
         RequestTarget::Command(command) => start(command, &plan, &mut cache)?,
         RequestTarget::System => return Err(Error::NothingCounted),
     };
-    let target = Target::of(&tracee.target, cache)?;
+    let target = Target::of(&tracee.process.target, cache)?;
     Ok((tracee, target))
 }
 
@@ -107,7 +109,7 @@ impl InProcessWatch {
         let mut inside = InProcessWatch {
             variable_by_address: serving.iter().map(address).collect(),
             serving: serving.to_vec(),
-            sums: Sums::new(wanted.clone(), points),
+            sums: AccessSums::new(wanted.clone(), points),
             points: points.to_vec(),
             reader: HitReader::default(),
             holes: 0,
@@ -133,13 +135,13 @@ impl InProcessWatch {
 
     fn observe(&mut self, at: &Targets, all_slots: bool) -> Result<(), Error> {
         let slots = slots(at, self.cpus)?;
-        let pid = tracee(at)?.target.process.pid();
+        let pid = tracee(at)?.process.target.process.pid();
         self._booking = slots.begin(pid, all_slots, &self.points, &self.serving)?;
         let hits = hits(at).ok_or_else(no_hits)?;
         hits.allow(self.allowance.unwrap_or(0));
         let served = self.serving.iter().map(|index| &self.points[*index]);
         let served: Vec<WatchTarget> = served.map(watched).collect();
-        self.opened = tracee(at)?.observe(self.cpus, &served)?;
+        self.opened = tracee(at)?.process.observe(self.cpus, &served)?;
         Ok(())
     }
 
@@ -180,7 +182,7 @@ impl InProcessWatch {
             count += 1;
             // Every reported address was watched at some time.
             if let Some(index) = known.get(&read.hit().address) {
-                sums.add(read, (*index, &points[*index]), target);
+                sums.add(read, *index, &points[*index], target);
             }
         });
         if count > 0
@@ -196,13 +198,13 @@ impl InProcessWatch {
     /// Leaves the process, except a held command, which must not run and is killed.
     fn leave(&mut self, at: &Targets) {
         if let Ok(tracee) = tracee(at)
-            && !tracee.target.is_held()
+            && !tracee.process.target.is_held()
             && self.agent == AgentUse::Own
             && !std::mem::replace(&mut self.has_left, true)
         {
             // An agent that does not answer has ended, or leaves by itself once the link is
             // dropped.
-            let _ = tracee.detach();
+            let _ = tracee.process.detach();
         }
     }
 }
@@ -240,7 +242,7 @@ impl Breakpoints for InProcessWatch {
     ) -> Result<Duration, Error> {
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            tracee(at)?.ask(AsyncRequest::Look);
+            tracee(at)?.process.ask(AsyncRequest::Look);
         }
         let is_much = self.read_hits(at, target, false);
         self.read_values(at, target);
@@ -253,7 +255,7 @@ impl Breakpoints for InProcessWatch {
         if let Some(hits) = hits(at) {
             hits.begin_window();
             if hits.is_resting() {
-                tracee(at)?.ask(AsyncRequest::Wake);
+                tracee(at)?.process.ask(AsyncRequest::Wake);
             }
         }
         Ok(window)
@@ -286,8 +288,8 @@ impl Breakpoints for InProcessWatch {
         self.points[index] = point.clone();
         self.serving[slot] = index;
         let tracee = tracee(at)?;
-        let turned = tracee.turn(slot, watched(point));
-        if turned.is_err() && !tracee.target.has_ended() && tracee.ended_by().is_none() {
+        let turned = tracee.process.turn(slot, watched(point));
+        if turned.is_err() && !tracee.process.target.has_ended() && tracee.ended_by().is_none() {
             turned?;
         }
         if let Some(epoch) = hits(at).map(|hits| hits.epoch()) {
@@ -313,12 +315,12 @@ impl Breakpoints for InProcessWatch {
         let tracee = at.traced.first()?;
         tracee.ended_by().or_else(|| {
             let has_execed = hits(at).is_some_and(|hits| hits.execs());
-            (has_execed && tracee.target.has_ended()).then_some(EndCause::Exec)
+            (has_execed && tracee.process.target.has_ended()).then_some(EndCause::Exec)
         })
     }
 
     fn is_over(&mut self, at: &Targets) -> bool {
-        at.traced.iter().any(Tracee::only_agent_left)
+        at.traced.iter().any(|one| one.process.only_agent_left())
     }
 
     fn stop(&mut self, at: &Targets, target: &mut Target) {
@@ -366,7 +368,7 @@ fn tracee(at: &Targets) -> Result<&Tracee, Error> {
 
 /// Returns the hits that the program's threads record.
 fn hits(at: &Targets) -> Option<RecordedHits<'_>> {
-    at.traced.first()?.hits()
+    at.traced.first()?.process.hits()
 }
 
 /// Returns the accounting of the debug registers.

@@ -6,45 +6,32 @@
 
 use std::time::Duration;
 
-use tiptoe_session::{Accesses, EndCause, Note, ProcessNote, WatchNote};
+use tiptoe_session::{Accesses, EndCause, Note, ProcessNote, VariableEnd, WatchNote};
 
 use super::Run;
 use super::begin::Target;
 use super::variables::WatchedVariable;
-use crate::drive::{Turn, session_target};
+use crate::drive::Turn;
 use crate::error::Error;
+use crate::words::session_target;
 
-/// The address of a page that no program may map: breakpoints without a variable are moved there.
-pub(super) const NOWHERE: u64 = 0x1000;
-
-#[derive(Default)]
-pub(super) struct VariableLifetime {
-    /// When the variable was last found, since the start.
-    seen: Duration,
-    /// Whether the last look missed the variable.
-    is_missed: bool,
-    /// How long the variable was watched, if its watch has ended.
-    ended: Option<u64>,
-}
-
-impl VariableLifetime {
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.is_some()
-    }
-
-    /// Returns how long the variable was watched, if its watch has ended.
-    pub(super) fn watched_ns(&self) -> Option<u64> {
-        self.ended
-    }
-
-    /// Records a look; returns whether the variable is certainly removed, which takes two misses in
-    /// a row.
-    fn look(&mut self, is_there: bool, now: Duration) -> bool {
-        if is_there {
-            self.seen = now;
+impl WatchedVariable {
+    /// Returns why the variable no longer exists. `None` if it exists, or if its process is ending or
+    /// runs another program.
+    fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
+        if self
+            .of_thread()
+            .is_some_and(|owner| owner.has_ended(target.process))
+        {
+            return Some(VariableEnd::Thread);
         }
-        // One miss proves nothing: an exec removes memory and threads just before it is reported.
-        std::mem::replace(&mut self.is_missed, !is_there) && !is_there
+        if target.read(self.address(), &mut [0]) || target.has_given_up_memory() {
+            return None;
+        }
+        let maps = target.process.maps().unwrap_or_default();
+        let is_gone =
+            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(self.address()));
+        is_gone.then_some(VariableEnd::Unmapped)
     }
 }
 
@@ -74,7 +61,7 @@ impl Run<'_> {
             let variable = &self.variables[index];
             let cause = match variable.lifetime.has_ended() || variable.is_unset() {
                 true => continue,
-                false => self.target.removal_reason(variable),
+                false => variable.removal_reason(&self.target),
             };
             let is_gone = self.variables[index].lifetime.look(cause.is_none(), now);
             let Some(cause) = cause.filter(|_| is_gone) else {
@@ -132,17 +119,6 @@ mod tests {
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    #[test]
-    fn a_variable_that_is_missed_twice_has_ended() {
-        let mut lifetime = VariableLifetime::default();
-        assert!(!lifetime.look(true, MS(10)));
-        assert!(!lifetime.look(false, MS(20)));
-        assert!(!lifetime.look(true, MS(30)), "it was there again");
-        assert!(!lifetime.look(false, MS(40)));
-        assert!(lifetime.look(false, MS(50)));
-        assert_eq!(lifetime.seen, MS(30));
-    }
 
     #[test]
     fn accesses_of_others_after_the_end_of_a_thread() {

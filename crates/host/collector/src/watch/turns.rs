@@ -125,7 +125,8 @@ mod tests {
     use super::super::breakpoints::BreakpointReport;
     use super::super::{Run, variables};
     use super::*;
-    use crate::drive::{Instrument, RunClock, Turn};
+    use crate::clock::RunClock;
+    use crate::drive::{Instrument, Turn};
     use crate::module::Cache;
     use crate::request::{Observer, Request};
 

@@ -9,12 +9,14 @@ use tiptoe_symbol::variable::{
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
-use super::freed;
-use super::lifetimes::{NOWHERE, VariableLifetime};
-use super::moves::PointerPath;
+use super::pointer_path::PointerPath;
 use super::thread::{OfThread, Owner};
+use super::variable_lifetime::VariableLifetime;
 use crate::error::Error;
 use crate::resolve;
+
+/// The address of a page that no program may map: breakpoints without a variable are moved there.
+pub(super) const NOWHERE: u64 = 0x1000;
 
 /// A requested variable.
 pub(super) struct RequestedVariable {
@@ -145,7 +147,7 @@ impl Target {
             len,
             access: watch.access,
             is_pinned: variable.is_pinned,
-            is_object: (plain || way.is_some()) && freed::is_object(self, address),
+            is_object: (plain || way.is_some()) && self.is_object(address),
             way,
             value: plan.value,
         })
@@ -221,7 +223,7 @@ impl WatchedVariable {
 
     /// Records whether the variable is now in memory that an allocator may take back.
     pub(super) fn look_for_object(&mut self, target: &Target) {
-        self.is_object = freed::is_object(target, self.address);
+        self.is_object = target.is_object(self.address);
     }
 
     /// Returns whether the variable's pointers have led nowhere so far.

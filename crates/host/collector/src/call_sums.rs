@@ -1,0 +1,39 @@
+//! Sums of threads' words, in which some words of timed functions are no counts.
+
+use tiptoe_wire::calls::words;
+
+/// Adds words to sums.
+pub fn add(sums: &mut [u64], words: &[u64]) {
+    for (sum, word) in sums.iter_mut().zip(words) {
+        *sum = sum.wrapping_add(*word);
+    }
+}
+
+/// Adds one thread's words of a timed function to the sums over other threads.
+pub fn add_calls(sums: &mut [u64], own: &[u64]) {
+    add(sums, own);
+    correct(sums, own);
+    // `correct` has counted the pending call.
+    if let Some(pending) = sums.get_mut(words::PENDING as usize) {
+        *pending = 0;
+    }
+}
+
+/// Corrects the sums for the words of a timed function that must not be summed: the longest time
+/// and the pending call.
+pub fn correct(sums: &mut [u64], own: &[u64]) {
+    let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
+    let longest = word(words::LONGEST);
+    if let Some(sum) = sums.get_mut(words::LONGEST as usize) {
+        *sum = sum.wrapping_sub(longest).max(longest);
+    }
+    let pending = word(words::PENDING);
+    let durations = sums.get_mut(words::DURATIONS as usize..);
+    let durations = durations.unwrap_or_default();
+    if pending < words::DURATION_COUNT.into()
+        && let Some(sum) = durations.get_mut(pending as usize)
+    {
+        *sum = sum.wrapping_add(1);
+        durations[0] = durations[0].wrapping_sub(1);
+    }
+}

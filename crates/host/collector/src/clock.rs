@@ -1,0 +1,35 @@
+//! The clock of a run, and the pause between its turns.
+
+use std::time::Duration;
+
+use tiptoe_sys::raw::monotonic_ns;
+
+/// The pause between two turns of an instrument that serves an agent.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+
+/// The clock of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunClock {
+    pub(crate) start_ns: u64,
+}
+
+impl RunClock {
+    pub(crate) fn start() -> RunClock {
+        let start_ns = monotonic_ns();
+        RunClock { start_ns }
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.until(monotonic_ns())
+    }
+
+    /// Returns whether this clock started before the other.
+    pub(crate) fn is_before(self, other: RunClock) -> bool {
+        self.start_ns < other.start_ns
+    }
+
+    /// Returns the time from the start to a time of CLOCK_MONOTONIC; zero if that is earlier.
+    pub(crate) fn until(self, at_ns: u64) -> Duration {
+        Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
+    }
+}

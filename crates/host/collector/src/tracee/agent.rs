@@ -1,0 +1,158 @@
+//! What the agent counts in a process.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use tiptoe_session::Note;
+
+use super::{Plan, TracedProcess};
+use crate::clock::RunClock;
+use crate::error::Error;
+use crate::planner::Follow;
+use budget::CallBudget;
+use fork_counts::ForkCounts;
+use meter::Meters;
+use records::Rings;
+use wait_sampling::Thinning;
+
+mod budget;
+mod calls;
+mod foreign;
+mod fork_counts;
+mod meter;
+mod patches;
+mod reads;
+mod records;
+mod wait_sampling;
+
+pub use foreign::came_and_went;
+pub use meter::WINDOW as TRAP_WINDOW;
+pub use patches::{AgentCounter, Arming, FirstHooks, Patches, PlanState};
+pub use patches::{costly_traps, described_code, ifuncs, library, not_patched};
+pub use reads::Reads;
+pub use records::RecordedCall;
+
+/// The most toggles in one request to the agent.
+const TOGGLES: u64 = 1000;
+
+/// What the agent counts.
+#[derive(Default)]
+pub struct InProcess {
+    pub patches: Patches,
+    /// Measures how often the agent's traps are hit.
+    meters: RefCell<Meters>,
+    call_budget: Option<CallBudget>,
+    /// Decides how many waits for locks are timed.
+    thinning: Option<Thinning>,
+    rings: RefCell<Option<Rings>>,
+    pub forks: ForkCounts,
+}
+
+impl InProcess {
+    /// Begins to keep the budget of a process that has used this CPU time.
+    pub fn begin_budget(&mut self, plan: &Plan, used: Duration) {
+        self.call_budget = CallBudget::of(plan, used);
+        self.thinning = Thinning::of(plan, used);
+    }
+
+    /// Prepares to read records. Must be called before the first record is written.
+    pub fn open_rings(&mut self, plan: &Plan) {
+        *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
+    }
+
+    /// Reads the available records, whose times are by this clock.
+    pub fn read_records(&self, process: &TracedProcess, clock: RunClock) {
+        if let Some(rings) = &mut *self.rings.borrow_mut() {
+            rings.read_available(process, clock, &self.patches.counters);
+        }
+    }
+
+    /// Returns the calls that were read since the last call of this.
+    pub fn take_calls(&self) -> Vec<RecordedCall> {
+        let mut rings = self.rings.borrow_mut();
+        rings.as_mut().map(Rings::take_calls).unwrap_or_default()
+    }
+
+    /// Switches off traps that are hit too often. Returns a note for each.
+    pub fn switch_off_hot_traps(&self, process: &TracedProcess) -> Vec<Note> {
+        let mut meters = self.meters.borrow_mut();
+        meters.switch_off_hot(process, &self.patches)
+    }
+
+    /// Refills the credit of threads that spent some, and sets how many waits are timed.
+    pub fn refill_budgets(&self, process: &TracedProcess) {
+        let Some(link) = &process.target.link else {
+            return;
+        };
+        if let Some(thinning) = &self.thinning {
+            thinning.look(process.target.fetch_total_cpu_time(), link);
+        }
+        if let Some(call_budget) = &self.call_budget {
+            let (used, data) = (process.target.fetch_total_cpu_time(), link.data());
+            call_budget.refill(used, &data, data.entered());
+        }
+    }
+
+    /// Returns whether calls or waits spend the budget.
+    pub fn spends(&self) -> bool {
+        self.call_budget.is_some() || self.thinning.is_some()
+    }
+
+    /// Leaves a part of the budget to other spenders in the same process.
+    pub fn leave(&mut self, part: f64) {
+        if let Some(calls) = &mut self.call_budget {
+            calls.leave(part);
+        }
+        if let Some(waits) = &mut self.thinning {
+            waits.leave(part);
+        }
+    }
+
+    /// Returns whether a budget limits calls or waits.
+    pub fn has_budget(&self, process: &TracedProcess) -> bool {
+        let mut counters = self.patches.counters.iter();
+        let limits_waits = self.thinning.is_some() && process.target.link.is_some();
+        limits_waits
+            || self.call_budget.is_some()
+                && counters.any(|one| one.follow.is_followed() || one.follow == Follow::Record)
+    }
+
+    /// Looks at the memory of tiptoe that a fork would copy.
+    pub fn look_at_copied(&self, process: &TracedProcess) {
+        let sites = &self.patches.later.agent_sites;
+        self.forks.look(&process.target, sites);
+    }
+
+    /// Makes the agent count the open calls of ended threads as left. Must be called before the
+    /// last reading.
+    pub fn bury_dead_threads(&self, process: &TracedProcess) {
+        if let Some(link) = &process.target.link
+            && self.patches.follows_calls()
+            && process.has_serving_agent()
+        {
+            // On failure these calls stay counted as inside.
+            let _ = link.bury();
+        }
+    }
+
+    /// Removes all jumps and traps and writes them again, `times` times.
+    pub fn toggle(
+        &self,
+        process: &TracedProcess,
+        times: u64,
+        mut stop: impl FnMut() -> bool,
+    ) -> Result<u64, Error> {
+        let Some(link) = &process.target.link else {
+            return Ok(0);
+        };
+        let counters = self.patches.counters.iter();
+        let addresses: Vec<u64> = counters.map(|one| one.site.address).collect();
+        let mut done = 0;
+        while done < times && !stop() {
+            let some = (times - done).min(TOGGLES);
+            link.toggle(&addresses, some)?;
+            done += some;
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,102 @@
+//! Detects other tracers that probe the same functions.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_attach::link::Link;
+use tiptoe_session::{FunctionNote, Note};
+use tiptoe_sys::host::procfs::Process;
+use tiptoe_wire::{Site, State};
+
+use super::{AgentCounter, InProcess};
+use crate::module::key_of;
+use crate::tracee::TracedProcess;
+
+impl InProcess {
+    /// Returns the events that another tracer probes as well. If its trap covers our patch, hits
+    /// are counted through that trap or not at all. If its probe was removed and erased our patch,
+    /// the patch is restored. A trap inside our jump corrupts the jump's target, so a jump whose
+    /// first byte is still ours is removed.
+    pub fn foreign(&self, process: &TracedProcess) -> Vec<&str> {
+        let later = &self.patches.later;
+        later
+            .undisturbed(process, || self.look_for_foreign(process))
+            .unwrap_or_default()
+    }
+
+    fn look_for_foreign(&self, process: &TracedProcess) -> Vec<&str> {
+        let memory = File::open(format!("/proc/{}/mem", process.target.process.pid()));
+        let Some(memory) = memory.ok().filter(|_| !agent_leaves(process)) else {
+            return Vec::new();
+        };
+        let differs = |site: &Site, bytes: &[u8; 8]| {
+            let mut now = [0; 8];
+            let len = usize::from(site.len).min(now.len());
+            let read = memory.read_exact_at(&mut now[..len], site.address);
+            read.is_ok() && now[..len] != bytes[..len]
+        };
+        let meters = self.meters.borrow();
+        let closed = self.closed(process);
+        let moved = self.patches.slots_unpatched_elsewhere(process);
+        let counters = self.patches.counters.iter();
+        let counters = counters.filter(|one| meters.ran_ns(one.site.slot).is_none());
+        let counters = counters.filter(|one| !closed.contains(&one.site.slot));
+        let other = counters.filter(|one| differs(&one.site, &one.site.patched));
+        let (events, sites): (Vec<&str>, Vec<&Site>) =
+            other.map(|one| (&*one.counter.event, &one.site)).unzip();
+        let jumps = |site: &Site| {
+            let first = Site { len: 1, ..*site };
+            site.len > 1 && !differs(&first, &site.patched)
+        };
+        let foreign = events.iter().zip(&sites);
+        let foreign = foreign.filter(|(_, site)| !moved.contains(&site.slot));
+        let foreign: Vec<&str> = foreign.map(|(event, _)| *event).collect();
+        if agent_leaves(process) {
+            // The agent restored the code in between, not another tracer.
+            return Vec::new();
+        }
+        let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
+        let lost = others.iter().filter(|site| !differs(site, &site.original));
+        let lost: Vec<u64> = lost.map(|site| site.address).collect();
+        let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
+        if let Some(link) = &process.target.link
+            && !(lost.is_empty() && astray.is_empty())
+        {
+            // On failure the event is still reported.
+            let _ = link.disarm(&astray);
+            let _ = link.arm_again(&lost);
+        }
+        foreign
+    }
+
+    /// Returns the slots of functions whose libraries are closed now.
+    fn closed(&self, process: &TracedProcess) -> BTreeSet<u32> {
+        let maps = match self.patches.later.watched(process) {
+            Some(_) => process.target.process.maps().unwrap_or_default(),
+            None => return BTreeSet::new(),
+        };
+        let there = |one: &AgentCounter| {
+            let address = one.site.address;
+            let behind = maps.partition_point(|mapping| mapping.start <= address);
+            let mapping = behind.checked_sub(1).and_then(|index| maps.get(index));
+            mapping.is_some_and(|mapping| mapping.contains(address) && key_of(mapping) == one.file)
+        };
+        let gone = self.patches.counters.iter().filter(|one| !there(one));
+        gone.map(|one| one.site.slot).collect()
+    }
+}
+
+/// Returns whether the agent has left or begins to.
+fn agent_leaves(process: &TracedProcess) -> bool {
+    let leaves =
+        |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
+    process.presence.left.get().is_some() || process.target.link.as_ref().is_some_and(leaves)
+}
+
+/// Returns a note if hits found that another tracer's probe had been removed from our sites,
+/// even if [`InProcess::foreign`] never saw that probe.
+pub fn came_and_went(link: &Link, process: Process) -> Option<Note> {
+    let (pid, times) = (process.pid(), link.data().rearmed());
+    (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())
+}

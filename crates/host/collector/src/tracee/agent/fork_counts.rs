@@ -1,0 +1,74 @@
+//! The agent's counts of forks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use tiptoe_attach::Attached;
+use tiptoe_attach::link::Link;
+use tiptoe_event::Cost;
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::{Site, slots};
+
+use crate::counts;
+use crate::forks::CopiedMemory;
+
+/// The forks of a process, and what they cost.
+#[derive(Default)]
+pub struct ForkCounts {
+    /// The part of tiptoe's memory that a fork copies, as of the last look.
+    copied: RefCell<Option<CopiedMemory>>,
+    /// The number of looks.
+    looks: Cell<u32>,
+    /// The number of forks before counting began.
+    early: Cell<u64>,
+}
+
+impl ForkCounts {
+    /// Returns the number of forks that the agent has counted in the reported time.
+    pub fn count(&self, target: &Attached) -> u64 {
+        all_forks(target).saturating_sub(self.early.get())
+    }
+
+    /// Excludes the forks until now.
+    pub fn leave_out(&self, target: &Attached) {
+        self.early.set(all_forks(target));
+    }
+
+    /// Returns the additional cost of each fork; `None` if no look was possible.
+    pub fn cost(&self) -> Option<Cost> {
+        Some(self.copied.borrow().as_ref()?.cost())
+    }
+
+    /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
+    /// of two, because that memory changes little later. The process must still live.
+    pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
+        let looks = self.looks.get() + 1;
+        self.looks.set(looks);
+        if !looks.is_power_of_two() {
+            return;
+        }
+        let sites: BTreeSet<u64> = agent_sites.iter().map(|site| site.address).collect();
+        let is_patched = |mapping: &Mapping| {
+            let mut inside = sites.range(mapping.start..mapping.end);
+            inside.next().is_some()
+        };
+        let link = target.link.as_ref();
+        let look = |link: &Link| {
+            let (start, len) = link.data().kept();
+            let tables = start..start.saturating_add(len);
+            CopiedMemory::of(target.process, tables, is_patched)
+        };
+        let copied = link.and_then(look);
+        if copied.is_some() {
+            self.copied.replace(copied);
+        }
+    }
+}
+
+fn all_forks(target: &Attached) -> u64 {
+    let counted = slots::FORKS..slots::FORKS + 1;
+    let link = target.link.as_ref();
+    let sums = link.map(|link| counts::sums(link.data_file(), link.geometry(), counted));
+    let sums = sums.and_then(Result::ok);
+    sums.and_then(|sums| sums.first().copied()).unwrap_or(0)
+}

@@ -1,0 +1,306 @@
+//! What the agent has patched in a process, and what is counted there.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use tiptoe_attach::inject::Masks;
+use tiptoe_attach::link::Link;
+use tiptoe_symbol::Function;
+use tiptoe_sys::host::limits::address_space;
+use tiptoe_sys::host::procfs::{Mapping, Process};
+use tiptoe_wire::{Site, arena};
+
+use crate::error::{Error, Reason};
+use crate::module::{FileKey, Module, Object};
+use crate::planner::{self, Follow, PatchPlan, PlannedSite, ProcessState};
+use crate::resolve::Probe;
+use crate::tracee::{Counter, Coverage, Plan, Source, TracedProcess, check_broken_off};
+use site_writes::{addresses_of, install};
+
+pub mod costly_traps;
+pub mod described_code;
+mod guards;
+pub mod ifuncs;
+mod install;
+mod moved_code;
+mod plan_state;
+mod site_writes;
+
+pub use install::{LeftProbe, not_patched};
+pub use plan_state::{PlanState, library};
+
+/// How many times arenas are planned, if the program has mapped something in their place.
+const TRIES: u32 = 5;
+
+/// What the agent has patched.
+#[derive(Default)]
+pub struct Patches {
+    pub counters: Vec<AgentCounter>,
+    /// The functions that must enclose a hit, if the request has `--under`.
+    pub gates: Vec<AgentCounter>,
+    /// The addresses of the agent's hooks.
+    pub hooks: Vec<u64>,
+    /// State for the next plan, and for libraries that are loaded later.
+    pub later: PlanState,
+    /// The functions whose parameters were not looked up yet.
+    unread: Vec<UnreadFunction>,
+}
+
+/// What is counted at a site.
+pub struct AgentCounter {
+    pub counter: Counter,
+    pub site: Site,
+    /// The file of the site.
+    pub file: FileKey,
+    /// Every hit raises SIGTRAP.
+    pub trap: bool,
+    /// Which words follow the slot.
+    pub follow: Follow,
+    /// How many registers hold its parameters, if calls are recorded and it is known.
+    pub parameters: Option<u8>,
+}
+
+impl AgentCounter {
+    pub fn source(&self) -> Source {
+        let (trap, follow) = (self.trap, self.follow);
+        Source::Agent { trap, follow }
+    }
+}
+
+/// Where sites are armed.
+pub struct Arming<'a> {
+    pub plan: &'a Plan<'a>,
+    pub process: &'a TracedProcess,
+    pub link: &'a Link,
+    pub coverage: &'a mut Coverage,
+}
+
+impl<'a> Arming<'a> {
+    /// Fails if the agent has not entered.
+    pub fn of(
+        process: &'a TracedProcess,
+        plan: &'a Plan<'a>,
+        coverage: &'a mut Coverage,
+    ) -> Result<Arming<'a>, Error> {
+        Ok(Arming {
+            plan,
+            process,
+            link: process.link()?,
+            coverage,
+        })
+    }
+}
+
+/// The hooks that the first plan has besides those that each plan has.
+#[derive(Clone, Copy)]
+pub struct FirstHooks {
+    /// Whether calls are followed.
+    pub follows: bool,
+    /// The function that the loader calls when its list of libraries changes.
+    pub changed: Option<u64>,
+    /// The address of the lock whose holds are timed.
+    pub hold: Option<u64>,
+}
+
+/// A recorded function whose parameters were not looked up yet.
+pub struct UnreadFunction {
+    /// The index of its counter.
+    pub counter: usize,
+    pub object: Rc<Object>,
+    pub function: Function,
+}
+
+impl Patches {
+    /// Plans the first patches, and maps their arenas. Returns the plan, and the bases of arenas that could not be
+    /// mapped. Reads `maps` again if the program has mapped something in an arena's place.
+    pub fn plan_first(
+        &mut self,
+        on: &Arming,
+        first: FirstHooks,
+        modules: &[Module],
+        probes: &[Probe],
+        maps: &mut Vec<Mapping>,
+    ) -> Result<(PatchPlan, Vec<u64>), Error> {
+        let process = on.process.target.process;
+        let mut tries = 0;
+        loop {
+            let state = ProcessState {
+                follows: first.follows,
+                changed: first.changed,
+                hold: first.hold,
+                ..self.later.process_state(on.link, on.plan, maps)
+            };
+            let planned = planner::plan(&state, modules, probes);
+            check_broken_off()?;
+            let lost = map_arenas(process, on.link, &planned)?;
+            tries += 1;
+            if lost.is_empty() || tries == TRIES {
+                self.later.callers = planned.callers_but(&lost);
+                return Ok((planned, lost));
+            }
+            // The program has mapped something there since its maps were read.
+            *maps = process.maps()?;
+        }
+    }
+
+    /// Arms hooks and probes in libraries. Returns the probes' sites, and the probes that the agent cannot take.
+    pub fn arm_later(
+        &mut self,
+        on: &mut Arming,
+        maps: &[Mapping],
+        modules: &[Module],
+        probes: &mut Vec<Probe>,
+    ) -> Result<(Vec<Site>, Vec<LeftProbe>), Error> {
+        let (process, link) = (on.process, on.link);
+        let state = self.later.process_state(link, on.plan, maps);
+        let planned = planner::plan(&state, modules, probes);
+        let lost = map_arenas(process.target.process, link, &planned)?;
+        self.later.callers = planned.callers_but(&lost);
+        link.split_mappings(
+            &planned.ranges_of_own_mappings(maps, |site| process.may_be_armed(site)),
+        )?;
+        let followed = probes.iter().filter(|probe| probe.follow.is_followed());
+        self.later
+            .ready_to_follow(link, followed.count(), &planned.unwinders)?;
+        let hooks: Vec<&PlannedSite> = planned.hooks.iter().collect();
+        install(link, &hooks, &lost, process.presence.quiet.as_ref())?;
+        self.hooks
+            .extend(hooks.iter().map(|hook| hook.site.address));
+        let all = hooks.into_iter().chain(planned.probes.iter().flatten());
+        self.later.note_sites(all, &lost);
+        let sites = planned.probes.iter().flatten().map(|probe| probe.site);
+        let sites = sites.collect();
+        let left = self.install_probes(on, probes, planned.probes, &lost)?;
+        Ok((sites, left))
+    }
+
+    /// Arms the hooks of a plan. Returns the addresses of those that are armed.
+    pub fn arm_hooks(
+        &mut self,
+        on: &Arming,
+        masks: &Masks,
+        planned: &PatchPlan,
+        lost: &[u64],
+    ) -> Result<Vec<u64>, Error> {
+        let mut armed = guards::put_on(on.link, masks, planned, lost)?;
+        let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
+        let trapping: Vec<&PlannedSite> = trapping.collect();
+        let quiet = on.process.presence.quiet.as_ref();
+        let outcomes = install(on.link, &trapping, lost, quiet)?;
+        armed.extend(addresses_of(&trapping, outcomes));
+        self.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
+        Ok(armed)
+    }
+
+    /// Arms the sites of futex calls. Returns for each why it is not armed.
+    pub fn arm_lock_sites(
+        &mut self,
+        on: &Arming,
+        planned: &[PlannedSite],
+        lost: &[u64],
+    ) -> Result<Vec<Option<Reason>>, Error> {
+        let sites: Vec<&PlannedSite> = planned.iter().collect();
+        let outcomes = install(on.link, &sites, lost, on.process.presence.quiet.as_ref())?;
+        self.later.note_sites(planned.iter(), lost);
+        Ok(outcomes)
+    }
+
+    /// Returns the probes left to the kernel, without the functions of `--under`. Fails if the
+    /// agent took none of these functions.
+    pub fn without_gates(
+        &self,
+        left: Vec<LeftProbe>,
+        coverage: &mut Coverage,
+    ) -> Result<Vec<LeftProbe>, Error> {
+        let (gates, others): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|(probe, _)| probe.follow == Follow::Gate);
+        let gates = gates.into_iter();
+        let refusals =
+            gates.map(|(gate, reason)| (gate.event, reason.unwrap_or(Reason::AgentCannot)));
+        let refusals: Vec<(String, Reason)> = refusals.collect();
+        match refusals.first() {
+            Some((event, why)) if self.gates.is_empty() => {
+                let (event, why) = (event.clone(), why.clone());
+                Err(Error::NoGate { event, why })
+            }
+            _ => {
+                coverage.refuse(refusals);
+                Ok(others)
+            }
+        }
+    }
+
+    /// Sets the traps of probes that the kernel did not take.
+    pub fn set_traps(
+        &mut self,
+        on: &mut Arming,
+        traps: Vec<(Probe, PlannedSite)>,
+    ) -> Result<(), Error> {
+        if traps.is_empty() {
+            return Ok(());
+        }
+        let (mut probes, sites): (Vec<Probe>, Vec<PlannedSite>) = traps.into_iter().unzip();
+        self.later.note_sites(sites.iter(), &[]);
+        let sites = sites.into_iter().map(Ok).collect();
+        let left = self.install_probes(on, &mut probes, sites, &[])?;
+        let left = left.into_iter();
+        on.coverage
+            .refuse(left.map(|(probe, why)| not_patched(probe, why)));
+        Ok(())
+    }
+
+    /// Looks up how many parameters the functions have whose probes were installed since the last call. That may take a
+    /// second for a library's debug file, so a thread that loads the library must not wait for it.
+    pub fn read_parameters(&mut self) {
+        for unread in self.unread.drain(..) {
+            if let Some(counter) = self.counters.get_mut(unread.counter) {
+                counter.parameters = unread.object.parameter_registers(&unread.function);
+            }
+        }
+    }
+
+    /// Returns the refusal of a probe whose instruction another probe of this run displaces.
+    pub fn displaced_by(&self, probe: &Probe) -> Option<Reason> {
+        let address = probe.address();
+        let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
+        let mut placed = self.counters.iter();
+        let other = placed.find(|one| covers(one.site.address, one.site.len))?;
+        Some(Reason::Covered(other.counter.event.clone()))
+    }
+
+    /// Returns whether any calls are followed to their return.
+    pub fn follows_calls(&self) -> bool {
+        let mut all = self.counters.iter().chain(&self.gates);
+        all.any(|one| one.follow.is_followed())
+    }
+}
+
+/// Maps arenas and callers' arenas; returns the bases of those that could not be mapped.
+fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
+    // The gaps between arenas would use up a limited address space.
+    let outcomes = match address_space(process) {
+        Some(_) => vec![false; plan.ranges.len()],
+        None => link.map_code(&plan.ranges)?,
+    };
+    let failed = plan.ranges.iter().zip(outcomes).filter(|(_, done)| !done);
+    let failed: Vec<&Range<u64>> = failed.map(|(range, _)| range).collect();
+    // The program may have mapped something between two arenas.
+    let alone = plan.arenas.iter().map(|arena| arena.base);
+    let alone = alone.filter(|base| failed.iter().any(|range| range.contains(base)));
+    let alone: Vec<u64> = alone.collect();
+    let ranges: Vec<Range<u64>> = alone.iter().map(|base| *base..base + arena::LEN).collect();
+    let outcomes = link.map_code(&ranges)?;
+    let code = alone.into_iter().zip(outcomes);
+    let outcomes = link.map_callers(&plan.new_callers)?;
+    let callers = plan.new_callers.iter().copied().zip(outcomes);
+    let lost = code.chain(callers).filter(|(_, done)| !done);
+    let lost: Vec<u64> = lost.map(|(base, _)| base).collect();
+    let mapped = plan
+        .arenas
+        .iter()
+        .filter(|arena| !lost.contains(&arena.base));
+    let prologues = mapped.map(|arena| (arena::prologue(arena.base), arena.prologue.as_slice()));
+    link.write_code(&prologues.collect::<Vec<_>>())?;
+    Ok(lost)
+}

@@ -1,0 +1,76 @@
+//! Leaves functions to the kernel into which no jump fits, if the kernel's uprobe costs less than a trap on this machine.
+//!
+//! A trap is a signal, whose handler moves the thread on. A uprobe is as dear as that if the kernel must single-step the
+//! function's first instruction, and cheaper by far if it emulates the instruction, as it does a `push`. If the kernel
+//! does not take a probe, or counts only threads that exist already, the agent sets the trap.
+
+use tiptoe_event::Via;
+use tiptoe_kernel::{Step, may_count_processes};
+use tiptoe_patch::Strategy;
+use tiptoe_price::TrapAlternatives;
+
+use super::Arming;
+use crate::error::Reason;
+use crate::planner::{Follow, PatchPlan, PlannedSite};
+use crate::resolve::Probe;
+use crate::tracee::{Candidate, against, step_at};
+
+/// Removes the probes from the plan that the kernel counts at a lower price, and returns them.
+pub fn take(
+    on: &Arming,
+    probes: &mut Vec<Probe>,
+    planned: &mut PatchPlan,
+    lost: &[u64],
+) -> Vec<Candidate> {
+    let plan = on.plan;
+    let is_allowed = plan.request.via == Via::Auto
+        && plan.request.hit_split().is_none()
+        && plan.against_kernel().is_none();
+    if !is_allowed || on.process.presence.quiet.is_some() {
+        return Vec::new();
+    }
+    let is_trap = |(probe, site): &(&Probe, &Result<PlannedSite, Reason>)| match site {
+        Ok(site) => site.has_room(lost) && is_plain_trap(probe, site),
+        Err(_) => false,
+    };
+    let mut pairs = probes.iter().zip(&planned.probes);
+    if !pairs.any(|pair| is_trap(&pair)) || !may_count_processes() {
+        return Vec::new();
+    }
+    let Some(costs) = plan.fetch_trap_alternatives() else {
+        return Vec::new();
+    };
+    let mut costly = Vec::new();
+    let pairs: Vec<_> = probes.drain(..).zip(planned.probes.drain(..)).collect();
+    for (probe, site) in pairs {
+        let is_costly = is_trap(&(&probe, &site)) && costs.kernel_is_cheaper(step_at(&probe));
+        match site {
+            Ok(trap) if is_costly => costly.push(Candidate {
+                why: Some(why(&costs, step_at(&probe))),
+                probe,
+                trap: Some(trap),
+            }),
+            site => {
+                probes.push(probe);
+                planned.probes.push(site);
+            }
+        }
+    }
+    costly
+}
+
+/// Returns whether a probe would get a trap that does nothing but count.
+fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
+    // At another address, the probe of the kernel could be inside another patch.
+    let is_there = site.site.address == probe.address();
+    let counts = probe.follow == Follow::No && against(probe).is_none();
+    site.strategy == Strategy::Trap && is_there && counts
+}
+
+/// Returns why the kernel counts.
+fn why(costs: &TrapAlternatives, step: Step) -> Reason {
+    Reason::CostlyTrap {
+        uprobe_ns: costs.kernel.of(step).ns,
+        trap_ns: costs.trap.ns,
+    }
+}

@@ -1,0 +1,136 @@
+//! Installs planned probes, and the counters that read them.
+
+use tiptoe_patch::Strategy;
+use tiptoe_sys::host::attach_progress;
+
+use super::site_writes::install;
+use super::{AgentCounter, Arming, Patches, UnreadFunction};
+use crate::error::{Error, Reason};
+use crate::planner::{Follow, PlannedSite};
+use crate::probe_slots::SlotKey;
+use crate::resolve::Probe;
+use crate::tracee::{Counter, Coverage};
+
+/// A probe that the agent cannot take, and why.
+pub type LeftProbe = (Probe, Option<Reason>);
+
+/// The most sites to arm between two looks whether the user breaks the attach off.
+const PART: usize = 4096;
+
+impl Patches {
+    /// Installs probes; returns those that the agent cannot take, with the reasons.
+    pub fn install_probes(
+        &mut self,
+        on: &mut Arming,
+        probes: &mut Vec<Probe>,
+        planned: Vec<Result<PlannedSite, Reason>>,
+        lost: &[u64],
+    ) -> Result<Vec<LeftProbe>, Error> {
+        let good: Vec<&PlannedSite> = planned.iter().flatten().collect();
+        let mut outcomes = install_in_parts(on, &good, lost)?.into_iter();
+        let mut left = Vec::new();
+        for (probe, plan) in probes.drain(..).zip(&planned) {
+            let reason = match plan {
+                Err(reason) => Some(reason.clone()),
+                Ok(_) => outcomes.next().flatten(),
+            };
+            match (plan, reason) {
+                (Ok(plan), None) => {
+                    self.count_at(plan, as_planned(plan, probe, on.coverage));
+                }
+                (_, reason) => left.push((probe, reason)),
+            }
+        }
+        let all = left.len();
+        left.retain(|(_, reason)| !matches!(reason, Some(Reason::BrokenOff)));
+        on.coverage.unattached += all - left.len();
+        for (probe, reason) in &mut left {
+            // The planner has only addresses; the name of the other probe is known here.
+            *reason = self.displaced_by(probe).or(reason.take());
+        }
+        Ok(left)
+    }
+
+    /// Counts at this site from now on. If the slot counted before, its row continues.
+    fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
+        let slot = plan.site.slot;
+        let key = SlotKey::of(&probe);
+        let mut before = self.counters.iter_mut();
+        if let Some(before) = before.find(|one| one.site.slot == slot)
+            && self.later.probe_slots.slot(&key) == Some(slot)
+        {
+            before.site = plan.site;
+            return;
+        }
+        self.later.probe_slots.insert(key, slot);
+        if probe.follow == Follow::Record && probe.offset == 0 {
+            self.unread.push(UnreadFunction {
+                counter: self.counters.len(),
+                object: probe.object.clone(),
+                function: probe.function.clone(),
+            });
+        }
+        let all = match probe.follow {
+            Follow::Gate => &mut self.gates,
+            _ => &mut self.counters,
+        };
+        all.push(AgentCounter {
+            counter: Counter {
+                event: probe.event,
+                names: probe.names,
+                notes: probe.notes,
+            },
+            site: plan.site,
+            file: probe.object.key,
+            trap: plan.strategy == Strategy::Trap,
+            follow: probe.follow,
+            parameters: None,
+        });
+    }
+}
+
+/// Returns the refusal of a probe that the agent did not take.
+pub fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
+    (probe.event, why.unwrap_or(Reason::CannotPatch))
+}
+
+/// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
+/// why it is not armed.
+fn install_in_parts(
+    on: &Arming,
+    planned: &[&PlannedSite],
+    lost: &[u64],
+) -> Result<Vec<Option<Reason>>, Error> {
+    let mut order: Vec<usize> = (0..planned.len()).collect();
+    order.sort_by_key(|index| planned[*index].site.address);
+    let quiet = on.process.presence.quiet.as_ref();
+    let part = match quiet {
+        // All threads are stopped for each part.
+        Some(_) => planned.len().max(1),
+        None => PART,
+    };
+    let mut reasons = vec![Some(Reason::BrokenOff); planned.len()];
+    for part in order.chunks(part) {
+        if attach_progress::is_broken_off() {
+            break;
+        }
+        let sites: Vec<&PlannedSite> = part.iter().map(|index| planned[*index]).collect();
+        let outcomes = install(on.link, &sites, lost, quiet)?;
+        for (index, outcome) in part.iter().zip(outcomes) {
+            reasons[*index] = outcome;
+        }
+        on.process.note_begun();
+    }
+    Ok(reasons)
+}
+
+/// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
+/// and a refusal says so.
+fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
+    let Some(why) = &plan.untimed else {
+        return probe;
+    };
+    let reason = Reason::EntriesOnly(Box::new(why.clone()));
+    coverage.refused.push((probe.event.clone(), reason));
+    probe.of_entries()
+}

@@ -1,0 +1,199 @@
+//! What the agent has been given so far: its sites, slots and arenas, and the libraries that it watches.
+
+use std::collections::HashSet;
+
+use tiptoe_attach::doorbell::Bell;
+use tiptoe_attach::link::Link;
+use tiptoe_patch::{Abi, CallerArena};
+use tiptoe_session::{FunctionNote, Note};
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::{Hello, Library, Site, tls};
+
+use crate::error::Error;
+use crate::module::{FileKey, Module};
+use crate::planner::{PlannedSite, ProcessState};
+use crate::probe_slots::ProbeSlots;
+use crate::tracee::{Plan, TracedProcess};
+
+/// The thunks made for each followed function: one for each caller, on average.
+const CALLERS: usize = 16;
+
+/// The state from which the next plan continues.
+#[derive(Default)]
+pub struct PlanState {
+    pub abi: Abi,
+    pub recall: i32,
+    /// All sites that the agent has.
+    pub agent_sites: Vec<Site>,
+    pub probe_slots: ProbeSlots,
+    pub callers: Vec<CallerArena>,
+    /// All unwinders that have a number.
+    pub unwinders: Vec<u64>,
+    /// Libraries loaded when the session began, which the loader has not reported since.
+    pub initial: Vec<(FileKey, Library)>,
+    /// Specs that have matched nothing yet.
+    pub waiting: Vec<String>,
+    /// Libraries that were probed too late at least once.
+    pub late: HashSet<String>,
+    /// Whether the agent reports changes of the loader's list.
+    pub watching: bool,
+    /// The number of the last change that was served.
+    pub served: u64,
+}
+
+impl PlanState {
+    /// Returns the state from which the first plan and those of later libraries continue. An earlier session's agent has
+    /// `agent_sites`.
+    pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
+        let thread = |word| i32::try_from(hello.tls + word);
+        let too_far = |_| Error::TlsTooFar;
+        Ok(PlanState {
+            recall: thread(tls::RECALL).map_err(too_far)?,
+            abi: Abi {
+                tls: thread(0).map_err(too_far)?,
+                frames: thread(tls::FRAMES).map_err(too_far)?,
+                agent: hello.addresses,
+            },
+            agent_sites,
+            ..PlanState::default()
+        })
+    }
+
+    /// Returns the planner's state of a process, for a plan after the first.
+    pub fn process_state<'a>(
+        &'a self,
+        link: &Link,
+        plan: &Plan,
+        maps: &'a [Mapping],
+    ) -> ProcessState<'a> {
+        ProcessState {
+            recall: self.recall,
+            maps,
+            agent_sites: &self.agent_sites,
+            mapped: link.code_ranges(),
+            callers: &self.callers,
+            probe_slots: &self.probe_slots,
+            geometry: link.geometry(),
+            first_slot: link.free_slot(),
+            unwinders: &self.unwinders,
+            follows: plan.follow().is_followed(),
+            locks: plan.locks(),
+            hold: None,
+            changed: None,
+            abi: self.abi,
+            hits: plan.hits(),
+        }
+    }
+
+    /// Records the new sites that the agent has.
+    pub fn note_sites<'a>(&mut self, planned: impl Iterator<Item = &'a PlannedSite>, lost: &[u64]) {
+        let given = planned.filter(|plan| !plan.is_in_table && plan.has_room(lost));
+        self.agent_sites.extend(given.map(|plan| plan.site));
+    }
+
+    /// Prepares the agent to follow `functions` more functions.
+    pub fn ready_to_follow(
+        &mut self,
+        link: &Link,
+        functions: usize,
+        unwinders: &[u64],
+    ) -> Result<(), Error> {
+        link.make_thunks(functions * CALLERS)?;
+        if unwinders != self.unwinders {
+            link.name_unwinders(unwinders)?;
+            self.unwinders = unwinders.to_vec();
+        }
+        Ok(())
+    }
+
+    /// Makes the agent report changes of the loader's list, whose `record` it reads. `modules` are loaded already.
+    pub fn watch(&mut self, link: &Link, record: u64, modules: &[Module]) -> Result<(), Error> {
+        let initial = modules.iter();
+        let initial = initial.filter_map(|m| Some((m.object.key, library(m)?)));
+        self.initial = initial.collect();
+        link.watch(record)?;
+        self.watching = true;
+        Ok(())
+    }
+
+    /// Returns a note if libraries ran before they were probed.
+    pub fn missed(&self, process: &TracedProcess) -> Option<Note> {
+        let times = self.watched(process)?.0.data().missed();
+        (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
+    }
+
+    /// Returns the link to an agent that reports changes, and the number of the last served change.
+    pub fn watched<'p>(&self, process: &'p TracedProcess) -> Option<(&'p Link, u64)> {
+        let link = process.target.link.as_ref();
+        Some((link.filter(|_| self.watching)?, self.served))
+    }
+
+    /// Returns the doorbell of an agent that reports changes.
+    pub fn bell<'p>(&self, process: &'p TracedProcess) -> Option<Bell<'p>> {
+        let (link, served) = self.watched(process)?;
+        Some((link.data().doorbell()?, served as u32))
+    }
+
+    /// Runs `look`. Returns `None` if the program's libraries changed in between, because `look`
+    /// may have seen a library half patched.
+    pub fn undisturbed<T>(&self, process: &TracedProcess, look: impl FnOnce() -> T) -> Option<T> {
+        let looks = || {
+            self.watched(process)
+                .map_or(0, |(link, _)| link.data().looks())
+        };
+        let before = looks();
+        let seen = look();
+        (before % 2 == 0 && looks() == before).then_some(seen)
+    }
+
+    /// Returns the code ranges of the libraries that the agent reported. Leaves in `modules` those
+    /// that were not looked at yet.
+    pub fn libraries(
+        &mut self,
+        fresh: Option<Vec<u64>>,
+        modules: &mut Vec<Module>,
+    ) -> Vec<Library> {
+        let all = || modules.iter().map(|module| module.bias).collect();
+        let fresh: Vec<u64> = fresh.unwrap_or_else(all);
+        let is_reported = |base: u64| fresh.contains(&base);
+        modules.retain(|module| is_reported(module.bias));
+        let mut libraries = Vec::new();
+        self.initial.retain(|(file, library)| {
+            let now = modules
+                .iter()
+                .position(|module| module.bias == library.base);
+            let same = now.is_none_or(|at| modules[at].object.key == *file);
+            if is_reported(library.base) {
+                // If another library has this address now, the agent must not find the old one
+                // there.
+                let base = if same { library.base } else { u64::MAX };
+                libraries.push(Library { base, ..*library });
+                now.filter(|_| same).map(|at| modules.remove(at));
+            }
+            !is_reported(library.base)
+        });
+        libraries.extend(modules.iter().filter_map(library));
+        let seen: HashSet<u64> = libraries.iter().map(|library| library.base).collect();
+        let gone = fresh.iter().filter(|base| !seen.contains(base));
+        let gone: Vec<Library> = gone.map(|base| nothing_at(*base)).collect();
+        libraries.extend(gone);
+        libraries
+    }
+}
+
+/// Returns the address range of a module's code, for the agent.
+pub fn library(module: &Module) -> Option<Library> {
+    Some(Library {
+        base: module.bias,
+        start: module.text.iter().map(|range| range.start).min()?,
+        end: module.text.iter().map(|range| range.end).max()?,
+    })
+}
+
+fn nothing_at(base: u64) -> Library {
+    Library {
+        base,
+        start: 0,
+        end: 0,
+    }
+}

@@ -1,0 +1,223 @@
+//! Reads recorded calls from each thread's ring every 5 ms. A ring's content is hostile data from
+//! the target.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tiptoe_event::{Reading, Records};
+use tiptoe_price::clock::Moment;
+use tiptoe_session::Call;
+use tiptoe_wire::Data;
+use tiptoe_wire::ring::{Entry, Reader};
+
+use super::AgentCounter;
+use crate::clock::RunClock;
+use crate::counts;
+use crate::planner::Follow;
+use crate::tracee::TracedProcess;
+
+/// The number of looks at an incomplete record before it is given up, after about a second. Its
+/// thread is still writing it, or has jumped out of the write for good.
+const PATIENCE: u32 = 200;
+
+#[derive(Clone)]
+struct NamedThread {
+    tid: u32,
+    comm: Rc<str>,
+}
+
+impl Default for NamedThread {
+    fn default() -> NamedThread {
+        NamedThread {
+            tid: 0,
+            comm: "?".into(),
+        }
+    }
+}
+
+/// The state of reading one ring.
+#[derive(Default)]
+struct ThreadRing {
+    reader: Reader,
+    who: NamedThread,
+}
+
+/// A call that was read, and not yet passed to the observer.
+pub struct RecordedCall {
+    who: NamedThread,
+    event: Rc<str>,
+    at_ns: u64,
+    args: [u64; 2],
+    /// How many of `args` are arguments, if it is known.
+    parameters: Option<u8>,
+}
+
+impl RecordedCall {
+    /// Returns when the call began, from the start of the session.
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// Returns an argument; `None` if the function has fewer.
+    fn argument(&self, index: u8) -> Option<u64> {
+        let is_there = self.parameters.is_none_or(|count| index < count);
+        is_there.then_some(self.args[usize::from(index)])
+    }
+
+    /// Returns the call in the observer's form.
+    pub fn call(&self) -> Call<'_> {
+        Call {
+            at_ns: self.at_ns,
+            tid: self.who.tid,
+            comm: &self.who.comm,
+            event: &self.event,
+            arg0: self.argument(0),
+            arg1: self.argument(1),
+            are_registers: self.parameters.is_none(),
+        }
+    }
+}
+
+/// The records of one process.
+pub struct Rings {
+    start: Moment,
+    /// For each slot, the probe's event and the number of its calls that were read.
+    probes: Vec<Option<RecordedProbe>>,
+    /// The number of the process's counters when `probes` was last updated.
+    counter_count: usize,
+    rings: BTreeMap<u32, ThreadRing>,
+    /// Whether the observer wants each call.
+    reports_calls: bool,
+    calls: Vec<RecordedCall>,
+}
+
+struct RecordedProbe {
+    event: Rc<str>,
+    parameters: Option<u8>,
+    seen: u64,
+}
+
+impl Rings {
+    /// Returns the state before the first record. Must be called before it is written.
+    pub fn new(reports_calls: bool) -> Rings {
+        Rings {
+            start: Moment::now(),
+            probes: Vec::new(),
+            counter_count: 0,
+            rings: BTreeMap::new(),
+            reports_calls,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Adds the probes of new counters.
+    fn learn(&mut self, counters: &[AgentCounter]) {
+        if counters.len() == self.counter_count {
+            return;
+        }
+        let recorded = |one: &&AgentCounter| one.follow == Follow::Record;
+        for one in counters.iter().filter(recorded) {
+            let slot = one.site.slot as usize;
+            let len = self.probes.len().max(slot + 1);
+            self.probes.resize_with(len, || None);
+            self.probes[slot].get_or_insert_with(|| RecordedProbe {
+                event: one.counter.event.as_str().into(),
+                parameters: one.parameters,
+                seen: 0,
+            });
+        }
+        self.counter_count = counters.len();
+    }
+
+    /// Returns the number of a probe's calls that were read.
+    fn seen(&self, slot: u32) -> u64 {
+        let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
+        probe.map_or(0, |probe| probe.seen)
+    }
+
+    fn read(&mut self, data: &Data, clock: RunClock, patience: u32) {
+        for (slab, ring) in data
+            .entered()
+            .filter_map(|slab| Some((slab, data.ring(slab)?)))
+        {
+            let ThreadRing { reader, who } = self.rings.entry(slab).or_default();
+            reader.read(&ring, patience, |entry| {
+                let call = match entry {
+                    Entry::Thread { tid, comm } => {
+                        let comm = counts::plain(&comm).into();
+                        *who = NamedThread { tid, comm };
+                        return;
+                    }
+                    Entry::Call(call) => call,
+                };
+                let probe = self.probes.get_mut(call.slot as usize);
+                let Some(probe) = probe.and_then(Option::as_mut) else {
+                    return;
+                };
+                probe.seen += 1;
+                if self.reports_calls {
+                    self.calls.push(RecordedCall {
+                        who: who.clone(),
+                        event: Rc::clone(&probe.event),
+                        at_ns: clock.until(self.start.monotonic_ns(call.at)).as_nanos() as u64,
+                        args: call.args,
+                        parameters: probe.parameters,
+                    });
+                }
+            });
+        }
+    }
+
+    /// Reads the available records, whose times are by this clock.
+    pub fn read_available(
+        &mut self,
+        process: &TracedProcess,
+        clock: RunClock,
+        counters: &[AgentCounter],
+    ) {
+        if let Some(link) = &process.target.link {
+            self.learn(counters);
+            self.read(&link.data(), clock, PATIENCE);
+        }
+    }
+
+    /// Reads all records after a reading of the counters. If the process has ended, an incomplete
+    /// record is given up at once, because it will never be complete.
+    pub fn read_all(
+        &mut self,
+        process: &TracedProcess,
+        clock: RunClock,
+        counters: &[AgentCounter],
+    ) {
+        if let Some(link) = &process.target.link {
+            let has_ended = process.target.has_ended();
+            self.learn(counters);
+            self.read(&link.data(), clock, if has_ended { 0 } else { PATIENCE });
+        }
+    }
+
+    /// Returns a probe's reading with the number of records that were read. A record that was
+    /// written but not read counts as lost.
+    pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
+        let Some(records) = reading.records else {
+            return reading;
+        };
+        let seen = self.seen(slot);
+        let unseen = records.recorded.saturating_sub(seen);
+        let records = Records {
+            recorded: seen,
+            lost: unseen.saturating_add(records.lost),
+            ..records
+        };
+        Reading {
+            count: records.calls(),
+            records: Some(records),
+            ..reading
+        }
+    }
+
+    /// Returns the calls that were read since the last call of this.
+    pub fn take_calls(&mut self) -> Vec<RecordedCall> {
+        std::mem::take(&mut self.calls)
+    }
+}

@@ -1,0 +1,50 @@
+//! A probe for the kernel.
+
+use tiptoe_kernel::Step;
+
+use crate::error::Reason;
+use crate::planner::PlannedSite;
+use crate::resolve::Probe;
+
+/// A probe for the kernel.
+pub struct Candidate {
+    pub probe: Probe,
+    /// Why the agent did not take it.
+    pub why: Option<Reason>,
+    /// The agent's trap, if the kernel does not take it.
+    pub trap: Option<PlannedSite>,
+}
+
+impl From<(Probe, Option<Reason>)> for Candidate {
+    fn from((probe, why): (Probe, Option<Reason>)) -> Candidate {
+        Candidate {
+            probe,
+            why,
+            trap: None,
+        }
+    }
+}
+
+/// Returns how the kernel executes the probe's instruction.
+pub fn step_at(probe: &Probe) -> Step {
+    tiptoe_kernel::step(instruction(probe).unwrap_or_default())
+}
+
+/// Returns why the kernel cannot run the probe's instruction; `None` if it can.
+pub fn against(probe: &Probe) -> Option<Reason> {
+    // A cold part is entered by a jump from the middle of its function, whose variables may be
+    // below the stack pointer.
+    let at_entry = probe.offset == 0 && !probe.function.is_cold;
+    match instruction(probe) {
+        Some(code) => tiptoe_kernel::unprobeable(code, at_entry).map(Reason::Unprobeable),
+        None => Some(Reason::NotInFile),
+    }
+}
+
+/// Returns the code from the probe's instruction on.
+fn instruction(probe: &Probe) -> Option<&[u8]> {
+    let code = probe.object.code(&probe.function, probe.bias)?;
+    let offset = usize::try_from(probe.offset).ok()?;
+    let code = code.bytes.get(offset..)?;
+    (!code.is_empty()).then_some(code)
+}

@@ -1,0 +1,149 @@
+//! Watches contended locks of one process through the kernel's futex tracepoints: all of its futex
+//! calls, or beside the agent those from sites that could not be patched.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use tiptoe_attach::Attached;
+use tiptoe_attach::resident::agent_thread_of_another;
+use tiptoe_kernel::Error as KernelError;
+use tiptoe_kernel::futexes::{Depth, FutexDrops, Futexes, FutexesWanted};
+use tiptoe_session::{Dropped, LockNote, Note};
+use tiptoe_sys::host::procfs::Process;
+
+use crate::error::{DropReason, Error, Reason};
+use crate::module::{Module, Object};
+use crate::planner::{is_libc, wrappers};
+use crate::tracee::{Plan, TracedProcess};
+use crate::ulocks::WaitRecords;
+use crate::words;
+use crate::words::session_target;
+
+/// The futex calls that the kernel counts.
+pub struct KernelFutexes {
+    pub futexes: Futexes,
+    /// Whether only the kernel reports the locks. Otherwise the agent counts the sites that it patched.
+    pub is_alone: bool,
+    files: Vec<File>,
+}
+
+/// A file of the program, and its functions between futex calls and the user's code.
+struct File {
+    object: Rc<Object>,
+    wrappers: Vec<(u64, Depth)>,
+    /// The biases at which the kernel already skips these functions.
+    biases: HashSet<u64>,
+}
+
+impl KernelFutexes {
+    /// Begins to count the futex calls of a process. Those that return to the addresses in `patched` are the agent's;
+    /// `None` if the agent counts none.
+    pub fn begin(
+        process: &TracedProcess,
+        plan: &Plan,
+        modules: &[Module],
+        patched: Option<&[u64]>,
+    ) -> Result<KernelFutexes, Error> {
+        let (pid, presence) = (process.target.process, &process.presence);
+        pid.known_in_kernel()?;
+        let futexes = Futexes::load(FutexesWanted {
+            pid: pid.pid(),
+            by_thread: plan.lock_threads(),
+            before_exec: modules.iter().all(|module| module.text.is_empty()),
+            beside_agent: patched.is_some(),
+            agent_thread: presence.thread.or_else(|| agent_thread_of_another(pid)),
+        });
+        let mut watched = KernelFutexes {
+            futexes: futexes?,
+            is_alone: patched.is_none(),
+            files: Vec::new(),
+        };
+        let patched = patched.unwrap_or_default().iter().copied();
+        watched.futexes.leave_alone(patched)?;
+        watched.step_over(modules)?;
+        watched.futexes.start()?;
+        Ok(watched)
+    }
+
+    /// Gives the kernel the functions of these modules, which it must skip to find a user's call
+    /// site.
+    pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
+        // libc must be last: until the kernel knows its functions, a wait has no caller, and the
+        // kernel looks for one again at the wait's end.
+        let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
+        for module in others.into_iter().chain(libc) {
+            let known = self
+                .files
+                .iter()
+                .position(|file| Rc::ptr_eq(&file.object, &module.object));
+            let index = known.unwrap_or_else(|| {
+                self.files.push(File {
+                    object: module.object.clone(),
+                    wrappers: wrappers(module),
+                    biases: HashSet::new(),
+                });
+                self.files.len() - 1
+            });
+            let file = &mut self.files[index];
+            // A file that is not mapped yet has no address, unless it is linked at one.
+            let placed = !module.text.is_empty() || has_its_place(module);
+            if !placed || !file.biases.insert(module.bias) {
+                continue;
+            }
+            let at = |(linked, depth): &(u64, Depth)| (linked.wrapping_add(module.bias), *depth);
+            self.futexes.step_over(file.wrappers.iter().map(at))?;
+        }
+        Ok(())
+    }
+
+    /// Adds what was counted to the records.
+    pub fn add_to(
+        &self,
+        noted: &mut WaitRecords,
+        process: Process,
+        by_thread: bool,
+    ) -> Result<(), Error> {
+        let futexes = &self.futexes;
+        let drops = futexes.drops()?;
+        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, drops.ended_inside);
+        let now = tiptoe_sys::raw::monotonic_ns();
+        for (key, since) in futexes.waiting()? {
+            let comm = process.thread_comm(key.thread as u32);
+            let thread = format!("{} {}", key.thread, comm.unwrap_or_default());
+            let who = if by_thread { &*thread } else { "" };
+            noted.add_open_in_kernel(key, who, now.saturating_sub(since));
+        }
+        noted.add_drops(dropped(drops));
+        Ok(())
+    }
+
+    /// Returns a note that only the kernel reports its locks, with the reason (`left_out`) and the cost.
+    pub fn note(&self, target: &Attached, left_out: Option<&Reason>) -> Note {
+        let calls = self.futexes.calls().unwrap_or_default();
+        let calls = calls.waits.saturating_add(calls.wakes);
+        let took = self.futexes.times().unwrap_or_default().run_ns;
+        let note = LockNote::InKernel {
+            process: session_target(target),
+            why: left_out.map(Reason::to_string),
+            call_ns: took.checked_div(calls),
+        };
+        note.into()
+    }
+}
+
+/// Returns whether a module is always mapped at its linked address.
+fn has_its_place(module: &Module) -> bool {
+    module.is_program && !module.object.image.header().position_independent
+}
+
+fn dropped(drops: FutexDrops) -> Vec<Dropped> {
+    words::dropped([
+        (drops.no_room_for_thread, DropReason::ManyFutexThreads),
+        (drops.no_room_for_row, DropReason::ManyFutexes),
+        (drops.no_end, DropReason::NoFutexEnd),
+        (drops.negative, DropReason::NegativeFutexWait),
+        (drops.nested, DropReason::NestedCall),
+        (drops.missed, DropReason::MissedCall),
+        (drops.other_calls, DropReason::OtherFutexCalls),
+    ])
+}

@@ -1,0 +1,26 @@
+//! What one probe counts.
+
+use tiptoe_kernel::Step;
+use tiptoe_session::Note;
+
+use crate::planner::Follow;
+
+/// What one probe counts.
+pub struct Counter {
+    pub event: String,
+    pub names: Vec<String>,
+    pub notes: Vec<Note>,
+}
+
+/// Who counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Agent {
+        /// Every hit raises SIGTRAP.
+        trap: bool,
+        /// Which words follow the slot.
+        follow: Follow,
+    },
+    /// How the kernel executes the instruction decides its price.
+    Kernel(Step),
+}

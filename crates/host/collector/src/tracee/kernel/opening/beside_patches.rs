@@ -1,0 +1,80 @@
+//! Keeps the kernel's probes off patched bytes. Under a probe there, the kernel would run the
+//! file's instruction instead of the patched one, and its trap byte inside a jump would send the
+//! next hit to a random address.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_patch::is_head_patched;
+use tiptoe_sys::host::procfs::{Mapping, Process};
+
+use super::KernelOpening;
+use crate::error::{Error, Reason};
+use crate::module::key_of;
+use crate::resolve::Probe;
+use crate::tracee::Candidate;
+
+/// The length of a hook's jump.
+const HOOK: u64 = 5;
+
+impl KernelOpening<'_> {
+    /// Returns the probes that are neither on a byte of the agent's patches, nor inside any other
+    /// patch after its first byte. The others are refused.
+    pub(super) fn beside_patches(
+        &mut self,
+        probes: Vec<Candidate>,
+    ) -> Result<Vec<Candidate>, Error> {
+        let text = Text::of(self.process.target.process);
+        let on_hook = |probe: &Probe| {
+            let mut hooks = self.patches.hooks.iter();
+            hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
+        };
+        let against = |probe: &Probe| {
+            let own = self.patches.displaced_by(probe);
+            let hook = || on_hook(probe).then_some(Reason::Hooked);
+            let other = || text.is_patched_at(probe).then_some(Reason::InsidePatch);
+            own.or_else(hook).or_else(other)
+        };
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for candidate in probes {
+            match against(&candidate.probe) {
+                Some(why) => bad.push((candidate.probe.event, why)),
+                None => good.push(candidate),
+            }
+        }
+        self.without(good, bad)
+    }
+}
+
+/// A process's code in memory, and its mappings.
+struct Text {
+    maps: Vec<Mapping>,
+    memory: Option<File>,
+}
+
+impl Text {
+    fn of(process: Process) -> Text {
+        Text {
+            maps: process.maps().unwrap_or_default(),
+            memory: File::open(format!("/proc/{}/mem", process.pid())).ok(),
+        }
+    }
+
+    /// Returns whether the instruction is inside a patch, after its first byte; `false` if the
+    /// program has not begun, because its code is not mapped.
+    fn is_patched_at(&self, probe: &Probe) -> bool {
+        let address = probe.address();
+        let is_there =
+            |mapping: &Mapping| mapping.contains(address) && key_of(mapping) == probe.object.key;
+        let now = self.memory.as_ref().and_then(|memory| {
+            self.maps.iter().find(|mapping| is_there(mapping))?;
+            let mut bytes = [0; 2];
+            memory.read_exact_at(&mut bytes, address).ok()?;
+            Some(bytes)
+        });
+        let code = probe.object.code_from(address.wrapping_sub(probe.bias));
+        let original = code.and_then(<[u8]>::first_chunk);
+        now.zip(original)
+            .is_some_and(|(now, original)| is_head_patched(now, *original))
+    }
+}

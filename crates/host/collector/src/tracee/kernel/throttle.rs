@@ -1,0 +1,317 @@
+//! Keeps the cost of the kernel's probes within the budget. A hit costs at least a microsecond,
+//! even if its count is never read. So a probe that exceeds the budget is closed, and opened again
+//! once the budget has been earned: it counts in windows.
+//!
+//! A window's count is a lower bound and must never be scaled, because its hits slow the program by
+//! an unknown amount while the window is open.
+//!
+//! INVARIANT: over any time, hits times their price are at most the share of the process's CPU time
+//! (or of [`LEAST_USED`] of one CPU), plus one second's share, plus the hits within one [`LOOK`]
+//! and the 0.2 ms of a closing.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use tiptoe_attach::Attached;
+use tiptoe_kernel::UprobeSet;
+
+use crate::clock::TICK;
+
+/// The budget is at least that of a process that uses this part of a CPU.
+const LEAST_USED: f64 = 0.1;
+/// The limit of savings: the share of this much time of one CPU.
+const SAVED: Duration = Duration::from_secs(1);
+/// The savings at the start, and those needed to open a probe again, as a part of the limit.
+const ENOUGH: f64 = 0.5;
+/// How long hits are remembered, because older ones do not predict a probe's rate.
+const MEMORY: Duration = Duration::from_millis(200);
+/// The pause between two looks while an opened probe's rate is unknown.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long looks are that frequent after a probe was opened.
+const FRESH: Duration = Duration::from_millis(20);
+/// Looks take at most one part in this many of one CPU's time.
+const OWN_SHARE: u32 = 8;
+
+/// The kernel's probes of one process.
+pub struct Uprobes {
+    pub set: UprobeSet,
+    pub throttle: Option<Throttle>,
+    /// Whether any was ever closed to keep the budget.
+    pub is_throttled: bool,
+}
+
+/// The budget and spending of the kernel's probes of one process.
+pub struct Throttle {
+    /// The files of the probes, which must stay open, because probes are opened again by their
+    /// descriptors.
+    _files: Vec<File>,
+    pub next: Instant,
+    /// When a probe was last opened.
+    opened: Instant,
+    account: Account,
+}
+
+struct Account {
+    /// The part of the CPU time that may be spent.
+    share: f64,
+    /// The cost of a hit of each probe, in ns.
+    prices: Vec<f64>,
+    /// Of the last look: its time, the process's CPU time, the probes' counts.
+    at: Instant,
+    used: Duration,
+    counts: Vec<u64>,
+    /// The savings; negative after a burst of hits.
+    saved_ns: f64,
+    /// The recent earnings, and the recent spending of each probe.
+    earned_ns: f64,
+    spent_ns: Vec<f64>,
+    /// The closed probes, in the order of their closing.
+    closed: VecDeque<usize>,
+}
+
+/// The probes to close and to open after a look.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ThrottleStep {
+    close: Vec<usize>,
+    open: Option<usize>,
+}
+
+impl Throttle {
+    /// Returns the throttle of probes with these prices, by their index in the set, in a process
+    /// that has used this CPU time.
+    pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>, used: Duration) -> Throttle {
+        let now = Instant::now();
+        Throttle {
+            _files: files,
+            next: now,
+            opened: now,
+            account: Account::new(share, prices, now, used),
+        }
+    }
+
+    /// Leaves a part of the budget to other spenders in the same process.
+    pub fn leave(&mut self, part: f64) {
+        self.account.share *= 1.0 - part;
+    }
+
+    /// Sets the time of the next look, after a look that took `took`.
+    fn plan(&mut self, now: Instant, took: Duration) {
+        let is_fresh = now.saturating_duration_since(self.opened) < FRESH;
+        let pause = if is_fresh { LOOK } else { TICK };
+        self.next = now + pause.max(took * OWN_SHARE);
+    }
+}
+
+impl Account {
+    fn new(share: f64, prices: Vec<f64>, now: Instant, used: Duration) -> Account {
+        Account {
+            share,
+            at: now,
+            used,
+            counts: vec![0; prices.len()],
+            saved_ns: ENOUGH * share * SAVED.as_nanos() as f64,
+            earned_ns: 0.0,
+            spent_ns: vec![0.0; prices.len()],
+            prices,
+            closed: VecDeque::new(),
+        }
+    }
+
+    /// Subtracts what was spent since the last look, and returns the probes to close and to open.
+    fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> ThrottleStep {
+        let passed = now.saturating_duration_since(self.at);
+        let ran = used.saturating_sub(self.used).as_nanos() as f64;
+        let earned = self.share * ran.max(LEAST_USED * passed.as_nanos() as f64);
+        let keep = 1.0 - (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(1.0);
+        let mut spent = 0.0;
+        for (place, (now, then)) in counts.iter().zip(&self.counts).enumerate() {
+            let ns = now.saturating_sub(*then) as f64 * self.prices[place];
+            self.spent_ns[place] = self.spent_ns[place] * keep + ns;
+            spent += ns;
+        }
+        self.earned_ns = self.earned_ns * keep + earned;
+        let most = self.share * SAVED.as_nanos() as f64;
+        self.saved_ns = (self.saved_ns + earned).min(most) - spent;
+        (self.at, self.used, self.counts) = (now, used.max(self.used), counts);
+        let mut turn = ThrottleStep::default();
+        if self.saved_ns >= ENOUGH * most {
+            turn.open = self.closed.pop_front();
+        } else if self.saved_ns < 0.0 {
+            turn.close = self.dearest(-most);
+            self.closed.extend(&turn.close);
+        }
+        turn
+    }
+
+    /// Returns the open probes that spend most: as many as must be closed so that the others spend
+    /// no more than is earned. Ignores probes that were hit a few times before much was earned,
+    /// unless the debt exceeds `deep`.
+    fn dearest(&self, deep: f64) -> Vec<usize> {
+        let allowed = match self.saved_ns < deep {
+            true => self.earned_ns,
+            false => self.earned_ns.max(self.share * MEMORY.as_nanos() as f64),
+        };
+        let open = (0..self.prices.len()).filter(|place| !self.closed.contains(place));
+        let mut open: Vec<(usize, f64)> = open.map(|place| (place, self.spent_ns[place])).collect();
+        open.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let mut rest: f64 = open.iter().map(|(_, ns)| ns).sum();
+        let mut close = Vec::new();
+        for (place, ns) in open {
+            if rest <= allowed || ns <= 0.0 {
+                break;
+            }
+            rest -= ns;
+            close.push(place);
+        }
+        close
+    }
+}
+
+impl Uprobes {
+    /// Closes the probes that exceed the budget, and opens one for which enough was saved. At the
+    /// first closing, returns the index of the dearest one.
+    pub fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
+        if target.has_ended() {
+            return None;
+        }
+        let used = target.fetch_total_cpu_time();
+        let throttle = self.throttle.as_mut()?;
+        if now < throttle.next {
+            return None;
+        }
+        // On failure these hits are counted at the next look.
+        let counts = self.set.counts().ok()?;
+        let is_first = !self.is_throttled;
+        let ThrottleStep { close, open } = throttle.account.settle(now, used, counts);
+        if !close.is_empty() {
+            self.set.close(&close);
+            self.is_throttled = true;
+        }
+        throttle.plan(now, now.elapsed());
+        if let Some(place) = open {
+            if self.set.open_again(place) {
+                throttle.opened = Instant::now();
+                throttle.next = throttle.opened;
+            } else {
+                throttle.account.closed.push_back(place);
+            }
+        }
+        close.first().copied().filter(|_| is_first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARE: f64 = 0.01;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Simulates probes of 1 us a hit, with a look every 10 ms in which one CPU was used.
+    struct Run {
+        account: Account,
+        start: Instant,
+        looks: u64,
+    }
+
+    impl Run {
+        fn of(probes: usize) -> Run {
+            let start = Instant::now();
+            Run {
+                account: Account::new(SHARE, vec![1_000.0; probes], start, Duration::ZERO),
+                start,
+                looks: 0,
+            }
+        }
+
+        fn hit(&mut self, hits: &[u64]) -> ThrottleStep {
+            self.looks += 1;
+            let counts = self
+                .account
+                .counts
+                .iter()
+                .zip(hits)
+                .map(|(count, hits)| count + hits);
+            let counts = counts.collect();
+            let passed = ms(10) * self.looks as u32;
+            self.account.settle(self.start + passed, passed, counts)
+        }
+    }
+
+    fn close(places: &[usize]) -> ThrottleStep {
+        ThrottleStep {
+            close: places.to_vec(),
+            open: None,
+        }
+    }
+
+    #[test]
+    fn only_the_probe_that_passes_the_budget_is_closed_and_then_opened_again() {
+        let mut run = Run::of(3);
+        // 0.1 ms is earned in 10 ms; 5 ms are available.
+        assert_eq!(run.hit(&[40, 1_000, 2]), ThrottleStep::default());
+        assert_eq!(run.hit(&[40, 9_000, 2]), close(&[1]));
+        let mut quiet = 0;
+        loop {
+            let turn = run.hit(&[40, 0, 2]);
+            quiet += 1;
+            if turn.open.is_some() {
+                assert_eq!(
+                    turn,
+                    ThrottleStep {
+                        close: Vec::new(),
+                        open: Some(1)
+                    }
+                );
+                break;
+            }
+            assert_eq!(turn, ThrottleStep::default(), "{quiet}");
+        }
+        // 4.884 ms of debt and 5 ms to save, at 58 us in each look.
+        assert_eq!(quiet, 171);
+        assert_eq!(run.hit(&[40, 500, 2]), ThrottleStep::default());
+    }
+
+    #[test]
+    fn what_is_spent_is_bounded_however_often_a_probe_is_hit() {
+        let mut run = Run::of(1);
+        let (mut is_open, mut spent) = (true, 0);
+        for _ in 0..10_000 {
+            let hits = if is_open { 10_000 } else { 0 };
+            spent += hits;
+            let turn = run.hit(&[hits]);
+            is_open = (is_open || turn.open.is_some()) && turn.close.is_empty();
+        }
+        // 100 s earn one second; half of a second's share was available, and one look may
+        // overspend.
+        let most_us = 1_000_000 + 5_000 + 10_000;
+        assert!((900_000..=most_us).contains(&spent), "{spent}");
+    }
+
+    #[test]
+    fn an_idle_process_may_cost_a_tenth_of_a_cpus_share() {
+        let mut run = Run::of(1);
+        run.account.saved_ns = 0.0;
+        let now = run.start + ms(1_000);
+        run.account.settle(now, Duration::ZERO, vec![0]);
+        assert_eq!(run.account.saved_ns, 1e6);
+    }
+
+    #[test]
+    fn a_fresh_probe_is_looked_at_sooner_and_looks_take_a_part_of_the_time() {
+        let mut throttle = Throttle::new(SHARE, Vec::new(), Vec::new(), Duration::ZERO);
+        let start = throttle.opened;
+        for (now, took, pause) in [
+            (ms(0), ms(0), LOOK),
+            (FRESH, ms(0), TICK),
+            (FRESH, TICK, TICK * OWN_SHARE),
+        ] {
+            throttle.plan(start + now, took);
+            assert_eq!(throttle.next, start + now + pause);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What is attached: a process, the agent's presence there, and how its trace ends.
+
+use std::time::Duration;
+
+use tiptoe_attach::inject::Masks;
+use tiptoe_attach::link::Link;
+use tiptoe_attach::phase::Phase;
+use tiptoe_attach::resident::{AgentFile, agent_in, agent_thread};
+use tiptoe_attach::{Attached, loader};
+use tiptoe_session::AddressSpace;
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::{Hello, Site, slots};
+
+use super::Plan;
+use crate::clock::RunClock;
+use crate::counts;
+use crate::error::Error;
+use crate::module::Module;
+use crate::resolve;
+use crate::ulocks;
+use end_reason::ReportedEnds;
+use presence::AgentPresence;
+
+mod confinement;
+mod end_reason;
+mod enter;
+mod presence;
+pub mod process_kind;
+mod restore_outside;
+mod watches;
+
+pub use enter::{short_of_room, unpatchable};
+pub use presence::TrapFreeProcess;
+pub use watches::ArmedThreads;
+
+/// The longest time until an agent sends its hello.
+const GREETING: Duration = Duration::from_secs(5);
+/// How many times the threads are listed in search of the agent's.
+const LISTS: usize = 20;
+
+/// A process that is traced.
+pub struct TracedProcess {
+    /// The process, with the agent in it.
+    pub target: Attached,
+    /// When counting began.
+    pub since: RunClock,
+    pub presence: AgentPresence,
+    reported: ReportedEnds,
+}
+
+impl TracedProcess {
+    pub fn new(target: Attached) -> TracedProcess {
+        let process = target.process;
+        TracedProcess {
+            target,
+            since: RunClock::start(),
+            presence: AgentPresence::of(process),
+            reported: ReportedEnds::default(),
+        }
+    }
+
+    /// Returns the link to the agent. Fails if the agent has not entered.
+    pub fn link(&self) -> Result<&Link, Error> {
+        self.target.link.as_ref().ok_or(Error::AgentLeft)
+    }
+
+    /// Returns whether the agent can still answer.
+    pub fn has_serving_agent(&self) -> bool {
+        self.presence.serves(&self.target)
+    }
+
+    /// Waits for the agent's hello, and finds the agent's thread. Fails if that thread still has rights.
+    pub fn greet(&mut self) -> Result<Hello, Error> {
+        let (process, link) = (self.target.process, self.link()?);
+        let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
+            let pid = process.pid();
+            match link.has_lost_target() {
+                true => Error::TargetLost(pid),
+                false => Error::AgentLate(pid),
+            }
+        })?;
+        link.is_in(process, self.presence.program);
+        // A list that is read while threads start and end may lack some.
+        let agent = || agent_thread(process, link.data().thread());
+        self.presence.thread = (0..LISTS).find_map(|_| agent());
+        self.presence.check_confined(process)?;
+        Ok(hello)
+    }
+
+    /// Decides whether trap bytes may be written, and returns the signals that the agent owns. `tls` is the offset of the
+    /// agent's thread-local words.
+    pub fn own_signals(
+        &mut self,
+        tls: i64,
+        maps: &[Mapping],
+        modules: &[Module],
+    ) -> Result<Masks, Error> {
+        let prepared = self.link()?.prepare()?;
+        let masks = self
+            .presence
+            .masks(self.target.process, tls, prepared, maps)?;
+        self.presence.own(masks, modules);
+        self.link()?.set_trap_bytes(self.presence.quiet.is_none());
+        Ok(masks)
+    }
+
+    /// Returns whether a site can be patched in this process.
+    pub fn may_be_armed(&self, site: &Site) -> bool {
+        self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
+    }
+
+    /// Notes that a part of the functions counts. From now on a signal must not end tiptoe before the report.
+    pub fn note_begun(&self) {
+        // A command has not begun yet, and never will.
+        if Phase::now() == Phase::Preparing && !self.target.is_command() {
+            Phase::Attaching.begin();
+        }
+    }
+
+    /// Renames the agent in the loader of a command, if the command has it.
+    pub fn rename_agent(&self, plan: &Plan, maps: &[Mapping]) -> Result<(), Error> {
+        if let Some(base) = agent_in(maps) {
+            let name = base + AgentFile::parse(plan.request.agent)?.name;
+            // On failure the agent keeps the name under which it was loaded.
+            let _ = loader::rename(self.target.process, base, name);
+        }
+        Ok(())
+    }
+
+    /// Returns the loader's record if later libraries matter: a spec may match them, they may
+    /// contain an unwinder, or they may report scopes.
+    pub fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Option<(u64, u64)> {
+        let is_command = plan.request.is_command();
+        let come = resolve::may_come_later(&plan.probes, self.target.process, modules, is_command);
+        let wanted = come || plan.follow().is_followed() || plan.request.needs_scopes();
+        wanted
+            .then(|| loader::record(self.target.process))
+            .flatten()
+    }
+
+    /// Returns the address of the lock whose hold times are measured.
+    pub fn lock_to_hold(
+        &self,
+        plan: &Plan,
+        modules: &[Module],
+        maps: &[Mapping],
+    ) -> Result<Option<u64>, Error> {
+        let lock = plan
+            .hold()
+            .map(|name| ulocks::address_of(name, modules, maps));
+        let pid = self.target.process.pid();
+        lock.transpose().map_err(|why| Error::BadHold { pid, why })
+    }
+
+    /// Removes everything from the process; the counts stay readable.
+    pub fn detach(&self) -> Result<(), Error> {
+        match &self.target.link {
+            Some(link) if self.has_serving_agent() => {
+                let masks = self.presence.masks_now(self.target.process, link);
+                let detached = link.detach(|settle| {
+                    let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
+                    if masks.map(still).is_none_or(|done| done.is_err()) {
+                        // Threads cannot be stopped, so their blocked signals are not restored.
+                        settle();
+                    }
+                });
+                Ok(detached?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
+    /// it is the target's claim, and must only be displayed.
+    pub fn address_space(&self) -> Option<AddressSpace> {
+        let link = self.target.link.as_ref()?;
+        if self.has_serving_agent() {
+            // If the agent does not answer, its last reading stays.
+            let _ = link.read_maps();
+        }
+        let readings = link.data().readings();
+        let counted = slots::SPECULATIVE..slots::UNSURE + 1;
+        let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
+        let sum = |slot: u32| {
+            let index = (slot - slots::SPECULATIVE) as usize;
+            sums.get(index).copied().unwrap_or(0)
+        };
+        Some(AddressSpace {
+            speculative: sum(slots::SPECULATIVE),
+            locked: sum(slots::LOCKED),
+            missed: sum(slots::MISSED),
+            unsure: sum(slots::UNSURE),
+            changes: sum(slots::CHANGES),
+            readings: readings.readings,
+            corrected: readings.corrected,
+            mappings: readings.mappings,
+            bytes: readings.bytes,
+        })
+    }
+}

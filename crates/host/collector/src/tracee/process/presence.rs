@@ -1,0 +1,144 @@
+//! The agent's presence in a process: its thread, and what keeps it from harming the program.
+
+use std::cell::{Cell, OnceCell};
+
+use tiptoe_attach::Attached;
+use tiptoe_attach::inject::{Masks, Words};
+use tiptoe_attach::link::Link;
+use tiptoe_attach::resident::{agent_code, agent_in, agent_thread};
+use tiptoe_sys::host::procfs::{Mapping, Process, RunningProgram};
+use tiptoe_wire::LeaveReason;
+
+use super::confinement::Confinement;
+use crate::error::{Error, Reason};
+use crate::module::Module;
+use crate::planner;
+
+/// A process in which no trap byte may be written.
+#[derive(Clone, Debug)]
+pub struct TrapFreeProcess {
+    pub masks: Masks,
+    pub why: Reason,
+}
+
+/// The agent's thread, and what keeps it from harming the program.
+pub struct AgentPresence {
+    /// The program that ran when the process was attached, so that an exec can be detected.
+    pub program: RunningProgram,
+    pub thread: Option<u32>,
+    /// The signals that the agent owns, and where it records the threads that block them.
+    pub masks: Option<Masks>,
+    /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
+    pub quiet: Option<TrapFreeProcess>,
+    /// Why threads may block signals without passing a hook; computed at first use.
+    unseen: OnceCell<Option<Reason>>,
+    /// Why the agent was asked to leave, or left by itself.
+    pub left: Cell<Option<LeaveReason>>,
+    pub confinement: Confinement,
+}
+
+impl AgentPresence {
+    /// Returns the state for a process that the agent has not entered yet.
+    pub fn of(process: Process) -> AgentPresence {
+        AgentPresence {
+            program: process.running_program().unwrap_or_default(),
+            thread: None,
+            masks: None,
+            quiet: None,
+            unseen: OnceCell::new(),
+            left: Cell::new(None),
+            confinement: Confinement::of(process),
+        }
+    }
+
+    /// Records the signals that the agent owns, and whether trap bytes may be written.
+    pub fn own(&mut self, masks: Masks, modules: &[Module]) {
+        self.masks = Some(masks);
+        let unseen = self.unseen(modules).cloned();
+        self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
+    }
+
+    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
+    /// `None` if they cannot.
+    pub fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
+        self.unseen
+            .get_or_init(|| planner::blocks_signals(modules))
+            .as_ref()
+    }
+
+    /// Returns whether the process runs another program than the traced one. An exec ends the
+    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
+    /// maps are read twice, because a reading that races with the removal may be incomplete.
+    pub fn has_execed(&self, target: &Attached) -> bool {
+        let Some(tid) = self.thread else {
+            return false;
+        };
+        let thread = format!("/proc/{}/task/{tid}", target.process.pid());
+        let another = || match target.process.maps() {
+            Ok(maps) => !maps.is_empty() && agent_in(&maps).is_none(),
+            Err(_) => !target.has_ended(),
+        };
+        !std::path::Path::new(&thread).exists() && another() && another()
+    }
+
+    /// Returns whether the agent can still answer.
+    pub fn serves(&self, target: &Attached) -> bool {
+        self.left.get().is_none() && !target.has_ended() && !self.has_execed(target)
+    }
+
+    /// Fails if the agent's thread still has rights. It must give them up before its hello, or
+    /// leave, because any thread of the program can write its stack.
+    pub fn check_confined(&self, process: Process) -> Result<(), Error> {
+        let status = |tid| process.thread_status(tid).ok();
+        match self.thread.and_then(status) {
+            Some(status) if status.cap_eff != 0 || !status.no_new_privs => {
+                Err(Error::AgentHasRights)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the agent's signals, with its thread's current number: that changes if the program
+    /// changes its user or its namespaces.
+    pub fn masks_now(&self, process: Process, link: &Link) -> Option<Masks> {
+        let spare = agent_thread(process, link.data().thread());
+        self.masks
+            .filter(|_| spare.is_some())
+            .map(|masks| Masks { spare, ..masks })
+    }
+
+    /// Returns the signals that the agent owns, and where it records the threads that block them.
+    pub fn masks(
+        &self,
+        process: Process,
+        tls: i64,
+        [generation, first, frames]: [u64; 3],
+        maps: &[Mapping],
+    ) -> Result<Masks, Error> {
+        const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
+        if self.thread.is_none() {
+            return Err(Error::NoAgentThread);
+        }
+        Ok(Masks {
+            pid: process.pid(),
+            program: self.program,
+            spare: self.thread,
+            agent_code: agent_code(maps),
+            signals: SIGILL_AND_SIGTRAP,
+            words: Words {
+                tls,
+                generation: generation as u32,
+                beginnings: [first, frames],
+                is_glibc: maps.iter().any(is_glibc),
+            },
+        })
+    }
+}
+
+fn is_glibc(mapping: &Mapping) -> bool {
+    let name = mapping.file().and_then(|path| path.file_name());
+    name.is_some_and(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("libc.so.6") || name.starts_with("libc-2.")
+    })
+}

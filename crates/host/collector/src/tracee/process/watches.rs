@@ -1,0 +1,89 @@
+//! Breakpoints that the agent opens in the program's threads.
+
+use std::io;
+
+use tiptoe_attach::link::Link;
+use tiptoe_kernel::Error as KernelError;
+use tiptoe_sys::host::perf::CountedOn;
+use tiptoe_wire::hits::{AsyncRequest, Hits};
+use tiptoe_wire::{Request, WatchTarget};
+
+use super::TracedProcess;
+use crate::error::Error;
+
+/// The result of opening breakpoints for threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArmedThreads {
+    /// The number of threads that have breakpoints.
+    pub threads: u32,
+    /// The number of these that started while breakpoints were opened.
+    pub late: u32,
+}
+
+impl TracedProcess {
+    fn watching(&self) -> Result<&Link, Error> {
+        match self.presence.left.get() {
+            None => self.link(),
+            Some(_) => Err(Error::AgentLeft),
+        }
+    }
+
+    pub fn hits(&self) -> Option<Hits<'_>> {
+        let link = self.target.link.as_ref()?;
+        link.data().hits()
+    }
+
+    /// Opens breakpoints for all threads, also for those that start later.
+    pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
+        let link = self.watching()?;
+        let head = [cpus.into()];
+        let words = watched.iter().flat_map(WatchTarget::words);
+        for (index, word) in head.into_iter().chain(words).enumerate() {
+            link.plan().put_address(index, word);
+        }
+        let answer = link.ask(Request::Observe, watched.len());
+        match (answer, link.data().outcome()) {
+            (Ok(()), _) => Ok(opened(link)),
+            (Err(error), 0) => Err(error.into()),
+            (Err(_), errno) => Err(refused(errno as i32, link.data().result(2) as u32, watched)),
+        }
+    }
+
+    /// Sends a request without waiting for its completion.
+    pub fn ask(&self, what: AsyncRequest) {
+        if let (Some(link), Some(hits)) = (&self.target.link, self.hits()) {
+            hits.ask(what);
+            link.wake();
+        }
+    }
+
+    /// Makes a breakpoint watch another target.
+    pub fn turn(&self, number: usize, watched: WatchTarget) -> Result<(), Error> {
+        let link = self.watching()?;
+        let words = [number as u64].into_iter().chain(watched.words());
+        for (index, word) in words.enumerate() {
+            link.plan().put_address(index, word);
+        }
+        Ok(link.ask(Request::Turn, 1)?)
+    }
+}
+
+fn opened(link: &Link) -> ArmedThreads {
+    let [threads, late] = [0, 1].map(|index| link.data().result(index) as u32);
+    ArmedThreads { threads, late }
+}
+
+/// Explains why the kernel refused a breakpoint to a thread.
+fn refused(errno: i32, tid: u32, watched: &[WatchTarget]) -> Error {
+    match errno {
+        libc::ENOSPC => crate::watch::explain(KernelError::NoSlot {
+            on: CountedOn::Thread(tid),
+        }),
+        libc::EACCES | libc::EPERM => Error::BreakpointsDenied,
+        libc::EMFILE | libc::ENFILE => Error::BreakpointFiles(watched.len()),
+        libc::EAGAIN => Error::ThreadsTooFast,
+        libc::EINVAL => Error::BreakpointsRefused,
+        libc::ENODEV | libc::ENOENT | libc::EOPNOTSUPP => KernelError::NoBreakpoints.into(),
+        _ => Error::NoBreakpoints(io::Error::from_raw_os_error(errno)),
+    }
+}

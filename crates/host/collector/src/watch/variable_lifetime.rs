@@ -1,0 +1,52 @@
+//! Whether a watched variable still exists.
+
+use std::time::Duration;
+
+#[derive(Default)]
+pub(super) struct VariableLifetime {
+    /// When the variable was last found, since the start.
+    pub(super) seen: Duration,
+    /// Whether the last look missed the variable.
+    is_missed: bool,
+    /// How long the variable was watched, if its watch has ended.
+    pub(super) ended: Option<u64>,
+}
+
+impl VariableLifetime {
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Returns how long the variable was watched, if its watch has ended.
+    pub(super) fn watched_ns(&self) -> Option<u64> {
+        self.ended
+    }
+
+    /// Records a look; returns whether the variable is certainly removed, which takes two misses in
+    /// a row.
+    pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
+        if is_there {
+            self.seen = now;
+        }
+        // One miss proves nothing: an exec removes memory and threads just before it is reported.
+        std::mem::replace(&mut self.is_missed, !is_there) && !is_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn a_variable_that_is_missed_twice_has_ended() {
+        let mut lifetime = VariableLifetime::default();
+        assert!(!lifetime.look(true, MS(10)));
+        assert!(!lifetime.look(false, MS(20)));
+        assert!(!lifetime.look(true, MS(30)), "it was there again");
+        assert!(!lifetime.look(false, MS(40)));
+        assert!(lifetime.look(false, MS(50)));
+        assert_eq!(lifetime.seen, MS(30));
+    }
+}

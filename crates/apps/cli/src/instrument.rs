@@ -16,18 +16,13 @@ use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::{interrupt, processes};
 
-/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
-pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
+/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread, and for `--force` if
+/// nothing enters the process.
+pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     match via {
         Via::KernelTask => Err(Failure::ViaKernelTask),
+        Via::Kernel if is_forced => Err(Failure::ForceWith("--via kernel")),
         _ => Ok(()),
-    }
-}
-
-pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
-    match is_forced && via == Via::Kernel {
-        true => Err(Failure::ForceWith("--via kernel")),
-        false => Ok(()),
     }
 }
 
@@ -78,8 +73,7 @@ impl InstrumentRun {
 
     /// Prints the session. Returns the exit status.
     pub fn finish(self, mut outcome: Outcome, common: &Common, extras: ReportExtras) -> ExitCode {
-        let unsaid = interrupt::unsaid(self.notes);
-        outcome.session.notes.extend(unsaid);
+        outcome.session.notes.extend(interrupt::unsaid(self.notes));
         let report = rendered(outcome.session, &self.output, common, extras);
         let written = report.and_then(|report| self.output.write(&report));
         exit_code(outcome.exit_status, written)

@@ -193,8 +193,7 @@ pub enum LockByWord {
 /// Returns the command's exit status if one was started.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
-    instrument::refuse_of_threads(args.common.via)?;
-    instrument::refuse_force(args.force, args.common.via)?;
+    instrument::check_via(args.common.via, args.force)?;
     match args.kernel {
         true => kernel::run(args),
         false if args.now => user::now(&args),

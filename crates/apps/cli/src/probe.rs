@@ -25,8 +25,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let probes = probes.collect::<Result<Vec<_>, _>>()?;
     let under = checks::check(&args, &probes)?;
     let common = &args.common;
-    instrument::refuse_of_threads(common.via)?;
-    instrument::refuse_force(args.force, common.via)?;
+    instrument::check_via(common.via, args.force)?;
     let target = instrument::target(common, TargetOf::Functions)?;
     let has_values = args.record || checks::has_arguments(args.by);
     let (mut run, request) = InstrumentRun::begin(&target, common, "hit", has_values)?;

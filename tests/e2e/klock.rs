@@ -407,6 +407,44 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
+/// Returns how often the programs ran for the watched process, and for any. Another process contends first. Then the
+/// watched one contends, too, or is killed.
+fn runs(contends: bool) -> [u64; 2] {
+    let [mut watched, mut other] = [contended(), contended()];
+    let pid = watched.pid().to_string();
+    let mut command = lock(&["--kernel", "--mmap", "--json", "-p", &pid]);
+    let (tiptoe, ready) = Ready::of(&mut command, Process::start);
+    ready.wait();
+    other.go();
+    assert!(other.finish().1.success());
+    match contends {
+        true => {
+            watched.go();
+            assert!(watched.finish().1.success());
+        }
+        false => watched.signal(libc::SIGKILL),
+    }
+    let (text, status) = tiptoe.finish();
+    assert!(status.success(), "tiptoe ended with {status}");
+    let report = Report::parse(&text);
+    let programs = &report.value["cost"]["programs"];
+    ["runs", "all_runs"].map(|key| number(&programs[key]))
+}
+
+/// The tracepoint has no filter, so the programs run for other processes' locks, too. Only the target's runs may count as
+/// its cost.
+#[test]
+fn runs_for_other_processes_are_not_the_targets() {
+    if !is_possible() {
+        return;
+    }
+    let [idle, beside] = runs(false);
+    let [own, all] = runs(true);
+    println!("{idle} of {beside} runs were an idle target's, {own} of {all} a busy one's");
+    assert!(idle == 0 && beside > 0);
+    assert!(0 < own && own < all);
+}
+
 /// Keys must stay, because programs read them. Rows depend on the kernel.
 #[test]
 fn the_json_keeps_its_form() {

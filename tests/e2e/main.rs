@@ -81,6 +81,7 @@ mod values_timed;
 mod watch;
 mod watch_agent;
 mod watch_before;
+mod watch_cases;
 mod watch_forms;
 mod watch_large;
 mod watch_moves;

@@ -1,13 +1,15 @@
-//! Probes on the ends of calls. The programs return all kinds of values in all ways, and print how often each
+//! Probes on the ends of calls: one table of programs, each with every request. They return all kinds of values in all ways, and print how often each
 //! function was entered, returned and left.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use tiptoe_tests::truth::{ReturnComparison, Truth};
-use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, symbols, target, target_with};
+use tiptoe_tests::{
+    Probe, Process, Report, Site, each, sampled, scaled, symbols, target, target_with,
+};
 
-use crate::returns_unwind::everything;
+use crate::returns_clock::{survives, survives_unrecorded};
 
 /// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,23 +58,25 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 /// Runs the program under tiptoe with every request: the output is as without tiptoe, and all numbers are exact.
-pub fn started(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
-    let alone = alone(program, arguments);
+fn run_started(program: &Path, mode: &str, comparison: ReturnComparison) {
+    let arguments: Vec<&str> = mode.split_whitespace().collect();
+    let alone = alone(program, &arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
     let truth = Truth::parse(&text(&alone.stdout));
     for ask in ENDS {
-        let run = ask.probe(&truth.names()).run(program, arguments);
+        let run = ask.probe(&truth.names()).run(program, &arguments);
         assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?}");
         ask.compare(run.good(), &truth, comparison);
     }
 }
 
 /// Attaches to the waiting program, with every request in turn.
-pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison) {
-    let alone = alone(program, arguments);
+fn run_attached(program: &Path, mode: &str, comparison: ReturnComparison) {
+    let arguments: Vec<&str> = mode.split_whitespace().collect();
+    let alone = alone(program, &arguments);
     let truth = Truth::parse(&text(&alone.stdout));
     for ask in ENDS {
-        let mut process = Process::waiting(program, arguments);
+        let mut process = Process::waiting(program, &arguments);
         let sites = sites(&process, program, &truth.names());
         let tracer = ask.probe(&truth.names()).attach(&[process.pid()]);
         sites.iter().for_each(Site::wait_probed);
@@ -84,21 +88,49 @@ pub fn attached(program: &Path, arguments: &[&str], comparison: ReturnComparison
     }
 }
 
-/// Checks the program started by tiptoe and attached to.
-pub fn check(program: &Path, arguments: &[&str]) {
-    println!("{} {arguments:?}", program.display());
-    started(program, arguments, ReturnComparison::Enough);
-    attached(program, arguments, ReturnComparison::Enough);
+/// The columns of the table: each mode of the program started by tiptoe.
+fn started(program: &Path, modes: &[&str]) {
+    let enough = ReturnComparison::Enough;
+    each(modes, |mode| run_started(program, mode, enough));
 }
 
-pub fn modes(program: &Path, modes: &[&str]) {
-    for mode in modes {
-        println!("{} {mode}", program.display());
-        started(program, &[mode], ReturnComparison::Enough);
-    }
-    for mode in sampled(modes) {
-        attached(program, &[mode], ReturnComparison::Enough);
-    }
+/// Each mode started, and some attached to.
+fn both(program: &Path, modes: &[&str]) {
+    started(program, modes);
+    let enough = ReturnComparison::Enough;
+    each(sampled(modes), |mode| run_attached(program, mode, enough));
+}
+
+/// As [`both`], but some calls need not be followed.
+fn bounded(program: &Path, modes: &[&str]) {
+    let bounded = ReturnComparison::Bounded;
+    each(modes, |mode| run_started(program, mode, bounded));
+    each(sampled(modes), |mode| run_attached(program, mode, bounded));
+}
+
+/// Probes all functions of the program and its C library. Only output is compared, because their counts are unknown.
+fn everything(program: &Path, modes: &[&str]) {
+    // One run with the library is enough, because returns use the same code as times.
+    let whole: [(EndsRequest, &[&str]); 3] = [
+        (EndsRequest::Latency, &["*", "libc.so.6:*"]),
+        (EndsRequest::Latency, &["*"]),
+        (EndsRequest::Returns, &["*"]),
+    ];
+    each(modes, |mode| {
+        let arguments: Vec<&str> = mode.split_whitespace().collect();
+        let alone = alone(program, &arguments);
+        for (ask, specs) in sampled(&whole) {
+            let run = ask.probe(specs).run(program, &arguments);
+            assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?} {specs:?}");
+            run.good();
+        }
+    });
+}
+
+/// As [`everything`], of some modes.
+fn everything_of_some(program: &Path, modes: &[&str]) {
+    let some: Vec<&str> = sampled(modes).copied().collect();
+    everything(program, &some);
 }
 
 /// Returns the probes' locations, for functions that their own names find.
@@ -118,33 +150,145 @@ pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site>
     sites
 }
 
-#[test]
-fn every_kind_of_value() {
-    check(&target("ret_values"), &[&scaled(100_000).to_string()]);
+const THROWS: &[&str] = &[
+    "above",
+    "below",
+    "rethrown",
+    "nested",
+    "deep",
+    "through_c",
+    "kept",
+    "threads",
+    "fibers",
+    "signalled",
+    "everything",
+];
+const CANCELS: &[&str] = &["exit", "cond", "read", "pause", "test", "async", "main"];
+const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
+const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
+/// How a program looks for its caller.
+const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
+
+/// Makes a test of each row, which has cases: how the target is run, the target with its flags, and the modes in which
+/// it is run, each a text of its arguments.
+macro_rules! programs {
+    ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
+        $(#[$about])*
+        #[test]
+        fn $name() {
+            $($how(&target_with($target, &[$($flag),*]).unwrap_or_else(|log| panic!("{log}")), $modes);)+
+        }
+    )*};
 }
 
-#[test]
-fn every_register_survives_a_return() {
-    check(&target("ret_registers"), &[&scaled(100_000).to_string()]);
-}
+programs! {
+    every_kind_of_value: both ["ret_values"] &[&scaled(100_000).to_string()];
+    every_register_survives_a_return: both ["ret_registers"] &[&scaled(100_000).to_string()];
+    variadic_calls_red_zones_small_stacks_and_blocked_signals:
+        both ["ret_calls"] &["variadic", "leaf", "small_stack", "blocked"];
+    children_end_for_themselves:
+        started ["children"] &["fork 1000", "_Fork 1000", "clone 1000", "vfork 1000", "posix_spawn 1000"];
+    signals_stay_the_programs: started ["signals"] &[
+        "old_handler", "own_faults", "on_its_stack", "blocked", "blocked_thread", "ignored", "waited", "deadly",
+    ];
+    /// Timed calls work in every build for which entries work.
+    #[ignore = "nightly: all modes of many programs"]
+    programs_of_every_shape:
+        started ["hot"] &[&format!("4 {}", scaled(1_000_000))],
+        started ["shapes"] &["1000"], started ["registers"] &["1000"], started ["abi"] &["1000"],
+        started ["names"] &["1000"], started ["ferris"] &["1000"], started ["main_exits"] &["1000"],
+        started ["ifunc"] &["1000"], started ["exec"] &["1000"], started ["churn"] &["20000"];
 
-#[test]
-fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
-    modes(
-        &target("ret_calls"),
-        &["variadic", "leaf", "small_stack", "blocked"],
-    );
-}
+    // Programs that read their own stack.
+    /// Regression: `dladdr` found no function at a followed call's return address.
+    callers_are_found_as_without_a_tracer:
+        everything ["ret_caller", "-O2"] LOOKS, everything_of_some ["ret_caller", "-O0"] LOOKS;
+    backtraces_of_a_program_are_unchanged: both ["ret_trace"] VIEWS;
+    /// The first `backtrace()` loads libgcc_s during the trace.
+    backtraces_by_an_unwinder_that_is_loaded_later: both ["ret_trace", "-static-libgcc", "-static-libstdc++"] VIEWS;
+    #[ignore = "nightly: as backtraces_of_a_program_are_unchanged"]
+    rusts_own_backtraces: both ["ret_backtrace"] &[""], everything ["ret_backtrace"] &[""];
 
-/// Regression: `dladdr` found no function at a followed call's return address.
-#[test]
-fn callers_are_found_as_without_a_tracer() {
-    let modes = ["own", "above", "backtrace", "unwinder", "next", "generated"];
-    let at = |level| target_with("ret_caller", &[level]).expect("it builds");
-    modes
-        .iter()
-        .for_each(|mode| everything(&at("-O2"), &[mode]));
-    sampled(&modes).for_each(|mode| everything(&at("-O0"), &[mode]));
+    // Frames that no return ends.
+    longjmp_leaves_probed_frames: both ["ret_jump"] &["deep", "repeated", "within", "layered", "threads"];
+    /// The compiler's setjmp and longjmp call no library, so no hook sees the jump.
+    the_compilers_own_longjmp: both ["ret_jump"] &["builtin"];
+    siglongjmp_leaves_handlers: both ["ret_jump"] &["handler", "altstack"];
+    /// After the jump no function is entered or returns, so the report must find the left frames by other means.
+    a_jump_is_the_last_event_of_a_thread: both ["ret_jump"] &["last"];
+    longjmp_with_its_own_checks: both ["ret_jump", "-D_FORTIFY_SOURCE=2"] &["deep", "within", "layered"];
+    sibling_calls: both ["ret_tail"] &["chain", "cycles"];
+    /// More sibling calls than any table has room for: the stack must not grow, the result is right, and calls without
+    /// room are counted.
+    #[ignore = "nightly: a million calls"]
+    a_million_sibling_calls: bounded ["ret_tail"] &["cycle"];
+    recursion_a_hundred_thousand_deep: both ["ret_tail"] &["recursion", "mutual"];
+    #[ignore = "nightly: all functions of many programs"]
+    all_functions_of_programs_that_leave_frames:
+        everything ["ret_jump"] &["within", "layered", "threads", "builtin", "altstack"],
+        everything ["ret_coro"] &["mapped", "copied", "travels", "linked"],
+        everything ["ret_tail"] &["cycles", "recursion"];
+
+    // Stacks that are not the thread's own.
+    coroutines_switch_stacks: both ["ret_coro"] &["mapped", "heap", "switched", "nested", "linked"];
+    coroutines_move_between_threads: both ["ret_coro"] &["travels"];
+    coroutines_copy_their_stacks: both ["ret_coro"] &["copied"];
+    coroutines_are_abandoned: both ["ret_coro"] &["abandoned"];
+
+    // Threads and processes that end inside a call.
+    processes_fork_and_spawn_inside: both ["ret_ends"] &["fork", "vfork", "spawn"];
+    processes_end_inside: both ["ret_ends"] &["exit", "_exit", "others"], started ["ret_ends"] &["exec"];
+    threads_end_inside: both ["ret_ends"] &["thread_exit", "detached", "raw_exit"];
+    all_functions_of_programs_that_end_inside:
+        everything ["ret_ends"] &["fork", "vfork", "spawn", "exit", "raw_exit", "detached"];
+    /// C's cleanup handlers, which find their frames by address.
+    #[ignore = "nightly: as threads_end_inside_cpp"]
+    threads_end_inside_c: both ["ret_cancel"] CANCELS;
+    /// C's cleanup handlers, found by unwinding.
+    #[ignore = "nightly: one of five builds of one program"]
+    threads_end_inside_c_with_unwinding: both ["ret_cancel", "-fexceptions"] CANCELS;
+    /// C++ destructors.
+    threads_end_inside_cpp: both ["ret_cancel_cc"] CANCELS;
+
+    // Frames left by unwinding.
+    exceptions_leave_probed_frames: both ["ret_throw"] THROWS;
+    /// libgcc's unwinder is in the program, where no hook knows it by its library.
+    #[ignore = "nightly: one of five builds of one program"]
+    exceptions_with_a_statically_linked_unwinder: both ["ret_throw", "-static-libgcc", "-static-libstdc++"] THROWS;
+    #[ignore = "nightly: one of five builds of one program"]
+    exceptions_in_a_stripped_program:
+        both ["ret_throw", "-static-libgcc", "-static-libstdc++", "-s", "-rdynamic"] &["everything"],
+        both ["ret_throw", "-s", "-rdynamic"] &["everything"];
+    #[ignore = "nightly: one of five builds of one program"]
+    exceptions_in_other_builds:
+        started ["ret_throw", "-no-pie", "-fno-pie"] &["fibers", "through_c"],
+        started ["ret_throw", "-fcf-protection=full"] &["fibers", "through_c"],
+        started ["ret_throw", "-O0"] &["fibers", "through_c"],
+        started ["ret_throw", "-fomit-frame-pointer", "-Os"] &["fibers", "through_c"];
+    panics_leave_probed_frames: both ["ret_panic"] &[""];
+    /// Regression: a forced unwinding's stop function was also called for return thunks.
+    a_stop_function_was_called_for_return_thunks: both ["ret_forced"] FORCED;
+    #[ignore = "nightly: one of several builds of one program"]
+    stop_functions_with_a_statically_linked_unwinder:
+        both ["ret_forced", "-static-libgcc", "-static-libstdc++"] FORCED;
+    #[ignore = "nightly: all functions of many programs"]
+    all_functions_of_programs_that_unwind:
+        everything ["ret_throw"] &["everything", "fibers"],
+        everything ["ret_throw", "-static-libgcc", "-static-libstdc++"] &["everything"],
+        everything ["ret_panic"] &[""], everything ["ret_cancel_cc"] &["exit"], everything ["ret_trace"] VIEWS;
+
+    /// Functions that must not be timed, such as setjmp, are recognized by their code, not by their name.
+    #[ignore = "nightly: every function of a program, as all_functions_of_programs_that_end_inside"]
+    all_functions_of_programs_that_return_twice:
+        everything ["ret_twice"] &["_setjmp", "__sigsetjmp", "getcontext", "vfork", "dlsym", "dlopen"];
+
+    // Threads that may not read the clock.
+    /// Regression: the return of a timed call read the clock, and the program died.
+    a_program_that_forbade_itself_the_clock_was_killed_by_a_return: survives ["ret_clock"] &["inside", "own"];
+    each_thread_forbids_itself_the_clock_and_new_threads_inherit_that: survives ["ret_clock"] &["threads"];
+    a_forked_child_that_forbids_itself_the_clock_returns: survives ["ret_clock"] &["forks"];
+    /// In a way that no hook sees. Without `--record`, whose trampolines read the clock unchecked.
+    a_thread_may_have_forbidden_itself_the_clock_before_its_first_call: survives_unrecorded ["ret_clock"] &["before"];
 }
 
 /// Functions whose return address is read are only counted, with the reason.
@@ -187,61 +331,6 @@ fn calls_from_generated_code_are_only_counted() {
             (Some(20), Some(20)),
             "{ask:?}: {event}"
         );
-    }
-}
-
-/// Timed calls work in every build for which entries work.
-#[test]
-#[ignore = "nightly: all modes of many programs"]
-fn programs_of_every_shape() {
-    let hot = ["4", &scaled(1_000_000).to_string()].map(str::to_owned);
-    started(
-        &target("hot"),
-        &[&hot[0], &hot[1]],
-        ReturnComparison::Enough,
-    );
-    for name in [
-        "shapes",
-        "registers",
-        "abi",
-        "names",
-        "ferris",
-        "main_exits",
-        "ifunc",
-        "exec",
-    ] {
-        println!("{name}");
-        started(&target(name), &["1000"], ReturnComparison::Enough);
-    }
-    started(&target("churn"), &["20000"], ReturnComparison::Enough);
-}
-
-#[test]
-fn children_end_for_themselves() {
-    for mode in ["fork", "_Fork", "clone", "vfork", "posix_spawn"] {
-        println!("{mode}");
-        started(
-            &target("children"),
-            &[mode, "1000"],
-            ReturnComparison::Enough,
-        );
-    }
-}
-
-#[test]
-fn signals_stay_the_programs() {
-    for mode in [
-        "old_handler",
-        "own_faults",
-        "on_its_stack",
-        "blocked",
-        "blocked_thread",
-        "ignored",
-        "waited",
-        "deadly",
-    ] {
-        println!("{mode}");
-        started(&target("signals"), &[mode], ReturnComparison::Enough);
     }
 }
 

@@ -1,13 +1,14 @@
 //! Timed calls in threads that may not read the time stamp counter (prctl PR_SET_TSC): tiptoe's readings must not
 //! kill the program, and no call may be lost.
 
+use std::path::Path;
+
 use tiptoe_tests::truth::Truth;
-use tiptoe_tests::{Probe, Process, Report, Site, target};
+use tiptoe_tests::{Probe, Process, Report, Site, each, target};
 
 use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
-const EVERY: &[&[&str]] = &[&[], &["--latency"], &["--record"]];
 
 /// Asserts that each call is counted, with exactly one end. A return right after a fork is not counted, because the
 /// fork takes the thread's slab away.
@@ -29,40 +30,26 @@ fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     }
 }
 
-fn survives(mode: &str, asks: &[&[&str]]) {
-    let program = target("ret_clock");
-    let alone = alone(&program, &[mode]);
-    assert!(alone.status.success(), "{mode}: {}", text(&alone.stderr));
-    let truth = Truth::parse(&text(&alone.stdout));
-    for ask in asks {
-        println!("{mode} {ask:?}");
-        let run = Probe::new(&FUNCTIONS).with(ask).run(&program, &[mode]);
-        assert_eq!(text(&run.stdout), text(&alone.stdout), "{}", run.stderr);
-        all_calls(run.good(), &truth, ask.first().unwrap_or(&""));
-    }
+/// Runs the program in each of these modes, with every request.
+pub fn survives(program: &Path, modes: &[&str]) {
+    run(program, modes, &[&[], &["--latency"], &["--record"]]);
 }
 
-/// Regression: the return of a timed call read the clock, and the program died.
-#[test]
-fn a_program_that_forbade_itself_the_clock_was_killed_by_a_return() {
-    survives("inside", EVERY);
-    survives("own", EVERY);
+pub fn survives_unrecorded(program: &Path, modes: &[&str]) {
+    run(program, modes, &[&[], &["--latency"]]);
 }
 
-#[test]
-fn each_thread_forbids_itself_the_clock_and_new_threads_inherit_that() {
-    survives("threads", EVERY);
-}
-
-#[test]
-fn a_forked_child_that_forbids_itself_the_clock_returns() {
-    survives("forks", EVERY);
-}
-
-#[test]
-fn a_thread_may_have_forbidden_itself_the_clock_before_its_first_call() {
-    // In a way that no hook sees. Without `--record`, whose trampolines read the clock unchecked.
-    survives("before", &[&[], &["--latency"]]);
+fn run(program: &Path, modes: &[&str], asks: &[&[&str]]) {
+    each(modes, |mode| {
+        let alone = alone(program, &[mode]);
+        assert!(alone.status.success(), "{}", text(&alone.stderr));
+        let truth = Truth::parse(&text(&alone.stdout));
+        for ask in asks {
+            let run = Probe::new(&FUNCTIONS).with(ask).run(program, &[mode]);
+            assert_eq!(text(&run.stdout), text(&alone.stdout), "{}", run.stderr);
+            all_calls(run.good(), &truth, ask.first().unwrap_or(&""));
+        }
+    });
 }
 
 /// After the detach, when no hook sees it.

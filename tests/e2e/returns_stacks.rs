@@ -3,41 +3,10 @@
 use std::path::Path;
 
 use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
-use tiptoe_tests::{Probe, Process, Report, Run, Site, scaled, target, target_with};
+use tiptoe_tests::{Probe, Process, Report, Run, Site, each, scaled, target, target_with};
 
-use crate::returns::{ENDS, EndsRequest, alone, attached, check, modes, sites, started, text};
-use crate::returns_unwind::{every_end_is_known, everything};
-
-#[test]
-fn longjmp_leaves_probed_frames() {
-    modes(
-        &target("ret_jump"),
-        &["deep", "repeated", "within", "layered", "threads"],
-    );
-}
-
-/// The compiler's setjmp and longjmp call no library, so no hook sees the jump.
-#[test]
-fn the_compilers_own_longjmp() {
-    check(&target("ret_jump"), &["builtin"]);
-}
-
-#[test]
-fn siglongjmp_leaves_handlers() {
-    modes(&target("ret_jump"), &["handler", "altstack"]);
-}
-
-/// After the jump no function is entered or returns, so the report must find the left frames by other means.
-#[test]
-fn a_jump_is_the_last_event_of_a_thread() {
-    check(&target("ret_jump"), &["last"]);
-}
-
-#[test]
-fn longjmp_with_its_own_checks() {
-    let program = target_with("ret_jump", &["-D_FORTIFY_SOURCE=2"]).expect("it builds");
-    modes(&program, &["deep", "within", "layered"]);
-}
+use crate::returns::{ENDS, EndsRequest, alone, sites, text};
+use crate::returns_unwind::every_end_is_known;
 
 /// A timer's handler jumps at varying instants. The same run prints the expected counts.
 fn storm(mode: &str, compare: impl Fn(EndsRequest, &Report, &Truth)) {
@@ -57,11 +26,11 @@ fn rest(run: &Run) -> String {
 
 #[test]
 fn signal_handlers_run_probed_functions_at_any_instant() {
-    for mode in ["returns", "altstack"] {
+    each(&["returns", "altstack"], |mode| {
         storm(mode, |ask, report, truth| {
             ask.compare(report, truth, ReturnComparison::Enough)
         });
-    }
+    });
 }
 
 /// A jump between tiptoe's count and the program's: they may differ by one for each signal.
@@ -85,67 +54,6 @@ fn signal_handlers_jump_at_any_instant() {
     });
 }
 
-#[test]
-fn sibling_calls() {
-    modes(&target("ret_tail"), &["chain", "cycles"]);
-}
-
-/// More sibling calls than any table has room for: the stack must not grow, the result is right, and calls without
-/// room are counted.
-#[test]
-#[ignore = "nightly: a million calls"]
-fn a_million_sibling_calls() {
-    started(&target("ret_tail"), &["cycle"], ReturnComparison::Bounded);
-    attached(&target("ret_tail"), &["cycle"], ReturnComparison::Bounded);
-}
-
-#[test]
-fn recursion_a_hundred_thousand_deep() {
-    modes(&target("ret_tail"), &["recursion", "mutual"]);
-}
-
-#[test]
-fn coroutines_switch_stacks() {
-    modes(
-        &target("ret_coro"),
-        &["mapped", "heap", "switched", "nested", "linked"],
-    );
-}
-
-#[test]
-fn coroutines_move_between_threads() {
-    check(&target("ret_coro"), &["travels"]);
-}
-
-#[test]
-fn coroutines_copy_their_stacks() {
-    check(&target("ret_coro"), &["copied"]);
-}
-
-#[test]
-fn coroutines_are_abandoned() {
-    check(&target("ret_coro"), &["abandoned"]);
-}
-
-#[test]
-fn processes_fork_and_spawn_inside() {
-    modes(&target("ret_ends"), &["fork", "vfork", "spawn"]);
-}
-
-#[test]
-fn processes_end_inside() {
-    modes(&target("ret_ends"), &["exit", "_exit", "others"]);
-    started(&target("ret_ends"), &["exec"], ReturnComparison::Enough);
-}
-
-#[test]
-fn threads_end_inside() {
-    modes(
-        &target("ret_ends"),
-        &["thread_exit", "detached", "raw_exit"],
-    );
-}
-
 /// Returns a target whose threads are inside calls, and a detached tracer's report.
 fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report) {
     let functions = ["stays", "descends"];
@@ -165,31 +73,29 @@ fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report
     (process, report)
 }
 
+const LEAVES: &[&str] = &["returns", "throws", "jumps", "exits"];
+
 /// Frames entered while a tracer was attached are left after its detach, in all ways.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
-    for mode in ["returns", "throws", "jumps", "exits"] {
+    each(LEAVES, |mode| {
         for ask in ENDS {
-            println!("{mode} {ask:?}");
             let (mut process, _) = left_behind(&program, mode, ask);
             process.go();
             let (output, status) = process.finish();
-            assert!(
-                status.success() && output.contains("expect stays 4"),
-                "{status}: {output}"
-            );
+            let is_good = status.success() && output.contains("expect stays 4");
+            assert!(is_good, "{ask:?}: {status}: {output}");
         }
-    }
+    });
 }
 
 /// A later tracer must not count the ends of earlier calls.
 #[test]
 fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     let program = target("ret_stay");
-    for mode in ["returns", "throws", "jumps", "exits"] {
+    each(LEAVES, |mode| {
         for ask in ENDS {
-            println!("{mode} {ask:?}");
             let functions = ["stays", "descends"];
             let (mut process, _) = left_behind(&program, mode, ask);
             let sites = sites(&process, &program, &functions);
@@ -197,7 +103,7 @@ fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
             sites.iter().for_each(Site::wait_probed);
             process.go();
             let (output, status) = process.finish();
-            assert!(status.success(), "{status}: {output}");
+            assert!(status.success(), "{ask:?}: {status}: {output}");
             let report = tracer.finish();
             for name in functions {
                 assert_eq!(report.count(name), 0, "{:#}", report.value);
@@ -206,7 +112,7 @@ fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
                 }
             }
         }
-    }
+    });
 }
 
 /// Asserts a refusal with this reason for returns, with entries counted.
@@ -280,41 +186,4 @@ fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     };
     refused(&[&format!("uretprobe:{RESOLVER}")]);
     refused(&["leaf", "--under", &RESOLVER.replace('*', "xsavec")]);
-}
-
-/// Functions that must not be timed, such as setjmp, are recognized by their code, not by their name.
-#[test]
-#[ignore = "nightly: every function of a program, as all_functions_of_programs_that_end_inside"]
-fn all_functions_of_programs_that_return_twice() {
-    for mode in [
-        "_setjmp",
-        "__sigsetjmp",
-        "getcontext",
-        "vfork",
-        "dlsym",
-        "dlopen",
-    ] {
-        everything(&target("ret_twice"), &[mode]);
-    }
-}
-
-#[test]
-#[ignore = "nightly: all functions of many programs"]
-fn all_functions_of_programs_that_leave_frames() {
-    for mode in ["within", "layered", "threads", "builtin", "altstack"] {
-        everything(&target("ret_jump"), &[mode]);
-    }
-    for mode in ["mapped", "copied", "travels", "linked"] {
-        everything(&target("ret_coro"), &[mode]);
-    }
-    for mode in ["cycles", "recursion"] {
-        everything(&target("ret_tail"), &[mode]);
-    }
-}
-
-#[test]
-fn all_functions_of_programs_that_end_inside() {
-    for mode in ["fork", "vfork", "spawn", "exit", "raw_exit", "detached"] {
-        everything(&target("ret_ends"), &[mode]);
-    }
 }

@@ -3,14 +3,13 @@
 use serde_json::Value;
 use tiptoe_tests::{Process, Report, command, target};
 
-use crate::watch::{hits, rows, turn, watch};
+use crate::watch::{EVERY, attached, hits, on, rows, turn, watch};
 
 /// The status of a command killed by SIGTRAP.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
 /// The message of a test that fails by such a trap.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
-const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
 const COUNTS: [&str; 5] = [
     "counts[0]",
     "counts[1]",
@@ -74,47 +73,42 @@ fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
 #[test]
 #[ignore = "nightly: as after a rest"]
 fn values_before_the_first_access_of_a_turn_are_unknown() {
-    let Some(_turn) = turn() else { return };
-    for form in FORMS {
-        let options = ["--rotate", "20ms", "--budget", "off", "--via", form];
+    on(EVERY, |via| {
+        let options = ["--rotate", "20ms", "--budget", "off", "--via", via];
         let options = [&COUNTS[..], &options].concat();
         let (lines, report) = traced(&options, "counting", 8_000);
         let [known, unknown] = known_and_unknown(&lines);
-        assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
-        let unknown_in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
+        assert!(known > 0 && unknown > 0, "{known}, {unknown}");
+        let in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
+        let in_rows = in_rows.sum::<Option<u64>>();
         // Some lines may have been dropped, without room.
-        assert!(
-            unknown_in_rows.sum::<Option<u64>>() >= Some(unknown as u64),
-            "{form}"
-        );
-    }
+        assert!(in_rows >= Some(unknown as u64), "{in_rows:?} of {unknown}");
+    });
 }
 
 /// Only a turn's first access has an unknown value before it. The accesses per turn depend on the load.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {
-    let Some(_turn) = turn() else { return };
-    for form in FORMS {
-        let options = ["--rotate", "20ms", "--budget", "off", "--via", form];
+    on(EVERY, |via| {
+        let options = ["--rotate", "20ms", "--budget", "off", "--via", via];
         let options = [&COUNTS[..], &options].concat();
         let (lines, _) = traced(&options, "counting", 2_000);
         let [known, unknown] = known_and_unknown(&lines);
-        assert!(known > unknown && known > 500, "{form}: {known}, {unknown}");
-    }
+        assert!(known > unknown && known > 500, "{known}, {unknown}");
+    });
 }
 
 #[test]
 fn values_before_the_first_access_after_a_rest_are_unknown() {
-    let Some(_turn) = turn() else { return };
-    for form in FORMS {
-        let options = ["--budget", "1%", "--via", form];
+    on(EVERY, |via| {
+        let options = ["--budget", "1%", "--via", via];
         let (lines, report) = traced(&[&COUNTS[..2], &options].concat(), "hurried", 300);
         let [known, unknown] = known_and_unknown(&lines);
-        assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
+        assert!(known > 0 && unknown > 0, "{known}, {unknown}");
         let used_up = &report.value["watch"]["allowance"]["used_up"];
-        assert!(used_up.as_u64() > Some(0), "{form}: {used_up}");
-    }
+        assert!(used_up.as_u64() > Some(0), "{used_up}");
+    });
 }
 
 #[test]
@@ -131,17 +125,14 @@ fn a_child_by_vfork_stores_into_the_program_s_memory() {
 
 #[test]
 fn memory_that_other_processes_may_share_is_reported() {
-    let Some(_turn) = turn() else { return };
-    let mut program = Process::waiting(&target("watched"), &["shared", "1"]);
-    program.go();
-    let place = program.line();
-    let watched = watch(&[&format!("{place}:8")]).attach(&[program.pid()]);
-    watched.wait_ready();
-    program.go();
-    assert!(program.finish().1.success());
-    let report = watched.finish();
-    assert_eq!(hits(&report, 0), 1);
-    let notes = report.value["notes"].to_string();
-    let shared = format!("`{place}` is in memory that other processes may share");
-    assert!(notes.contains(&shared), "{:#}", report.value);
+    on(EVERY, |via| {
+        let mut program = Process::waiting(&target("watched"), &["shared", "1"]);
+        program.go();
+        let place = program.line();
+        let report = attached(&watch(&[&format!("{place}:8"), "--via", via]), program);
+        assert_eq!(hits(&report, 0), 1);
+        let notes = report.value["notes"].to_string();
+        let shared = format!("`{place}` is in memory that other processes may share");
+        assert!(notes.contains(&shared), "{:#}", report.value);
+    });
 }

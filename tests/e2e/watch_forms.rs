@@ -1,11 +1,10 @@
 //! `tiptoe watch`: the form of reports, lines and notes, and exit statuses.
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Form, Process, command, target};
+use tiptoe_tests::{Form, Process, command, root, target};
 
-use crate::watch::{heard, turn};
+use crate::watch::{EVERY, KERNELS, heard, on};
 
-const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
 /// JSON paths of strings that depend on compiler, machine or chance.
 const ANY: [&str; 7] = [
     ".at",
@@ -18,13 +17,16 @@ const ANY: [&str; 7] = [
 ];
 
 /// Returns a watched command's report, after the lines of `--trace`.
-fn printed(options: &[&str], mode: &str, rounds: u64) -> String {
+fn printed(options: &str, mode: &str, rounds: u64) -> String {
     let mut tiptoe = command();
-    tiptoe.arg("watch").args(options).args(["-o", "-", "--"]);
+    tiptoe
+        .arg("watch")
+        .args(options.split(' '))
+        .args(["-o", "-", "--"]);
     tiptoe.arg(target("watched"));
     let run = output(tiptoe.args([mode, &rounds.to_string()]));
     let talk = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(run.status.code(), Some(0), "{options:?}: {talk}");
+    assert_eq!(run.status.code(), Some(0), "{options}: {talk}");
     assert_eq!(talk, "", "a command owns stderr");
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
@@ -63,68 +65,47 @@ fn plain(text: &str) -> String {
     text.lines().map(of_line).collect()
 }
 
+/// Asserts the form that a file of `forms` has.
+fn assert_form(form: &Form, name: &str) {
+    let file = root().join(format!("tests/e2e/forms/watch-{name}.txt"));
+    form.assert_is(&std::fs::read_to_string(file).expect("a form"));
+}
+
 /// Lines and keys must stay, because programs read them.
 #[test]
 fn the_json_keeps_its_form() {
-    let Some(_turn) = turn() else { return };
-    let all = [
-        "stats.level",
-        "mode",
-        "--trace",
-        "--by",
-        "thread",
-        "--stats",
-    ];
-    for (via, form) in FORMS.into_iter().zip([
-        include_str!("forms/watch-kernel.txt"),
-        include_str!("forms/watch-kernel-task.txt"),
-        include_str!("forms/watch-agent.txt"),
-    ]) {
-        let options = ["--json", "--budget", "off", "--via", via];
-        let text = printed(&[&all[..], &options].concat(), "values", 1);
-        Form::of_json(&text, &ANY).assert_is(form);
-    }
+    on(EVERY, |via| {
+        let all = "stats.level mode --trace --by thread --stats";
+        let options = format!("{all} --json --budget off --via {via}");
+        let text = printed(&options, "values", 1);
+        assert_form(&Form::of_json(&text, &ANY), via);
+    });
 }
 
 #[test]
 fn the_json_of_turns_and_of_an_allowance_keeps_its_form() {
-    let Some(_turn) = turn() else { return };
-    let five = [
-        "counts[0]/pinned/",
-        "counts[1]",
-        "counts[2]",
-        "counts[3]",
-        "counts[4]",
-    ];
-    let form = include_str!("forms/watch-turns.txt");
-    let other = include_str!("forms/watch-allowance.txt");
-    for via in ["kernel", "kernel-task"] {
-        let options = [
-            "--json", "--rotate", "20ms", "--budget", "off", "--via", via,
-        ];
-        let text = printed(&[&five[..], &options].concat(), "counting", 1_000);
-        Form::of_json(&text, &ANY).assert_is(form);
-        let text = printed(&["stats.hits", "--json", "--via", via], "hot", 300);
-        Form::of_json(&text, &ANY).assert_is(other);
-    }
+    on(KERNELS, |via| {
+        let five = "counts[0]/pinned/ counts[1] counts[2] counts[3] counts[4]";
+        let options = format!("{five} --json --rotate 20ms --budget off --via {via}");
+        let text = printed(&options, "counting", 1_000);
+        assert_form(&Form::of_json(&text, &ANY), "turns");
+        let text = printed(&format!("stats.hits --json --via {via}"), "hot", 300);
+        assert_form(&Form::of_json(&text, &ANY), "allowance");
+    });
 }
 
 #[test]
 fn the_text_keeps_its_form() {
-    let Some(_turn) = turn() else { return };
-    for (via, form) in FORMS.into_iter().zip([
-        include_str!("forms/watch-text-kernel.txt"),
-        include_str!("forms/watch-text-kernel-task.txt"),
-        include_str!("forms/watch-text-agent.txt"),
-    ]) {
-        let options = ["stats.level", "--trace", "--budget", "off", "--via", via];
+    on(EVERY, |via| {
+        let options = format!("stats.level --trace --budget off --via {via}");
         let text = printed(&options, "values", 1);
         // Callers depend on the C library, the cost's words on chance.
         let left_out = ["<-", "cost", "tiptoe itself"];
         let is_kept = |line: &&str| !left_out.iter().any(|words| line.contains(words));
         let kept: Vec<&str> = text.lines().filter(is_kept).collect();
-        Form::of_text(&plain(&kept.join("\n"))).assert_is(form);
-    }
+        let form = Form::of_text(&plain(&kept.join("\n")));
+        assert_form(&form, &format!("text-{via}"));
+    });
 }
 
 /// Returns the form of the messages of a tiptoe that watches this program until they contain `words`, and of its
@@ -149,36 +130,33 @@ fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
 /// The notes during a run, and in its report.
 #[test]
 fn notes_keep_their_form() {
-    let Some(_turn) = turn() else { return };
-    for via in FORMS {
-        let mut moved = Process::waiting(&target("watched"), &["moved", "1"]);
-        let words = "the watch follows its pointers";
-        let [said, notes] = talk(&["head->next", "--via", via], &mut moved, words);
-        said.assert_is(include_str!("forms/watch-moved-talk.txt"));
-        notes.assert_is(include_str!("forms/watch-moved-notes.txt"));
-        let mut late = Process::waiting(&target("watched"), &["late", "1"]);
-        let [said, notes] = talk(&["late->next", "--via", via], &mut late, "is watched since");
-        said.assert_is(include_str!("forms/watch-late-talk.txt"));
-        notes.assert_is(include_str!("forms/watch-late-notes.txt"));
-    }
-    let text = printed(&["stats.hits", "--budget", "off"], "again", 1);
-    let notes = text.lines().filter(|line| line.contains("exec"));
-    let notes: Vec<&str> = notes.collect();
-    let form = include_str!("forms/watch-exec-notes.txt");
-    Form::of_text(&plain(&notes.join("\n"))).assert_is(form);
+    on(EVERY, |via| {
+        for (mode, variable, words) in [
+            ("moved", "head->next", "the watch follows its pointers"),
+            ("late", "late->next", "is watched since"),
+        ] {
+            let mut program = Process::waiting(&target("watched"), &[mode, "1"]);
+            let [said, notes] = talk(&[variable, "--via", via], &mut program, words);
+            assert_form(&said, &format!("{mode}-talk"));
+            assert_form(&notes, &format!("{mode}-notes"));
+        }
+        let text = printed(&format!("stats.hits --budget off --via {via}"), "again", 1);
+        let notes = text.lines().filter(|line| line.contains("exec"));
+        let notes: Vec<&str> = notes.collect();
+        assert_form(&Form::of_text(&plain(&notes.join("\n"))), "exec-notes");
+    });
 }
 
 /// The command's status is the watch's.
 #[test]
 fn exit_statuses_are_the_commands() {
-    let Some(_turn) = turn() else { return };
-    for via in FORMS {
+    on(EVERY, |via| {
         for (script, status) in [("exit 7", 7), ("kill -TERM $$", 128 + libc::SIGTERM)] {
             let mut tiptoe = command();
             tiptoe.args(["watch", "environ", "--via", via, "--json", "-o", "-"]);
             let run = output(tiptoe.args(["--", "sh", "-c", script]));
             let talk = String::from_utf8_lossy(&run.stderr);
-            assert_eq!(run.status.code(), Some(status), "{via}: {script}: {talk}");
+            assert_eq!(run.status.code(), Some(status), "{script}: {talk}");
         }
-    }
+    });
 }

@@ -5,12 +5,11 @@ use std::process::Stdio;
 use tiptoe_tests::{Process, Ready, Report, command, target};
 
 use crate::bounds::measured;
-use crate::watch::{find_row, heard, hits, turn, watch};
+use crate::watch::{EVERY, attached, find_row, heard, hits, on, turn, watch};
 
 #[test]
 fn a_variable_behind_a_pointer_is_followed() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task"] {
+    on(EVERY, |via| {
         let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
         let mut watch = command();
         watch.args(["watch", "head->next", "--via", via, "--trace"]);
@@ -32,7 +31,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         assert_eq!(
             find_row(&report, "moved")["count"],
             300,
-            "{via}: {:#}",
+            "{:#}",
             report.value
         );
         let notes = report.value["notes"].to_string();
@@ -41,14 +40,13 @@ fn a_variable_behind_a_pointer_is_followed() {
             "{notes}"
         );
         program.finish();
-    }
+    });
 }
 
 /// Regression: a variable whose pointer was null when the command began was refused.
 #[test]
 fn a_variable_behind_a_null_pointer_was_refused() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task", "agent"] {
+    on(EVERY, |via| {
         let mut watch = command();
         watch.args(["watch", "late->next", "--via", via, "--trace"]);
         watch.args(["--json", "--budget", "off", "-o", "-", "--"]);
@@ -56,49 +54,21 @@ fn a_variable_behind_a_null_pointer_was_refused() {
         while Report::parse(&watch.line()).value["new"] != "0x7" {}
         watch.go();
         let (rest, status) = watch.finish();
-        assert!(status.success(), "{via}: {status}");
+        assert!(status.success(), "{status}");
         let report = Report::parse(rest.lines().next_back().expect("a report"));
         let stores = find_row(&report, "set_late")["count"].clone();
-        assert_eq!(stores, 100, "{via}: {:#}", report.value);
+        assert_eq!(stores, 100, "{:#}", report.value);
         assert_eq!(report.value["watch"]["variables"][0]["at_least"], true);
         let notes = report.value["notes"].to_string();
         let note = "`watched:late->next` is watched since ";
-        assert!(notes.contains(note), "{via}: {notes}");
-    }
-    let run = watch(&["late->next"]).run(&target("watched"), &["counting", "10"]);
-    assert_eq!(hits(run.good(), 0), 0);
-    let notes = run.good().value["notes"].to_string();
-    let note = "nothing was counted of `watched:late->next`";
-    assert!(notes.contains(note), "{notes}");
-}
-
-/// Regression: a command's variable that could not be located was never watched. Two watches of one variable, by a
-/// pointer that is not set yet, were accepted, and the second counted nothing.
-#[test]
-fn a_command_waited_for_variables_that_are_never_found() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "agent"] {
-        for (variables, words) in [
-            (
-                &["own_node->next"][..],
-                "each thread has its own `own_node->next`",
-            ),
-            (&["late->next", "late->next:4"], "are at the same address"),
-        ] {
-            let watched = watch(variables).with(&["--via", via]);
-            let run = watched.run(&target("watched"), &["counting", "1"]);
-            assert_eq!(run.status, 2, "{via}: {variables:?}: {}", run.stderr);
-            assert!(run.stdout.is_empty(), "{via}: it has run");
-            assert!(run.stderr.contains(words), "{via}: {}", run.stderr);
-        }
-    }
+        assert!(notes.contains(note), "{notes}");
+    });
 }
 
 /// Regression: the second of two pointers to one object counted nothing, and was reported as never set.
 #[test]
 fn a_second_pointer_to_an_object_was_never_found() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task", "agent"] {
+    on(EVERY, |via| {
         let mut program = Process::waiting(&target("watched"), &["late", "1"]);
         let watched = heard(
             &["late->next", "late_alias->next", "--via", via],
@@ -114,22 +84,18 @@ fn a_second_pointer_to_an_object_was_never_found() {
         let report = watched.finish();
         // Either pointer may be seen first.
         let counted = [0, 1].map(|variable| hits(&report, variable));
-        assert!(counted.contains(&0), "{via}: {counted:?}");
-        assert!(counted.iter().sum::<u64>() >= 100, "{via}: {counted:?}");
+        assert!(counted.contains(&0), "{counted:?}");
+        assert!(counted.iter().sum::<u64>() >= 100, "{counted:?}");
         let notes = report.value["notes"].to_string();
         for said in [&talk, &notes] {
-            assert_eq!(
-                said.matches("led to the address of").count(),
-                1,
-                "{via}: {said}"
-            );
-            assert!(!said.contains("nothing was counted"), "{via}: {said}");
+            assert_eq!(said.matches("led to the address of").count(), 1, "{said}");
+            assert!(!said.contains("nothing was counted"), "{said}");
         }
         for variable in 0..2 {
             let variable = &report.value["watch"]["variables"][variable];
-            assert_eq!(variable["at_least"], true, "{via}: {variable:#}");
+            assert_eq!(variable["at_least"], true, "{variable:#}");
         }
-    }
+    });
 }
 
 /// Returns how often a tiptoe that watches this variable for a second has slept.
@@ -153,28 +119,28 @@ fn a_pointer_that_was_not_set_woke_tiptoe_each_millisecond() {
 
 #[test]
 fn unmapped_memory_ends_its_watch() {
-    let Some(_turn) = turn() else { return };
-    let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
-    let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);
-    watched.wait_ready();
-    program.go();
-    assert_eq!(program.line(), "written");
-    program.go();
-    let report = watched.finish();
-    assert!(hits(&report, 0) > 0, "{:#}", report.value);
-    let notes = report.value["notes"].to_string();
-    assert!(
-        notes.contains("`0x700000000000` ended") && notes.contains("it was unmapped"),
-        "{notes}"
-    );
-    assert!(program.finish().1.success());
+    on(EVERY, |via| {
+        let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
+        let watched = watch(&["0x700000000000:8", "--via", via]).attach(&[program.pid()]);
+        watched.wait_ready();
+        program.go();
+        assert_eq!(program.line(), "written");
+        program.go();
+        let report = watched.finish();
+        assert!(hits(&report, 0) > 0, "{:#}", report.value);
+        let notes = report.value["notes"].to_string();
+        assert!(
+            notes.contains("`0x700000000000` ended") && notes.contains("it was unmapped"),
+            "{notes}"
+        );
+        assert!(program.finish().1.success());
+    });
 }
 
 /// Regression: an unmapped variable kept its address, so that its pointers were not followed any more.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task", "agent"] {
+    on(EVERY, |via| {
         let mut program = Process::waiting(&target("watched"), &["remapped", "1"]);
         let options = ["0x700000000000:8", "late->next", "--via", via];
         let watched = heard(&options, program.pid());
@@ -186,34 +152,24 @@ fn the_address_of_an_ended_variable_was_taken() {
         program.close();
         program.wait();
         let report = watched.finish();
-        assert_eq!(hits(&report, 0), 0, "{via}: {:#}", report.value);
+        assert_eq!(hits(&report, 0), 0, "{:#}", report.value);
         let stores = find_row(&report, "set_late")["count"].clone();
-        assert_eq!(stores, 100, "{via}: {:#}", report.value);
-    }
+        assert_eq!(stores, 100, "{:#}", report.value);
+    });
 }
 
 /// A freed object's address may later be another object's, so an access by `free` must be reported.
 #[test]
 fn a_freed_object_is_reported() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task"] {
+    on(EVERY, |via| {
         let mut program = Process::waiting(&target("watched"), &["freed", "1"]);
         program.go();
         let place = program.line();
         let variable = format!("{place}:8");
-        let watched = watch(&[&variable, "--via", via]).attach(&[program.pid()]);
-        watched.wait_ready();
-        program.go();
-        assert!(program.finish().1.success());
-        let report = watched.finish();
-        assert_eq!(
-            find_row(&report, "touch")["count"],
-            8,
-            "{via}: {:#}",
-            report.value
-        );
+        let report = attached(&watch(&[&variable, "--via", via]), program);
+        assert_eq!(find_row(&report, "touch")["count"], 8, "{:#}", report.value);
         let notes = report.value["notes"].to_string();
         let freed = format!("`{place}` was accessed by `free`");
-        assert!(notes.contains(&freed), "{via}: {:#}", report.value);
-    }
+        assert!(notes.contains(&freed), "{:#}", report.value);
+    });
 }

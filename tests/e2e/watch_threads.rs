@@ -5,10 +5,10 @@ use std::process::Command;
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
-use tiptoe_tests::tiptoe::AttachedTiptoe;
 use tiptoe_tests::{Probe, Process, Report, Run, is_root, scaled, skipped, target};
 
-use crate::watch::{check_hot, find_row, heard, hits, is_whole, rows, said, turn, watch};
+use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, said, turn, watch};
+use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
 /// The length of a chain of threads. All 50 chains have more threads than the accounting has room for (16,384), so ended
@@ -35,39 +35,54 @@ fn total(program: &mut Process) -> u64 {
     number.and_then(|n| n.parse().ok()).expect("a number")
 }
 
+/// Returns the hits without a cause, which the agent may have on some virtual machines. Asserts that nothing else was
+/// lost.
+fn strays(report: &Report, via: &str) -> u64 {
+    if via != "agent" {
+        is_whole(report);
+    }
+    let drops = report.value["watch"]["drops"].as_array();
+    let count = |dropped: &Value| {
+        let reason = dropped["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("whose trap had no cause"), "{dropped}");
+        dropped["count"].as_u64().expect("a count")
+    };
+    drops.into_iter().flatten().map(count).sum()
+}
+
 fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
     let watched = watch(&BY_THREAD).with(options);
     watched.run(&target("watched"), &[mode, &rounds.to_string()])
 }
 
 /// Chains of threads that start and end before and during the attach.
-fn check_living(options: &[&str]) {
+fn check_living(via: &str, options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
-    let watched: AttachedTiptoe = watch(options).attach(&[program.pid()]);
+    let watched = watch(options)
+        .with(&["--via", via])
+        .attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
     let total = total(&mut program);
     assert!(program.finish().1.success());
     let report = watched.finish();
-    is_whole(&report);
-    assert_eq!(hits(&report, 0), total);
+    let (found, strays) = (hits(&report, 0), strays(&report, via));
+    let watch = &report.value["watch"];
+    assert!((total - strays..=total).contains(&found), "{watch:#}");
     let add = find_row(&report, "add");
-    assert_eq!(
-        (&add["count"], &add["changed"]),
-        (&total.into(), &total.into())
-    );
+    let both = (&add["count"], &add["changed"]);
+    assert_eq!(both, (&found.into(), &found.into()), "{watch:#}");
 }
 
 #[test]
 fn threads_that_start_and_end_are_each_seen_exactly_once() {
-    let Some(_turn) = turn() else { return };
-    check_living(&["total", "--via", "kernel"]);
-    for _ in 0..scaled(100) {
-        check_living(&["total", "--via", "kernel-task"]);
-    }
-    // All registers are taken, so that a second breakpoint of a thread would fail.
-    let four = ["total", "stats.hits", "mode", "stats.state"];
-    check_living(&[&four[..], &BY_THREAD, &["--all-slots"]].concat());
+    on(EVERY, |via| {
+        let times = if via == "kernel-task" { scaled(100) } else { 1 };
+        (0..times).for_each(|_| check_living(via, &["total"]));
+        // All registers are taken, so that a second breakpoint of a thread would fail.
+        let four = ["total", "stats.hits", "mode", "stats.state", "--all-slots"];
+        check_living(via, &four);
+    });
 }
 
 #[test]
@@ -91,65 +106,44 @@ fn later_threads_inherit_the_breakpoints() {
 
 #[test]
 fn thousands_of_threads_with_four_watches_each() {
-    let Some(_turn) = turn() else { return };
-    let threads = scaled(2000).max(300);
-    let mut program = ready("many", threads);
-    let pid = program.pid();
-    let watched = watch(&[
-        "total",
-        "stats.hits",
-        "owner",
-        "stats.state",
-        "--all-slots",
-        "--stats",
-    ]);
-    let watched = watched.with(&BY_THREAD).attach(&[pid]);
-    watched.wait_ready();
-    program.go();
-    assert_eq!(program.line(), "done");
-    let report = watched.interrupt();
-    is_whole(&report);
-    for variable in 0..4 {
-        assert_eq!(
-            hits(&report, variable),
-            10 * threads,
-            "{:#}",
-            report.value["watch"]
-        );
-    }
-    let sides = &report.value["watch"]["reservations"];
-    assert_eq!(sides[0]["reservations"], 4 * (threads + 1), "{sides:#}");
-    assert!(program.finish().1.success());
+    on(&["kernel-task", "agent"], |via| {
+        let threads = scaled(2000).max(300);
+        let mut program = ready("many", threads);
+        let four = ["total", "stats.hits", "owner", "stats.state", "--all-slots"];
+        let watched = watch(&four).with(&["--stats", "--via", via]);
+        let watched = watched.attach(&[program.pid()]);
+        watched.wait_ready();
+        program.go();
+        assert_eq!(program.line(), "done");
+        let report = watched.interrupt();
+        let watch = &report.value["watch"];
+        let found = [0, 1, 2, 3].map(|variable| hits(&report, variable));
+        assert!(found.iter().all(|hits| *hits <= 10 * threads), "{watch:#}");
+        let all = found.iter().sum::<u64>() + strays(&report, via);
+        assert_eq!(all, 40 * threads, "{watch:#}");
+        let sides = &watch["reservations"];
+        assert_eq!(sides[0]["reservations"], 4 * (threads + 1), "{sides:#}");
+        assert!(program.finish().1.success());
+    });
 }
 
 /// After the detach, the program's threads hold no register.
 #[test]
 fn all_registers_are_released() {
-    let Some(_turn) = turn() else { return };
-    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
-    let variables = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
-    let watched = watch(&variables).with(&BY_THREAD).attach(&[program.pid()]);
-    watched.wait_ready();
-    let thread = Some(program.pid() as i32);
-    assert!(Breakpoint::open(thread, None, Access::Write).is_err());
-    watched.interrupt();
-    assert_eq!(Breakpoint::all(thread, None, Access::Write).len(), 4);
-    program.go();
-    assert!(program.finish().1.success());
-}
-
-#[test]
-fn forked_processes_have_no_breakpoints() {
-    let Some(_turn) = turn() else { return };
-    let run = ran(&["stats.hits"], "forked", 1);
-    assert_eq!(hits(run.good(), 0), 20);
-    assert_eq!(run.good().value["watch"]["foreign"], 0);
-}
-
-#[test]
-fn a_hot_variable_does_not_stop_its_program() {
-    let Some(_turn) = turn() else { return };
-    check_hot(&BY_THREAD);
+    on(EVERY, |via| {
+        let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+        let pid = program.pid();
+        let four = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
+        let watched = watch(&four).with(&["--via", via]).attach(&[pid]);
+        watched.wait_ready();
+        let thread = Some(pid.cast_signed());
+        assert!(Breakpoint::open(thread, None, Access::Write).is_err());
+        watched.interrupt();
+        assert!(!has_events(pid));
+        assert_eq!(Breakpoint::all(thread, None, Access::Write).len(), 4);
+        program.go();
+        assert!(program.finish().1.success());
+    });
 }
 
 /// Two processes use the same addresses, so a CPU's breakpoint would stop both.
@@ -185,7 +179,7 @@ fn addresses_that_another_process_has_are_watched_by_threads() {
 #[test]
 fn threads_are_watched_if_a_cpu_has_no_free_register() {
     let Some(_turn) = turn() else { return };
-    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let program = Process::waiting(&target("watched"), &["forked", "1"]);
     let held = Breakpoint::all(Some(0), None, Access::Write);
     assert_eq!(held.len(), 4);
     let wide = watch(&["stats.hits", "--via", "kernel"]).attach_and_wait(&[program.pid()]);
@@ -195,47 +189,10 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
         "{}",
         wide.stderr
     );
-    let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
-    watched.wait_ready();
-    program.go();
-    assert!(program.finish().1.success());
-    let report = watched.finish();
+    let report = attached(&watch(&["stats.hits"]), program);
     assert_eq!(hits(&report, 0), 20);
     let why = placement(&report)["why"].to_string();
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
-}
-
-#[test]
-fn the_process_that_holds_the_registers_is_named() {
-    let Some(_turn) = turn() else { return };
-    let five = [
-        "stats.hits",
-        "stats.state",
-        "owner",
-        "total",
-        "--via",
-        "kernel-task",
-    ];
-    let run = watch(&five).run(&target("watched"), &["forked", "1"]);
-    assert_eq!(run.status, 2, "{}", run.stderr);
-    for words in [
-        "no debug register left on cpu 0 for thread",
-        "'watched:stats.hits'",
-        "one is left to them",
-        "--all-slots",
-    ] {
-        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
-    }
-    assert!(run.stdout.is_empty(), "it has run");
-    assert!(
-        rows(
-            watch(&["total"])
-                .run(&target("watched"), &["churn", "1"])
-                .good()
-        )
-        .len()
-            == 1
-    );
 }
 
 /// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among
@@ -254,7 +211,7 @@ fn the_watch_of_another_tiptoe_is_named() {
         ("kernel-task", "kernel-task"),
         ("kernel-task", "agent"),
     ] {
-        let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+        let program = Process::waiting(&target("watched"), &["forked", "1"]);
         let pid = [program.pid()];
         let first = watch(&["total", "owner", "mode", "--via", other]).attach(&pid);
         first.wait_ready();
@@ -278,60 +235,56 @@ fn the_watch_of_another_tiptoe_is_named() {
             first.process.signal(libc::SIGKILL);
             drop(first);
         }
-        let after = second.attach(&pid);
-        after.wait_ready();
-        program.go();
-        assert!(program.finish().1.success());
-        after.finish();
+        attached(&second, program);
     }
 }
 
 /// Watches a thread's instance of a thread-local variable, until it ends.
 #[test]
 fn the_variable_of_one_thread() {
-    let Some(_turn) = turn() else { return };
-    let mut program = ready("owners", 1);
-    let pid = [program.pid()];
-    for (options, words) in [
-        (
-            &["own"][..],
-            &["each thread has its own `own`", "--thread"][..],
-        ),
-        (
-            &["own", "--thread", "third"],
-            &["no thread `third`", "first", "second"],
-        ),
-    ] {
-        let run = watch(options).attach_and_wait(&pid);
-        assert_eq!(run.status, 2, "{}", run.stderr);
-        for words in words {
-            assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+    on(EVERY, |via| {
+        let mut program = ready("owners", 1);
+        let pid = [program.pid()];
+        for (options, words) in [
+            (
+                &["own"][..],
+                &["each thread has its own `own`", "--thread"][..],
+            ),
+            (
+                &["own", "--thread", "third"],
+                &["no thread `third`", "first", "second"],
+            ),
+        ] {
+            let run = watch(options).with(&["--via", via]).attach_and_wait(&pid);
+            assert_eq!(run.status, 2, "{}", run.stderr);
+            for words in words {
+                assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+            }
         }
-    }
-    let watched = watch(&["own", "--thread", "second"]).attach(&pid);
-    watched.wait_ready();
-    program.go();
-    let report = watched.finish();
-    assert_eq!(hits(&report, 0), 10);
-    let own = find_row(&report, "write_own");
-    assert_eq!(
-        (&own["comm"], &own["last_new"]),
-        (&"second".into(), &"10".into())
-    );
-    let notes = report.value["notes"].to_string();
-    assert!(notes.contains("its thread ended"), "{notes}");
-    program.go();
-    assert_eq!(program.line(), "ready");
-    program.go();
-    assert!(program.finish().1.success());
+        let watched = watch(&["own", "--thread", "second", "--via", via]).attach(&pid);
+        watched.wait_ready();
+        program.go();
+        let report = watched.finish();
+        assert_eq!(hits(&report, 0), 10);
+        let own = find_row(&report, "write_own");
+        assert_eq!(
+            (&own["comm"], &own["last_new"]),
+            (&"second".into(), &"10".into())
+        );
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("its thread ended"), "{notes}");
+        program.go();
+        assert_eq!(program.line(), "ready");
+        program.go();
+        assert!(program.finish().1.success());
+    });
 }
 
 /// Other threads reuse an ended thread's memory: their stores must not count for its variable, and other watches
 /// continue.
 #[test]
 fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task"] {
+    on(EVERY, |via| {
         let mut program = ready("owners", 1);
         let options = ["own", "stats.hits", "--thread", "second", "--via", via];
         let watched = heard(&options, program.pid());
@@ -352,14 +305,13 @@ fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
         let notes = report.value["notes"].to_string();
         assert!(notes.contains("its thread ended"), "{notes}");
         assert!(!notes.contains("by other threads"), "{notes}");
-    }
+    });
 }
 
 /// More variables than registers take turns, and pinned ones are always watched.
 #[test]
 fn variables_take_turns() {
-    let Some(_turn) = turn() else { return };
-    for via in ["kernel", "kernel-task"] {
+    on(EVERY, |via| {
         let five = [
             "total/pinned/",
             "stats.hits",
@@ -370,7 +322,7 @@ fn variables_take_turns() {
         let watched = watch(&five).with(&["--rotate", "20ms", "--via", via]);
         let rounds = scaled(40_000).to_string();
         let run = watched.run(&target("watched"), &["churn", &rounds]);
-        assert_ne!(run.status, TRAPPED, "turns via {via}: {STRAY_TRAP}");
+        assert_ne!(run.status, TRAPPED, "turns: {STRAY_TRAP}");
         let report = run.good();
         let variables = report.value["watch"]["variables"].as_array().expect("them");
         assert_eq!(hits(report, 0), said(&run, "total"), "{variables:#?}");
@@ -384,13 +336,12 @@ fn variables_take_turns() {
         let whole = report.value["duration_ns"].as_u64().expect("a time");
         assert!(watched.iter().sum::<u64>() <= 2 * whole, "{variables:#?}");
         assert_eq!(variables[1]["at_least"], true);
-    }
+    });
 }
 
 /// After a breakpoint was moved, its hits count for its new variable.
 #[test]
 fn turns_do_not_mix_variables() {
-    let Some(_turn) = turn() else { return };
     let all = [
         "stats.hits",
         "owner",
@@ -399,11 +350,11 @@ fn turns_do_not_mix_variables() {
         "head",
         "nodes[0].id",
     ];
-    for via in ["kernel", "kernel-task"] {
+    on(EVERY, |via| {
         let watched = Probe::watch_within("1%").with(&all);
         let watched = watched.with(&["--rotate", "30ms", "--via", via]);
         let run = watched.run(&target("watched"), &["hot", "1000"]);
-        assert_ne!(run.status, TRAPPED, "turns via {via}: {STRAY_TRAP}");
+        assert_ne!(run.status, TRAPPED, "turns: {STRAY_TRAP}");
         let report = run.good();
         assert!(hits(report, 0) > 0, "{:#}", report.value["watch"]);
         let others = rows(report)
@@ -414,26 +365,5 @@ fn turns_do_not_mix_variables() {
             .filter(|row| row["variable"] != "watched:head")
             .collect();
         assert!(others.is_empty(), "{others:#?}");
-    }
-}
-
-#[test]
-fn impossible_rotations_are_refused() {
-    let Some(_turn) = turn() else { return };
-    let four = ["stats.hits", "owner", "mode", "stats.state"];
-    let refused = |options: &[&str], words: &[&str]| {
-        let run = watch(options).run(&target("watched"), &["forked", "1"]);
-        assert_eq!(run.status, 2, "{}", run.stderr);
-        for words in words {
-            assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
-        }
-    };
-    refused(&four, &["cpu-wide 'watched:stats.hits'", "--rotate"]);
-    refused(&["mode", "--rotate", "1ms"], &["10 ms or longer"]);
-    let pinned = four.map(|name| format!("{name}/pinned/"));
-    let pinned: Vec<&str> = pinned.iter().map(String::as_str).collect();
-    refused(
-        &[&pinned[..], &["--rotate", "100ms"]].concat(),
-        &["4 pinned events for 3 slots", "/pinned/"],
-    );
+    });
 }

@@ -44,6 +44,7 @@ pub use tiptoe::{Probe, Run, command, dev_command};
 pub use tracepoint::Tracepoint;
 pub use waiting::WaitingTarget;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// Before `main`, because a keeper must be forked while there is one thread.
@@ -73,6 +74,18 @@ pub fn scaled(whole: u64) -> u64 {
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)
+}
+
+/// Runs a check of each case. Fails with the names of the cases that failed.
+pub fn each<'c>(cases: impl IntoIterator<Item = &'c &'c str>, check: impl Fn(&str)) {
+    let failure = |case: &'c &'c str| {
+        let error = catch_unwind(AssertUnwindSafe(|| check(case))).err()?;
+        let said = error.downcast_ref::<String>().map(String::as_str);
+        let said = said.or(error.downcast_ref::<&str>().copied());
+        Some(format!("{case}: {}", said.unwrap_or_default()))
+    };
+    let failures: Vec<String> = cases.into_iter().filter_map(failure).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 fn scale() -> f64 {

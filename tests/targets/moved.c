@@ -1,12 +1,19 @@
-// cflags: -O2
-// moved HOW CALLS [wait]: calls functions, gives their code another address, and calls them there.
+// cflags: -O2 -ldl
+// moved HOW CALLS [LIBRARY] [wait]: calls functions, gives their code another address, and calls them there.
 //   move    moves their page by mremap(2)
 //   all     moves all pages around them
 //   keep    moves their page, and leaves its addresses mapped to the file (MREMAP_DONTUNMAP)
 //   child   moves their page in a forked child
 //   inline  moves their page by a system call of its own
 //   again   maps their page of the file once more
+//   grown   maps the page before once more, and lets it grow
+//   written maps their page of the file once more, to write, and makes it executable
+//   fixed   maps their page of the file in its place
+// Or moves memory that is no code:
+//   array   grows an array past the code of libc
+//   stale   moves an array whose bytes are those of traps, from where a library was that has been closed
 #include "common.h"
+#include <dlfcn.h>
 #include <link.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -53,13 +60,54 @@ static int of_program(struct dl_phdr_info *info, size_t size, void *unused) {
 }
 
 // Returns how far the code is from its first address.
-static ptrdiff_t again(void) {
+static ptrdiff_t again(const char *how) {
     CHECK(dl_iterate_phdr(of_program, NULL) == 1);
     const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     CHECK(file >= 0);
-    char *page = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, in_file & -PAGE);
+    char *first = first_page + AROUND * PAGE, *page = NULL;
+    const off_t offset = in_file & -PAGE;
+    if (!strcmp(how, "written")) {
+        page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, offset);
+        CHECK(mprotect(page, PAGE, PROT_READ | PROT_EXEC) == 0);
+    } else if (!strcmp(how, "grown")) {
+        page = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, offset - PAGE);
+        page = (char *)mremap(page, PAGE, 2 * PAGE, MREMAP_MAYMOVE) + PAGE;
+    } else if (!strcmp(how, "fixed")) {
+        page = mmap(first, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, offset);
+        CHECK(page == first);
+    } else {
+        page = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, offset);
+    }
     CHECK(page != MAP_FAILED && close(file) == 0);
-    return page - ((char *)&long_one - in_file % PAGE);
+    return page - first;
+}
+
+// Moves an array to reserved addresses.
+static unsigned char *array_moved(unsigned char *from, size_t len) {
+    unsigned char *to = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(to != MAP_FAILED && mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+    return to;
+}
+
+static void grow_array(void) {
+    for (size_t size = 1 << 17; size < 1 << 28; size *= 2) {
+        void *array = malloc(size);
+        CHECK(array && (array = realloc(array, 2 * size)));
+        free(array);
+    }
+}
+
+static void move_traps(const char *library) {
+    void *handle = dlopen(library, RTLD_NOW);
+    CHECK(handle != NULL);
+    int (*volatile trap)(int) = (int (*)(int))dlsym(handle, "plugin_trap");
+    CHECK(trap && trap(1) == 7 && dlclose(handle) == 0);
+    unsigned char *at = (unsigned char *)((uintptr_t)trap & -(uintptr_t)PAGE);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    CHECK(mmap(at, PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == at);
+    memset(at, 0xcc, PAGE);
+    at = array_moved(at, PAGE);
+    for (int i = 0; i < PAGE; i++) CHECK(at[i] == 0xcc);
 }
 
 static ptrdiff_t move(size_t pages, int flags) {
@@ -97,8 +145,12 @@ int main(int argc, char **argv) {
             _exit(0);
         }
         CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    } else if (!strcmp(how, "again")) {
-        call(calls, again());
+    } else if (strstr("again grown written fixed", how)) {
+        call(calls, again(how));
+    } else if (!strcmp(how, "array")) {
+        grow_array();
+    } else if (!strcmp(how, "stale")) {
+        move_traps(argv[3]);
     } else if (!strcmp(how, "inline")) {
         call(calls, move_inline());
     } else if (!strcmp(how, "keep")) {
@@ -108,5 +160,9 @@ int main(int argc, char **argv) {
     }
     expect("long_one", calls);
     expect("tiny", calls);
+    puts("done");
+    fflush(stdout);
+    char byte;
+    while (read(0, &byte, 1) > 0) {}
     return 0;
 }

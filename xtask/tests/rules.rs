@@ -53,8 +53,6 @@ const OPEN_A_TARGETS_FILES: &[&str] = &[
 const ROOMS: &[&str] = &[
     // `Tracee` is being divided into what is attached, what is counted in process, and what the kernel counts.
     "host/collector: ",
-    // The instruments' arguments and what they share are in one circle around `args.rs`.
-    "apps/cli: circle of ",
     // A change to these crates means that all models run again; their small circles go with the next one.
     "core/event: circle of ",
     "core/wire: circle of ",

@@ -20,6 +20,8 @@ use crate::shared::{self, Shared};
 use crate::signals;
 
 /// Removes all patches from a forked child. Does nothing in any other process.
+#[cold]
+#[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;

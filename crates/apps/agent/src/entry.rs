@@ -79,7 +79,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if inherited {
         serve::restore_attached(shared);
     }
-    space::begin();
+    space::begin(shared);
     watches::begin();
     thread::start(guard).map_err(|(_guard, errno)| {
         session::give_up(shared);

@@ -4,7 +4,7 @@
 use core::arch::naked_asm;
 
 use tiptoe_futex::calls::Thread;
-use tiptoe_futex::reported::ReportedWait;
+use tiptoe_futex::reported::{ReportedEnd, ReportedWait};
 use tiptoe_port::{Label, MODE_SHIFT};
 
 use crate::clockwork;
@@ -52,5 +52,9 @@ extern "C" fn ends(token: u64, outcome: u64) {
         unsafe { &*(label as *const Label) }.text().as_bytes()
     };
     let thread: Thread = here.thread();
-    thread.reported_ends(token, outcome, (clockwork::ticks, clockwork::ns), name);
+    let end = ReportedEnd {
+        frame_end: token,
+        outcome,
+    };
+    thread.reported_ends(end, clockwork::ticks, clockwork::ns, name);
 }

@@ -2,30 +2,54 @@
 //! only: its jump is relative, and the trap handler finds no other address. So code that mremap(2) moves must get
 //! its original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is
 //! notified of that code.
+//!
+//! Large blocks of malloc's grow by mremap, too. So a range is compared with the table of sites first, and only sites
+//! that are armed count: a closed library's site may be at the address of the program's data.
 
 use core::ops::Range;
 
 use tiptoe_sys::raw::nr;
 use tiptoe_uprobe::feed::call::Call;
-use tiptoe_uprobe::patcher::{self, OtherThreads};
+use tiptoe_uprobe::patcher::{self, OtherThreads, Text};
 use tiptoe_wire::Site;
 
 use crate::memory;
 use crate::program_call::{self, Frame};
-use crate::shared;
+use crate::shared::{self, Shared};
 use crate::text::SelfMemory;
+
+/// Returns the patched sites that have bytes in a range.
+fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = Site> {
+    let is_inside =
+        |site: &Site| site.address < code.end && code.start < site.address + u64::from(site.len);
+    let is_patched = |index: usize| shared.is_armed(index) && shared.is_live(index);
+    let met = shared.table.meets(code).then(|| shared.table.all());
+    let sites = met.into_iter().flatten();
+    sites.filter_map(move |(index, site)| (is_inside(&site) && is_patched(index)).then_some(site))
+}
+
+/// Returns whether a range has patches.
+pub fn is_patched(code: &Range<u64>) -> bool {
+    shared::get().is_some_and(|shared| patches(shared, code).next().is_some())
+}
 
 /// Returns the range that a call is about to move, if it has patches.
 pub fn moved_by(call: &Call) -> Option<Range<u64>> {
     let Call::Move { from, len, .. } = call else {
         return None;
     };
-    // If the old length is 0, the call copies as much as the new length says.
-    let end = from.end.max(from.start.saturating_add(*len));
-    let code = from.start..end;
-    shared::get()?.table.meets(&code).then_some(code)
+    let old_len = from.end - from.start;
+    // If the old length is 0, the call copies as much as the new length says. What does not fit is unmapped.
+    let len = if old_len == 0 {
+        *len
+    } else {
+        old_len.min(*len)
+    };
+    let code = from.start..from.start.checked_add(len)?;
+    is_patched(&code).then_some(code)
 }
 
+/// Makes the mremap that moves `code`.
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
@@ -36,32 +60,57 @@ pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
         && at != code.start
     {
         restore_at(at, code);
-        note_copy(code.clone());
+        note(code.clone());
     }
     result
 }
 
-fn restore_at(at: u64, code: &Range<u64>) {
-    let Some(shared) = shared::get() else { return };
-    let text = SelfMemory::open();
-    for site in shared
-        .table
-        .all()
-        .filter(|site| code.contains(&site.address))
-    {
-        let moved = Site {
-            address: site.address - code.start + at,
-            ..site
-        };
-        patcher::disarm(&text, &[moved], OtherThreads::Stopped);
+/// Code that no thread runs yet. Many sites need only one refetch.
+struct UnusedCode<'a>(&'a SelfMemory);
+
+impl Text for UnusedCode<'_> {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+        self.0.read(address, bytes)
     }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> bool {
+        self.0.write(address, bytes)
+    }
+
+    fn sync(&self) {}
 }
 
-pub fn note_copy(code: Range<u64>) {
-    if let Some(shared) = shared::at_home()
-        && shared.table.meets(&code)
-        && let Some(data) = shared.data()
-    {
+/// Restores the sites of `code`, which is now at the address `at`.
+fn restore_at(at: u64, code: &Range<u64>) {
+    let Some(shared) = shared::get() else { return };
+    let memory = SelfMemory::open();
+    let text = UnusedCode(&memory);
+    for site in patches(shared, code) {
+        let end = site.address + u64::from(site.len);
+        let moved = |address: u64| address - code.start + at;
+        if site.address >= code.start && end <= code.end {
+            let site = Site {
+                address: moved(site.address),
+                ..site
+            };
+            patcher::disarm(&text, &[site], OtherThreads::Stopped);
+            continue;
+        }
+        // Only a part of the patch was moved.
+        let bytes = site.original.iter().zip(site.patched);
+        for (address, (original, patched)) in (site.address..end).zip(bytes) {
+            let mut now = [0];
+            if code.contains(&address) && text.read(moved(address), &mut now) && now == [patched] {
+                text.write(moved(address), &[*original]);
+            }
+        }
+    }
+    memory.sync();
+}
+
+/// Tells tiptoe that patched code is now elsewhere, too, or that its patches are gone.
+pub fn note(code: Range<u64>) {
+    if let Some(data) = shared::at_home().and_then(Shared::data) {
         data.put_unpatched(code);
     }
 }

@@ -19,6 +19,7 @@
 //! A forked child has no space, so bytes decide.
 
 use core::mem::size_of;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tiptoe_sys::raw::{self, call, getpid, nr};
@@ -68,6 +69,8 @@ struct Space {
     is_loading: AtomicBool,
     /// Whether /proc/self/maps cannot be read.
     is_blind: AtomicBool,
+    /// Whether the probes of traps are looked up only under the lock.
+    is_locked: AtomicBool,
     /// The time of the next unrequested reading, in ticks.
     due: AtomicU64,
     readings: AtomicU64,
@@ -83,11 +86,13 @@ fn get() -> Option<&'static Space> {
 }
 
 /// Begins a session. A forked child gets a space of its own. Without memory there is none, and bytes decide.
-pub fn begin() {
+pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
     }
     if let Some(space) = get() {
+        let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
+        space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
         // Changes since the last session were not seen.
         space.doubt();
     }
@@ -105,6 +110,7 @@ fn make() -> Option<()> {
         pid: AtomicU32::new(getpid()),
         is_loading: AtomicBool::new(false),
         is_blind: AtomicBool::new(false),
+        is_locked: AtomicBool::new(false),
         due: AtomicU64::new(0),
         readings: AtomicU64::new(0),
         corrected: AtomicU64::new(0),
@@ -124,6 +130,13 @@ impl Space {
     fn is_on(&self) -> bool {
         // Relaxed: a space without a list contains nothing that can be wrong.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
+    }
+
+    /// Tells tiptoe of patched code that is mapped a second time without patches: at `range`, or anywhere.
+    fn note_copies(&self, range: Option<&Range<u64>>) {
+        let is_patched = patched_code::is_patched;
+        self.feed
+            .each_unpatched_copy(range, is_patched, patched_code::note);
     }
 
     /// Marks the space unsure, because a change may have been missed.
@@ -186,10 +199,14 @@ impl Space {
     }
 }
 
-/// Reads the list. (agent's thread)
+/// Reads the list, and compares the mappings of patched files. Called only by the agent's thread.
 pub fn read(data: &Data) -> u64 {
     if let Some(space) = get() {
         space.read(data);
+        // Relaxed: ordered by the loader's lock. What it loads just now has no patches yet.
+        if !space.is_loading.load(Ordering::Relaxed) && data.served() >= data.reported() {
+            space.note_copies(None);
+        }
     }
     0
 }
@@ -241,9 +258,13 @@ pub fn add_sites(
 pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     let by_index = |index: u32| shared.table.trap_site(index as usize, address);
     let answer = match get() {
-        Some(space) => space
-            .feed
-            .find(address, REACH, |index| by_index(index).is_some()),
+        Some(space) => {
+            let is_its = |index| by_index(index).is_some();
+            match space.is_locked.load(Ordering::Relaxed) {
+                false => space.feed.find(address, REACH, is_its),
+                true => space.feed.find_locked(address, REACH, is_its),
+            }
+        }
         None => Answer::Missed,
     };
     let (slot, index) = match answer {
@@ -347,8 +368,11 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     let mask = set_mask(!OURS);
     let result = space.feed.perform(call, || file(frame.r8), make);
     if let Some(range) = call.mapped(result) {
-        let each = patched_code::note_copy;
-        space.feed.each_copy(&range, each);
+        space.note_copies(Some(&range));
+        // The file's bytes are there now, without patches.
+        if matches!(call, Call::Map { .. }) && patched_code::is_patched(&range) {
+            patched_code::note(range);
+        }
     }
     set_mask(mask);
     if let Some(shared) = shared::get() {

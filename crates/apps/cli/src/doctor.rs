@@ -25,7 +25,8 @@ use check_result::{CheckResult, Instrument};
 use verdict::Verdict;
 
 use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::output::Output;
+use crate::terminal;
 
 pub const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -116,7 +117,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
             PrintableJson(&json).to_string()
         }
         false => {
-            let options = output::terminal_options(&io::stdout());
+            let options = terminal::options_of(&io::stdout());
             tiptoe_report::printable_lines(&print::text(&report, &options))
         }
     };

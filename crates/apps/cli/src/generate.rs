@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::failure::Failure;
 
 pub const GENERATE_EXAMPLES: &str = "\
@@ -23,19 +22,19 @@ pub struct GenerateArgs {
     pub folder: PathBuf,
 }
 
-/// Writes `man/*.1` and a completion for each shell.
-pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
-    write(folder).map_err(|error| Failure::NotGenerated {
+/// Writes `man/*.1` and a completion for each shell, for the whole command line.
+pub fn run(folder: &Path, cli: &Command) -> Result<ExitCode, Failure> {
+    write(folder, cli).map_err(|error| Failure::NotGenerated {
         folder: folder.to_owned(),
         error,
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(folder: &Path) -> std::io::Result<()> {
+fn write(folder: &Path, cli: &Command) -> std::io::Result<()> {
     let man = folder.join("man");
     std::fs::create_dir_all(&man)?;
-    clap_mangen::generate_to(Cli::command(), man)?;
+    clap_mangen::generate_to(cli.clone(), man)?;
     for (shell, name) in [
         (Shell::Bash, "bash"),
         (Shell::Zsh, "zsh"),
@@ -43,7 +42,7 @@ fn write(folder: &Path) -> std::io::Result<()> {
     ] {
         let completions = folder.join(name);
         std::fs::create_dir_all(&completions)?;
-        clap_complete::generate_to(shell, &mut Cli::command(), "tiptoe", completions)?;
+        clap_complete::generate_to(shell, &mut cli.clone(), "tiptoe", completions)?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::notice::Notice;
 use crate::output::NotesTo;
 use crate::status;
-use crate::terminal;
+use crate::terminal::{self, line};
 
 /// Small because it counts against `ulimit -d`.
 const STACK: usize = 64 << 10;
@@ -122,7 +122,7 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
     loop {
         for signal in signals.pending() {
             received[usize::from(received[0].is_some())] = Some((Instant::now(), signal));
-            status::end_without_waiting();
+            line::end_without_waiting();
         }
         status::draw_if_due();
         let phase = Phase::now();

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::Via;
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::Failure;
-use crate::processes;
+use crate::{instrument, processes};
 
 mod kernel;
 mod user;
@@ -193,8 +193,8 @@ pub enum LockByWord {
 /// Returns the command's exit status if one was started.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
-    crate::probe::refuse_of_threads(args.common.via)?;
-    crate::probe::refuse_force(args.force, args.common.via)?;
+    instrument::refuse_of_threads(args.common.via)?;
+    instrument::refuse_force(args.force, args.common.via)?;
     match args.kernel {
         true => kernel::run(args),
         false if args.now => user::now(&args),

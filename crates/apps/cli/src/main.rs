@@ -6,12 +6,13 @@
 
 mod args;
 mod bug;
+mod common;
 mod counters;
 mod doctor;
 mod failure;
 mod generate;
+mod instrument;
 mod interrupt;
-mod latency;
 mod lock;
 mod notice;
 mod observer;
@@ -23,6 +24,7 @@ mod processes;
 mod ready;
 mod stat;
 mod status;
+mod target_names;
 mod terminal;
 mod usage;
 mod values;
@@ -30,6 +32,8 @@ mod version;
 mod watch;
 
 use std::process::ExitCode;
+
+use clap::CommandFactory;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
@@ -44,7 +48,7 @@ fn main() -> ExitCode {
         Err(error) => return usage::report(&error),
     };
     let result = run(cli);
-    status::end();
+    terminal::line::end();
     result.unwrap_or_else(|failure| {
         interrupt::stay_if_ending();
         failure.report()
@@ -65,6 +69,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(*args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bug(args) => bug::run(&args.folder),
-        Command::Generate(args) => generate::run(&args.folder),
+        Command::Generate(args) => generate::run(&args.folder, &Cli::command()),
     }
 }

@@ -10,9 +10,9 @@ use tiptoe_report::{LiveNotes, Options};
 use tiptoe_session::{Access, Call, Interval, Note};
 
 use crate::failure::Failure;
-use crate::output::{self, NotesTo, Output};
-use crate::status::{self, AboveStatusLine};
-use crate::terminal;
+use crate::output::{NotesTo, Output};
+use crate::status;
+use crate::terminal::{self, AboveStatusLine};
 
 pub struct Terminal {
     /// Whether intervals go to stdout instead of stderr.
@@ -79,7 +79,7 @@ impl Terminal {
     ) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
         let options = match to_stdout {
-            true => output::terminal_options(&io::stdout()),
+            true => terminal::options_of(&io::stdout()),
             false => terminal::options(),
         };
         Ok(Terminal {

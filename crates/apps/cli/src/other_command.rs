@@ -1,6 +1,6 @@
 //! Finds the command for an event that another command was given.
 
-use tiptoe_event::{Event, OtherKind};
+use tiptoe_event::{Event, OtherKind, kind_prefix};
 
 use crate::failure::Failure;
 
@@ -22,9 +22,9 @@ fn command_of(text: &str) -> Option<&'static str> {
         Ok(Event::Probe(_)) => Some("probe"),
         Ok(Event::Memory(_)) => Some("watch"),
         Ok(Event::UserLocks(_) | Event::KernelLocks(_)) => Some("lock"),
-        Ok(Event::Scopes) => Some("stat"),
-        Ok(Event::Counters(_)) => None,
-        Err(_) => match OtherKind::of_word(text.split(':').next()?)? {
+        // `scope:*` is also all functions of a binary named so.
+        Ok(Event::Scopes | Event::Counters(_)) => None,
+        Err(_) => match OtherKind::of_word(kind_prefix(text)?.trim_end_matches(':'))? {
             OtherKind::Mem => Some("watch"),
             OtherKind::Ulock | OtherKind::Klock => Some("lock"),
             OtherKind::Usdt => None,
@@ -46,7 +46,9 @@ mod tests {
             ("ulock:cache_lock/hold/", Some("lock")),
             ("klock:mmap_lock/every/", Some("lock")),
             ("klock:rwsem", Some("lock")),
-            ("scope:*", Some("stat")),
+            ("scope:*", None),
+            ("mem::grab", None),
+            ("klock::x", None),
             ("cycles", None),
             ("kmem:kmalloc", None),
             ("redis-server:call", None),

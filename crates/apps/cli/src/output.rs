@@ -8,16 +8,13 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anstream::stream::RawStream;
-use anstream::{AutoStream, ColorChoice};
 use tiptoe_collector::RequestTarget;
 use tiptoe_report::Options;
 use tiptoe_sys::host::destination::{Destination, DestinationError, WholeFile};
 use tiptoe_sys::host::limits::explain_file_size;
 
 use crate::failure::Failure;
-use crate::status::{self, AboveStatusLine};
-use crate::terminal;
+use crate::terminal::{self, AboveStatusLine, line};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotesTo {
@@ -82,7 +79,7 @@ impl Output {
 
     /// Writes the report. A closed pipe is no error.
     pub fn write(self, report: &str) -> Result<(), Failure> {
-        status::end();
+        line::end();
         let (written, path) = match self {
             Output::Stdout => (write_all(io::stdout(), report), "standard output".into()),
             Output::Stderr => (
@@ -109,31 +106,15 @@ impl Output {
 
     pub fn options(&self, top: Option<usize>) -> Options {
         let options = match self {
-            Output::Stdout => terminal_options(&io::stdout()),
+            Output::Stdout => terminal::options_of(&io::stdout()),
             Output::Stderr => terminal::options(),
             Output::Whole(..) | Output::Direct(..) => Options {
-                color: is_always_colored(),
+                color: terminal::is_always_colored(),
                 ..Options::default()
             },
         };
         Options { top, ..options }
     }
-}
-
-/// Returns the options for a stream: a terminal's size, and colours as `--color` requests.
-pub fn terminal_options(stream: &impl RawStream) -> Options {
-    let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
-    let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;
-    Options {
-        width: size.map(|(width, _)| usize::from(width.0)),
-        height: size.map(|(_, height)| usize::from(height.0)),
-        color: is_colored || is_always_colored(),
-        ..Options::default()
-    }
-}
-
-fn is_always_colored() -> bool {
-    ColorChoice::global() == ColorChoice::Always
 }
 
 /// Gets its name with its first line, so that no line is lost if the disk is full or tiptoe is killed.

@@ -1,102 +1,19 @@
-//! `tiptoe probe`, and what all instruments share: target, output, report and exit status.
+//! `tiptoe probe`: how often functions run, and how long they take.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use tiptoe_collector::{CallOptions, Outcome, Request, RequestTarget, RunOptions};
-use tiptoe_event::{Event, ProbeSpec, SpecFault, Via};
-use tiptoe_report::Options;
-use tiptoe_session::Session;
+use tiptoe_collector::{CallOptions, Request};
+use tiptoe_event::{Event, ProbeSpec, SpecFault};
 
-use crate::args::{Common, ProbeArgs};
-use crate::failure::{FAILED, Failure, TargetOf};
-use crate::interrupt;
-use crate::latency;
+use crate::failure::{Failure, TargetOf};
+use crate::instrument::{self, InstrumentRun, ReportExtras};
 use crate::notice::Notice;
-use crate::observer::Terminal;
-use crate::other_command;
-use crate::output::{NotesTo, Output};
-use crate::processes;
-use crate::ready::{self, ReadyLine};
-use crate::status::{self, RunDescription};
-use crate::terminal;
+use crate::{other_command, processes, terminal};
 
-/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread.
-pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
-    match via {
-        Via::KernelTask => Err(Failure::ViaKernelTask),
-        _ => Ok(()),
-    }
-}
+pub mod args;
+mod checks;
 
-pub fn refuse_force(is_forced: bool, via: Via) -> Result<(), Failure> {
-    match is_forced && via == Via::Kernel {
-        true => Err(Failure::ForceWith("--via kernel")),
-        false => Ok(()),
-    }
-}
-
-/// What an instrument needs besides its request.
-pub struct InstrumentRun {
-    output: Output,
-    notes: NotesTo,
-    pub observer: Terminal,
-}
-
-impl InstrumentRun {
-    /// Opens the output, handles signals, and shows the status. Also returns a request without events. `noun` is
-    /// what is counted. With `has_values`, the report contains the program's values.
-    pub fn begin(
-        target: &RequestTarget,
-        common: &Common,
-        noun: &'static str,
-        has_values: bool,
-    ) -> Result<(InstrumentRun, Request<'static>), Failure> {
-        let output = Output::chosen(common.output.as_deref(), target, has_values)?;
-        let notes = output.notes_to(target);
-        let (stop, hand_on) = interrupt::on_signals(target, notes)?;
-        let description = RunDescription::new(target, noun, common);
-        status::begin(description, target, &output);
-        let ready_line = ReadyLine::for_output(&output, target, common.json);
-        let ready = ready::ready(common.ready_fd, ready_line)?;
-        let observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
-        let options = RunOptions {
-            delay: common.delay,
-            duration: common.duration,
-            interval: common.interval,
-            stop,
-            hand_on,
-            ready,
-        };
-        let run = InstrumentRun {
-            output,
-            notes,
-            observer,
-        };
-        let request = Request {
-            via: common.via,
-            budget: common.limit(),
-            ..request(target.clone(), options)
-        };
-        Ok((run, request))
-    }
-
-    /// Prints the session. Returns the exit status.
-    pub fn finish(self, mut outcome: Outcome, common: &Common, extras: ReportExtras) -> ExitCode {
-        let unsaid = interrupt::unsaid(self.notes);
-        outcome.session.notes.extend(unsaid);
-        print_outcome(outcome, self.output, common, extras)
-    }
-}
-
-pub fn request(target: RequestTarget, options: RunOptions) -> Request<'static> {
-    Request {
-        agent: tiptoe_image::AGENT,
-        target,
-        options,
-        ..Request::default()
-    }
-}
+use args::ProbeArgs;
 
 /// Returns the command's exit status if one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
@@ -106,22 +23,23 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         parse(text)
     });
     let probes = probes.collect::<Result<Vec<_>, _>>()?;
-    let under = latency::check(&args, &probes)?;
+    let under = checks::check(&args, &probes)?;
     let common = &args.common;
-    refuse_of_threads(common.via)?;
-    refuse_force(args.force, common.via)?;
-    let target = target(common, TargetOf::Functions)?;
-    let has_values = args.record || latency::has_arguments(args.by);
+    instrument::refuse_of_threads(common.via)?;
+    instrument::refuse_force(args.force, common.via)?;
+    let target = instrument::target(common, TargetOf::Functions)?;
+    let has_values = args.record || checks::has_arguments(args.by);
     let (mut run, request) = InstrumentRun::begin(&target, common, "hit", has_values)?;
     let request = Request {
         events: probes.into_iter().map(Event::Probe).collect(),
-        split: args.by.map(latency::by),
+        split: args.by.map(checks::by),
         calls: CallOptions {
             filter: args.filter,
             under,
             latency: args.timing.latency,
             slower_ns: args.timing.slower,
             record: args.record,
+            ..CallOptions::default()
         },
         force: args.force,
         ..request
@@ -157,82 +75,6 @@ fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     })
 }
 
-pub fn target(common: &Common, of: TargetOf) -> Result<RequestTarget, Failure> {
-    if common.all {
-        return Err(Failure::WholeSystem(of));
-    }
-    if !common.command.is_empty() {
-        return Ok(RequestTarget::Command(common.command.clone()));
-    }
-    if let Some(comm) = &common.comm {
-        return processes::named(comm).map(RequestTarget::Pids);
-    }
-    match common.pids.as_slice() {
-        [] => Err(Failure::NoTarget(of)),
-        pids => Ok(RequestTarget::Pids(without_repeats(pids))),
-    }
-}
-
-pub fn without_repeats(pids: &[u32]) -> Vec<u32> {
-    let mut pids = pids.to_vec();
-    pids.sort_unstable();
-    pids.dedup();
-    pids
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReportExtras {
-    /// Whether lines of calls precede the report.
-    pub has_calls: bool,
-    pub has_histograms: bool,
-}
-
-pub fn print_outcome(
-    outcome: Outcome,
-    output: Output,
-    common: &Common,
-    extras: ReportExtras,
-) -> ExitCode {
-    let report = rendered(outcome.session, &output, common, extras);
-    let written = report.and_then(|report| output.write(&report));
-    exit_code(outcome.exit_status, written)
-}
-
-pub fn rendered(
-    session: Session,
-    output: &Output,
-    common: &Common,
-    extras: ReportExtras,
-) -> Result<String, Failure> {
-    Ok(match common.json {
-        true => tiptoe_report::json(session)?,
-        false => {
-            let options = Options {
-                histograms: extras.has_histograms,
-                all_notes: common.all_notes,
-                ..output.options(common.top)
-            };
-            let report = tiptoe_report::text(&session, &options);
-            if extras.has_calls {
-                format!("\n{report}")
-            } else {
-                report
-            }
-        }
-    })
-}
-
-/// Returns the command's status, or [`FAILED`] if that is 0 and the report was lost.
-pub fn exit_code(of_command: Option<i32>, written: Result<(), Failure>) -> ExitCode {
-    let lost = written.map_err(|failure| failure.report()).is_err();
-    let own = of_command.unwrap_or(0);
-    match u8::try_from(own) {
-        Ok(0) if lost => ExitCode::from(FAILED),
-        Ok(status) => ExitCode::from(status),
-        Err(_) => ExitCode::from(u8::MAX),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,15 +92,5 @@ mod tests {
             let failure = parse(spec).expect_err(spec);
             assert!(failure.to_string().contains(said), "{failure}");
         }
-    }
-
-    #[test]
-    fn a_lost_report_does_not_hide_the_commands_status() {
-        let lost = || Err(Failure::NoCommand);
-        assert_eq!(exit_code(None, Ok(())), ExitCode::SUCCESS);
-        assert_eq!(exit_code(Some(143), Ok(())), ExitCode::from(143));
-        assert_eq!(exit_code(Some(3), lost()), ExitCode::from(3));
-        assert_eq!(exit_code(Some(0), lost()), ExitCode::from(FAILED));
-        assert_eq!(exit_code(None, lost()), ExitCode::from(FAILED));
     }
 }

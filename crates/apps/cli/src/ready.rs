@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 
-use tiptoe_collector::{CountedProcess, Ready, RequestTarget, few};
-use tiptoe_sys::host::{Process, inherited_descriptors};
+use tiptoe_collector::{Ready, RequestTarget};
+use tiptoe_sys::host::inherited_descriptors;
 
 use crate::failure::Failure;
 use crate::notice::Notice;
 use crate::output::{NotesTo, Output};
-use crate::{status, terminal};
+use crate::{status, target_names, terminal};
 
 #[derive(Clone, Copy, Debug)]
 pub enum ReadyLine {
@@ -40,7 +39,7 @@ pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
     let waits = taken.transpose()?.map(File::from);
     Ok(Ready::new(move |counted| {
         status::counting();
-        let line = Notice::Counting(names(counted));
+        let line = Notice::Counting(target_names::of_processes(counted));
         match ready_line {
             ReadyLine::Plain => terminal::say(line),
             ReadyLine::Comment => terminal::say(format!("# {line}")),
@@ -51,33 +50,4 @@ pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
             let _ = waits.write_all(b"ready\n");
         }
     }))
-}
-
-/// Returns one name for the target: the status line has no room for more.
-pub fn whom(target: &RequestTarget) -> String {
-    match target {
-        RequestTarget::Command(command) => {
-            let program = command.first().map(Path::new);
-            let name = program.and_then(Path::file_name).unwrap_or_default();
-            name.to_string_lossy().into_owned()
-        }
-        RequestTarget::Pids(pids) => match pids.as_slice() {
-            [pid] => {
-                let comm = Process::new(*pid).and_then(Process::comm);
-                names(&[(*pid, comm.unwrap_or_default())])
-            }
-            pids => format!("{} processes", pids.len()),
-        },
-        RequestTarget::System => names(&[]),
-    }
-}
-
-fn names(counted: &[CountedProcess]) -> String {
-    let named = counted
-        .iter()
-        .map(|(pid, name)| format!("{name} (pid {pid})"));
-    match counted {
-        [] => "the whole system".to_owned(),
-        _ => few(&named.collect::<Vec<_>>()),
-    }
 }

@@ -10,8 +10,7 @@ use tiptoe_collector::{CounterOptions, Request, RequestTarget};
 
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
-use crate::ready;
-use crate::{probe, processes, values};
+use crate::{instrument, processes, target_names, values};
 
 mod report;
 mod run;
@@ -237,7 +236,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         true => RequestTarget::System,
         false => RequestTarget::Command(args.command.clone()),
     };
-    let named = ready::whom(&target);
+    let named = target_names::one(&target);
     let is_beside = !args.command.is_empty() && target != shape;
     let (mut run, request) = StatRun::begin(&args, form, &shape, named, "hit")?;
     let request = Request {
@@ -274,7 +273,7 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
         (true, _, _) => Ok(RequestTarget::System),
         (false, [], true) => Ok(RequestTarget::Command(args.command.clone())),
         (false, [], false) => Err(Failure::NoTarget(TargetOf::Counters)),
-        (false, pids, _) => Ok(RequestTarget::Pids(probe::without_repeats(pids))),
+        (false, pids, _) => Ok(RequestTarget::Pids(instrument::without_repeats(pids))),
     }
 }
 

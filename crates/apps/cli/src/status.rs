@@ -1,17 +1,12 @@
-//! The status line on a terminal's stderr while a run attaches and counts. It is erased before anything else is
-//! printed, and drawn again below that.
+//! What the status line shows while a run attaches and counts, and when.
 //!
 //! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
-//! [`IS_ON`] is false without a terminal, so that all functions return at once.
-//!
-//! INVARIANT: a thread holds [`LINE`] while it writes to the terminal, so that the line is never inside other
-//! text. The thread that draws must never wait for it, because a signal must end tiptoe even while the terminal
-//! takes no output (Ctrl-S).
+//! A thread may take the line's lock while it holds [`RUN`], never the other way round. The thread that draws never
+//! waits for either.
 
-use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,11 +15,11 @@ use tiptoe_report::{RunState, RunStatus, counts_so_far, status_line};
 use tiptoe_session::{Cost, Count};
 use tiptoe_sys::host::attach_progress;
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::output::Output;
-use crate::{ready, terminal};
+use crate::target_names;
+use crate::terminal::{self, line};
 
-const ERASE: &str = "\r\x1b[K";
 /// Shorter runs show no line.
 const FIRST: Duration = Duration::from_millis(300);
 /// The pause between two drawings while tiptoe counts.
@@ -33,20 +28,7 @@ const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
 /// Reading counts for the line may take one part in 50 of the loop's time.
 const READING_SHARE: u32 = 50;
 
-// Relaxed: the flag orders no other data.
-static IS_ON: AtomicBool = AtomicBool::new(false);
-static LINE: Mutex<Line> = Mutex::new(Line {
-    run: None,
-    shown: String::new(),
-    drawn_at: None,
-});
-
-struct Line {
-    run: Option<ShownRun>,
-    /// Empty if there is no line.
-    shown: String,
-    drawn_at: Option<Instant>,
-}
+static RUN: Mutex<Option<ShownRun>> = Mutex::new(None);
 
 struct ShownRun {
     description: RunDescription,
@@ -60,6 +42,7 @@ struct ShownRun {
     counts: Vec<String>,
     requested: Instant,
     next_request: Instant,
+    drawn_at: Option<Instant>,
 }
 
 /// What the line shows of a run and does not change.
@@ -77,7 +60,7 @@ pub struct RunDescription {
 impl RunDescription {
     pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
         RunDescription {
-            whom: ready::whom(target),
+            whom: target_names::one(target),
             noun,
             delay: common.delay,
             duration: common.duration,
@@ -104,7 +87,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
         return;
     }
     let now = Instant::now();
-    line().run = Some(ShownRun {
+    *run() = Some(ShownRun {
         description,
         is_shared,
         begun: now,
@@ -114,34 +97,33 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
         counts: Vec::new(),
         requested: now,
         next_request: now,
+        drawn_at: None,
     });
-    IS_ON.store(true, Relaxed);
+    line::turn_on();
 }
 
 /// Switches the line to counting, or ends it if the target writes to the same terminal.
 pub fn counting() {
-    if !IS_ON.load(Relaxed) {
+    if !line::is_on() {
         return;
     }
-    let mut line = line();
-    let now = Instant::now();
-    line.erase();
-    match &mut line.run {
+    match &mut *run() {
         Some(run) if !run.is_shared => {
+            let now = Instant::now();
+            line::erase();
             (run.counting, run.next_request) = (Some(now), now + FIRST);
-            line.drawn_at = None;
+            run.drawn_at = None;
         }
-        _ => line.end(),
+        _ => line::end(),
     }
 }
 
 pub fn wants_progress() -> bool {
-    if !IS_ON.load(Relaxed) {
+    if !line::is_on() {
         return false;
     }
     let now = Instant::now();
-    let mut line = line();
-    match &mut line.run {
+    match &mut *run() {
         Some(run) if run.counting.is_some() && now >= run.next_request => {
             run.requested = now;
             true
@@ -151,14 +133,14 @@ pub fn wants_progress() -> bool {
 }
 
 pub fn put(progress: &Progress) {
-    if let Some(run) = &mut line().run {
+    if let Some(run) = &mut *run() {
         (run.hits, run.cost) = (Some(progress.hits), progress.cost.clone());
         run.set_next_request();
     }
 }
 
 pub fn put_counts(counts: &[Count]) {
-    if let Some(run) = &mut line().run {
+    if let Some(run) = &mut *run() {
         run.counts = counts_so_far(counts);
         run.set_next_request();
     }
@@ -166,126 +148,39 @@ pub fn put_counts(counts: &[Count]) {
 
 /// Draws the line if its pause is over. One thread must call this every few milliseconds.
 pub fn draw_if_due() {
-    if !IS_ON.load(Relaxed) {
-        return;
-    }
-    if let Ok(mut line) = LINE.try_lock() {
-        line.draw_if_due(Instant::now());
-    }
-}
-
-pub fn end() {
-    if IS_ON.load(Relaxed) {
-        line().end();
-    }
-}
-
-/// Erases the line for good, unless that would wait for another writer or for a terminal that takes no output;
-/// then the next output erases it.
-pub fn end_without_waiting() {
-    if !IS_ON.load(Relaxed) {
-        return;
-    }
-    if let Ok(mut line) = LINE.try_lock()
-        && (line.shown.is_empty() || terminal::takes_a_line())
+    if line::is_on()
+        && let Ok(mut run) = RUN.try_lock()
+        && let Some(run) = &mut *run
     {
-        line.end();
+        run.draw_if_due(Instant::now());
     }
 }
 
-/// Disables the line. A panicking thread must call this before it prints: it may hold the line's lock and would
-/// deadlock.
-pub fn give_up() {
-    IS_ON.store(false, Relaxed);
+fn run() -> MutexGuard<'static, Option<ShownRun>> {
+    RUN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Erases the line, calls `write`, and draws the line again. Without `ends_line` it is not drawn, because the
-/// written text does not end its line.
-pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
-    if !IS_ON.load(Relaxed) {
-        return write();
-    }
-    let mut line = line();
-    let shown = line.erase();
-    let written = write();
-    if ends_line && !shown.is_empty() {
-        line.draw(shown);
-    }
-    written
-}
-
-/// Writes to the terminal above the status line.
-pub struct AboveStatusLine<W>(pub W);
-
-impl<W: Write> Write for AboveStatusLine<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        with_line_erased(bytes.ends_with(b"\n"), || self.0.write(bytes))
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        with_line_erased(bytes.ends_with(b"\n"), || {
-            self.0.write_all(bytes).and_then(|()| self.0.flush())
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-fn line() -> MutexGuard<'static, Line> {
-    LINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Line {
+impl ShownRun {
     fn draw_if_due(&mut self, now: Instant) {
-        let Some(run) = &self.run else { return };
-        let pause = match run.counting {
+        if matches!(Phase::now(), Phase::Ending | Phase::Waiting) {
+            line::try_draw("");
+            return;
+        }
+        let pause = match self.counting {
             Some(_) => PAUSE,
             None => ATTACHING_PAUSE,
         };
-        let is_late = now >= run.begun + FIRST;
-        let is_due = is_late && self.drawn_at.is_none_or(|at| now >= at + pause);
-        let is_over = matches!(Phase::now(), Phase::Ending | Phase::Waiting);
-        // Last, because it makes system calls.
-        if !(is_due || is_over && !self.shown.is_empty()) || !terminal::takes_a_line() {
-            return;
-        }
-        if is_over {
-            self.erase();
+        let is_late = now >= self.begun + FIRST;
+        if !is_late || self.drawn_at.is_some_and(|at| now < at + pause) {
             return;
         }
         // The last column stays free, because some terminals wrap after it.
         let width = terminal::options().width.unwrap_or(80).saturating_sub(1);
-        let text = status_line(&run.status(now), width);
-        self.drawn_at = Some(now);
-        if text != self.shown {
-            self.draw(text);
+        if line::try_draw(&status_line(&self.status(now), width)) {
+            self.drawn_at = Some(now);
         }
     }
 
-    /// Leaves the cursor at the line's beginning, so that an echoed `^C` is erased with it.
-    fn draw(&mut self, text: String) {
-        terminal::write_raw(&format!("\r{text}\x1b[K\r"));
-        self.shown = text;
-    }
-
-    fn erase(&mut self) -> String {
-        let shown = std::mem::take(&mut self.shown);
-        if !shown.is_empty() {
-            terminal::write_raw(ERASE);
-        }
-        shown
-    }
-
-    fn end(&mut self) {
-        self.erase();
-        self.run = None;
-        IS_ON.store(false, Relaxed);
-    }
-}
-
-impl ShownRun {
     fn set_next_request(&mut self) {
         let now = Instant::now();
         let took = now.saturating_duration_since(self.requested);

@@ -8,12 +8,16 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
 use tiptoe_report::Options;
 use tiptoe_sys::host::terminal::takes_a_line as takes;
 
 use crate::notice::Notice;
-use crate::output;
-use crate::status::{self, AboveStatusLine};
+
+pub mod line;
+
+pub use line::AboveStatusLine;
 
 /// Prints one line, escaped and wrapped.
 pub fn say(line: impl Display) {
@@ -25,7 +29,7 @@ pub fn say(line: impl Display) {
     };
     let line = tiptoe_report::message(&line, &options) + "\n";
     // A failure to write to stderr cannot be reported.
-    let _ = status::with_line_erased(true, || io::stderr().write_all(line.as_bytes()));
+    let _ = line::with_line_erased(true, || io::stderr().write_all(line.as_bytes()));
 }
 
 /// Returns a writer for printable text: a report and the lines before it.
@@ -48,12 +52,28 @@ pub fn takes_a_line() -> bool {
 }
 
 pub fn options() -> Options {
-    output::terminal_options(&io::stderr())
+    options_of(&io::stderr())
+}
+
+/// Returns the options for a stream: a terminal's size, and colours as `--color` requests.
+pub fn options_of(stream: &impl RawStream) -> Options {
+    let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
+    let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;
+    Options {
+        width: size.map(|(width, _)| usize::from(width.0)),
+        height: size.map(|(_, height)| usize::from(height.0)),
+        color: is_colored || is_always_colored(),
+        ..Options::default()
+    }
+}
+
+pub fn is_always_colored() -> bool {
+    ColorChoice::global() == ColorChoice::Always
 }
 
 /// Reports a panic as a fault of tiptoe. Its message must be escaped, because it may quote a traced program.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
-    status::give_up();
+    line::give_up();
     let place = panic.location().map(|place| format!(" at {place}"));
     say(Notice::Panicked {
         place: place.unwrap_or_default(),

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::{AccessOptions, Error, Request, Split};
-use tiptoe_event::{Event, Memory};
+use tiptoe_event::{Event, Memory, kind_prefix};
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
+use crate::instrument::{self, InstrumentRun, ReportExtras};
 use crate::other_command;
-use crate::probe::{self, InstrumentRun, ReportExtras};
 use crate::processes;
 use crate::values;
 
@@ -167,7 +167,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
             return Err(Failure::WatchOption(option));
         }
     }
-    let target = probe::target(&common, TargetOf::Variables)?;
+    let target = instrument::target(&common, TargetOf::Variables)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "hit", true)?;
     let request = Request {
         events: variables,
@@ -193,7 +193,10 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
 /// Parses a variable. Must run before the command is started, because it may fail.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
     other_command::refuse(text, "watch")?;
-    let text = text.strip_prefix("mem:").unwrap_or(text);
+    let text = match kind_prefix(text) {
+        Some(prefix @ "mem:") => &text[prefix.len()..],
+        _ => text,
+    };
     let variable = Memory::parse(text).map_err(|error| Error::BadVariable {
         text: text.to_owned(),
         error: error.into(),

@@ -55,6 +55,7 @@ fn counted<'a>(sites: &'a [Site], options: &Options) -> TraceRequest<'a> {
         under: None,
         by: None,
         calls: Calls::Entries,
+        locked_lookups: false,
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
+    /// Whether the probes of traps are looked up only under the lock.
+    pub locked_lookups: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,7 @@ impl Tracing {
                 filter: traced.filter,
                 latency: traced.calls == Calls::Times,
                 record: traced.calls == Calls::Records,
+                locked_lookups: traced.locked_lookups,
                 ..CallOptions::default()
             },
             ..request(pid, traced.via, traced.agent)

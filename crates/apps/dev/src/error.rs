@@ -41,9 +41,9 @@ pub enum Error {
     /// A function has no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Most traps were found without the lookup that the bench measures.
-    #[error("most traps of `{0}` were not found speculatively")]
-    Unspeculative(&'static str),
+    /// Traps were found without the lookup that the bench measures.
+    #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
+    Lookups(&'static str),
     /// A function still has its probe.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),

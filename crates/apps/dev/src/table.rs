@@ -270,6 +270,13 @@ mod tests {
         assert_eq!(interval(&[7.0]), (7.0, 7.0));
     }
 
+    #[test]
+    fn a_row_of_threads_that_share_cpus_names_the_cpus() {
+        let cpus = crate::together::cpus();
+        let row = |threads| TableRow::new("kernel", &[1.0], "us").of_threads(threads);
+        assert_eq!((row(cpus).cpus, row(cpus + 1).cpus), (None, Some(cpus)));
+    }
+
     /// Regression: results were printed as `NaN`, `inf` and `13798131 ns`.
     #[test]
     fn every_result_is_a_number_that_can_be_read() {

@@ -1,6 +1,7 @@
 // The program that `tiptoe-dev bench` traces. Each line of its stdin is a question; each answer is one line.
 //
-//   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, and all threads' calls per second of wall time
+//   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, all threads' calls per second of wall time, and how many
+//                                   threads were each on one CPU
 //   probed SITE                     how many of the site's functions are patched now
 //   gap MS OTHERS                   the longest ns that a busy thread was stopped, without waits for a CPU
 #define _GNU_SOURCE
@@ -33,7 +34,7 @@ static struct site sites[] = {
 #include "sites.h"
 };
 #undef SITE
-enum { SITES = sizeof sites / sizeof sites[0], HEAD = 8, MOST = 256 };
+enum { SITES = sizeof sites / sizeof sites[0], HEAD = 8 };
 
 static void remember(void) {
     static unsigned char *const seconds[] = {
@@ -58,7 +59,7 @@ static long probed(const struct site *site) {
 
 struct work {
     const struct site *site;
-    int deep, thread, is_alone;
+    int deep, thread, is_alone, is_pinned;
     double limit, ns, start, end;
     long calls;
 };
@@ -70,11 +71,11 @@ __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     clockid_t clock = work->is_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
     long batch = 1;
+    cpu_set_t own;
     work->site->run[work->deep](1);
-    if (!work->is_alone) {
-        pin_to_cpu(work->thread);
-        pthread_barrier_wait(&begin);
-    }
+    pin_to_cpu(work->thread);
+    work->is_pinned = sched_getaffinity(0, sizeof own, &own) == 0 && CPU_COUNT(&own) == 1;
+    if (!work->is_alone) pthread_barrier_wait(&begin);
     double used = seconds(CLOCK_THREAD_CPUTIME_ID), from, spent;
     work->start = seconds(CLOCK_MONOTONIC);
     from = seconds(clock);
@@ -89,16 +90,30 @@ __attribute__((noinline, noclone)) static void *measure(void *argument) {
     return NULL;
 }
 
+static void *make(int count, size_t size) {
+    void *all = count > 0 ? calloc((size_t)count, size) : NULL;
+    if (!all) {
+        fprintf(stderr, "no room for %d threads\n", count);
+        exit(1);
+    }
+    return all;
+}
+
 static void measure_all(const struct site *site, int depth, int threads, double limit) {
-    struct work work[MOST] = {0};
-    pthread_t ids[MOST];
+    struct work *work = make(threads, sizeof *work);
+    pthread_t *ids = make(threads, sizeof *ids);
     double ns = 0, start, end;
     long calls = 0;
-    if (threads > MOST) threads = MOST;
+    int pinned = 0;
+    cpu_set_t usable;
     for (int i = 0; i < threads; i++)
         work[i] = (struct work){.site = site, .deep = depth > 0, .thread = i, .is_alone = threads == 1, .limit = limit};
-    if (threads == 1) measure(&work[0]);
-    else {
+    if (threads == 1) {
+        // This thread creates the threads of later measurements, which inherit its CPUs.
+        int is_known = sched_getaffinity(0, sizeof usable, &usable) == 0;
+        measure(&work[0]);
+        if (is_known) sched_setaffinity(0, sizeof usable, &usable);
+    } else {
         pthread_barrier_init(&begin, NULL, (unsigned)threads);
         for (int i = 0; i < threads; i++) pthread_create(&ids[i], NULL, measure, &work[i]);
         for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
@@ -106,11 +121,13 @@ static void measure_all(const struct site *site, int depth, int threads, double 
     }
     start = work[0].start, end = work[0].end;
     for (int i = 0; i < threads; i++) {
-        ns += work[i].ns, calls += work[i].calls;
+        ns += work[i].ns, calls += work[i].calls, pinned += work[i].is_pinned;
         if (work[i].start < start) start = work[i].start;
         if (work[i].end > end) end = work[i].end;
     }
-    printf("%.4f %ld %.1f\n", ns / (double)calls, calls, (double)calls / (end - start));
+    printf("%.4f %ld %.1f %d\n", ns / (double)calls, calls, (double)calls / (end - start), pinned);
+    free(work);
+    free(ids);
 }
 
 static void *wait_for(void *end) {
@@ -121,13 +138,13 @@ static void *wait_for(void *end) {
 
 static double gap_beside(int others, double limit) {
     pthread_mutex_t end = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t ids[MOST];
-    if (others > MOST) others = MOST;
+    pthread_t *ids = make(others + 1, sizeof *ids);
     pthread_mutex_lock(&end);
     for (int i = 0; i < others; i++) pthread_create(&ids[i], NULL, wait_for, &end);
     double longest = gap(limit);
     pthread_mutex_unlock(&end);
     for (int i = 0; i < others; i++) pthread_join(ids[i], NULL);
+    free(ids);
     return longest;
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct CallTimes {
     pub calls: u64,
     /// Of all threads, by the wall clock.
     pub per_s: f64,
+    /// How many threads were each on one CPU.
+    pinned: u32,
 }
 
 impl CallTimes {
@@ -38,6 +40,7 @@ impl CallTimes {
             ns_per_call: finite(words.next()?).ok()?,
             calls: words.next()?.parse().ok()?,
             per_s: finite(words.next()?).ok()?,
+            pinned: words.next()?.parse().ok()?,
         })
     }
 }
@@ -107,11 +110,13 @@ impl Target {
             ns_per_call: 0.0,
             calls: 0,
             per_s: 0.0,
+            pinned: threads,
         };
         let mut s_per_call = 0.0;
         for name in site.names() {
             let answer = self.ask(&format!("measure {name} {depth} {threads} {ms}"))?;
-            let parsed = CallTimes::parse(&answer).ok_or(Error::Answer(answer))?;
+            let parsed = CallTimes::parse(&answer).filter(|times| times.pinned == threads);
+            let parsed = parsed.ok_or(Error::Answer(answer))?;
             whole.ns_per_call += parsed.ns_per_call / site.places as f64;
             whole.calls += parsed.calls;
             s_per_call += 1.0 / (parsed.per_s * site.places as f64);
@@ -215,5 +220,22 @@ mod tests {
             assert_eq!(target.probed(site).expect("an answer"), 0);
         }
         assert!(target.gap_ns(5, 1).expect("an answer") >= 0.0);
+    }
+
+    /// Regression: more than 256 threads were measured as 256, and a single thread was not pinned.
+    #[test]
+    fn every_thread_has_its_cpu() {
+        let mut target = Target::start(&[KINDS[0]]).expect("cc is installed");
+        for threads in [1, 2, 300] {
+            let question = Question {
+                site: KINDS[0],
+                depth: 0,
+                threads,
+                ms: 1,
+            };
+            let measured = target.measure(question).expect("an answer");
+            assert_eq!(measured.pinned, threads);
+        }
+        assert!(target.gap_ns(5, 300).expect("an answer") >= 0.0);
     }
 }

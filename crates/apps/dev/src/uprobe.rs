@@ -6,7 +6,7 @@
 //! `not_under` are hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by arg0`, with one value.
 //!
 //! The rows `throughput_…` are the calls of all pinned threads per second of wall time: by a jump, by a trap,
-//! and by the kernel.
+//! and by the kernel. A `trap` is looked up speculatively, a `trap_locked` under the lock.
 //!
 //! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and one
 //! back, without counting. `bare_return` calls the copy, so that the function returns there first. `own_trap`
@@ -19,6 +19,7 @@ mod kernel_returns;
 
 use std::collections::BTreeMap;
 
+use tiptoe_event::Via;
 use tiptoe_session::Session;
 
 use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SHARED, Site, TRAP};
@@ -30,6 +31,9 @@ use crate::target::{CallTimes, Question, Target};
 use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
+
+/// The least share of traps that must be looked up in the measured way, because each way has its own cost.
+const LEAST_PERCENT: u64 = 90;
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let probed = [&KINDS[..], &[TRAP], &MANY].concat();
@@ -222,23 +226,41 @@ fn traced(
     if (hits > 0) != case.counts() {
         return Err(Error::Unprobed(case.name(KINDS[0])));
     }
-    let spaces = session
-        .targets
-        .iter()
-        .filter_map(|target| target.address_space);
-    let [speculative, others] = spaces.fold([0, 0], |[speculative, others], space| {
-        [
-            speculative + space.speculative,
-            others + space.locked + space.missed + space.unsure,
-        ]
-    });
-    if speculative < others {
-        return Err(Error::Unspeculative(case.name(KINDS[0])));
+    if sites.contains(&TRAP) {
+        check_lookups(&session, case)?;
     }
     Ok(Times {
         each,
         kept: kept(&session),
     })
+}
+
+/// Fails if too many traps were looked up in another way than the case measures.
+fn check_lookups(session: &Session, case: Case) -> Result<(), Error> {
+    let (traps, lookups) = (traps(session), lookups(session, case));
+    match traps > 0 && lookups >= traps / 100 * LEAST_PERCENT {
+        true => Ok(()),
+        false => Err(Error::Lookups(case.name(TRAP))),
+    }
+}
+
+/// Returns how many traps were hit.
+fn traps(session: &Session) -> u64 {
+    let name = format!(":{}_at", TRAP.name);
+    let events = session.events.iter();
+    let of_traps = events.filter(|event| event.via == Via::Agent && event.event.contains(&name));
+    of_traps.map(|event| event.count).sum()
+}
+
+/// Returns how many traps were looked up in the way that the case measures.
+fn lookups(session: &Session, case: Case) -> u64 {
+    let spaces = session.targets.iter();
+    let spaces = spaces.filter_map(|target| target.address_space);
+    let of_case = spaces.map(|space| match case {
+        Case::Locked => space.locked,
+        _ => space.speculative,
+    });
+    of_case.sum()
 }
 
 fn kept(session: &Session) -> Option<f64> {
@@ -285,7 +307,7 @@ fn throughput(
     for (index, load) in loads.iter().enumerate().filter(direct) {
         let cases: &[Case] = match load.site {
             site if site == KINDS[0] => &[Case::Count, Case::Kernel],
-            site if site == TRAP => &[Case::Count, Case::Floor],
+            site if site == TRAP => &[Case::Count, Case::Locked, Case::Floor],
             site if site == SINGLE_STEPPED => &[Case::Kernel],
             _ => continue,
         };
@@ -323,4 +345,42 @@ fn per_second(table: &mut Table, name: &str, load: &CallLoad, rates: &[f64]) {
         sites: Some(1),
         ..TableRow::new(case, &rates, "M/s").at(site)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use tiptoe_event::Reading;
+    use tiptoe_session::{AddressSpace, Event, Process};
+
+    use super::*;
+
+    #[test]
+    fn a_trap_that_is_looked_up_in_another_way_is_not_measured() {
+        let check = |case, event: &str, [speculative, locked]: [u64; 2]| {
+            let reading = Reading {
+                count: 1_000,
+                ..Reading::default()
+            };
+            let session = Session {
+                events: vec![Event::new(event, Via::Agent, reading)],
+                targets: vec![Process {
+                    pid: 1,
+                    comm: "target".into(),
+                    address_space: Some(AddressSpace {
+                        speculative,
+                        locked,
+                        ..AddressSpace::default()
+                    }),
+                }],
+                ..Session::new(Vec::new())
+            };
+            check_lookups(&session, case).is_ok()
+        };
+        let trap = "uprobe:target:trap_at0";
+        assert!(check(Case::Count, trap, [900, 100]));
+        assert!(!check(Case::Count, trap, [899, 101]));
+        assert!(check(Case::Locked, trap, [0, 1_000]));
+        assert!(!check(Case::Locked, trap, [1_000, 0]));
+        assert!(!check(Case::Count, "uprobe:target:push_at0", [900, 0]));
+    }
 }

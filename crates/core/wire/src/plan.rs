@@ -25,6 +25,7 @@ const TRAP_BYTES: usize = 14;
 const LOOKS: usize = 15;
 const SILENT: usize = 16;
 const HITS: usize = 17;
+const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
@@ -309,6 +310,16 @@ impl<'a> Plan<'a> {
     /// Returns the number of these checks.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
+    }
+
+    /// Records whether the probes of traps are looked up only under the lock, as benches compare it.
+    pub fn set_locked_lookups(&self, locked: bool) {
+        self.0.store(LOCKED_LOOKUPS, locked.into());
+    }
+
+    /// Returns whether the probes of traps are looked up only under the lock.
+    pub fn has_locked_lookups(&self) -> bool {
+        self.0.load(LOCKED_LOOKUPS) != 0
     }
 
     /// Makes the agent's thread sleep for ever when it next looks for requests. It restores nothing, because a

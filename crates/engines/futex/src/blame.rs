@@ -22,22 +22,11 @@ use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
 
 use crate::activities::Activity;
-use crate::calls::{Call, Thread};
+use crate::calls::{Call, EndedWait, Thread};
 use crate::entries::Entry;
 use crate::history::{HandOver, History, InOrder, Release};
 use crate::operation::End;
 use crate::owner::{self, LockState, OwnedLock};
-
-/// An ended timed wait.
-pub(crate) struct EndedWait {
-    pub(crate) lock: OwnedLock,
-    pub(crate) since: u64,
-    pub(crate) now: u64,
-    pub(crate) end: End,
-    /// Read at `now`.
-    pub(crate) lock_state: LockState,
-    pub(crate) release: Release,
-}
 
 /// The lock's part of [`head::THREAD`].
 fn short(lock: u64) -> u64 {

@@ -8,7 +8,6 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
 
 use crate::activities::{Activities, Activity};
-use crate::blame::EndedWait;
 use crate::board::Board;
 use crate::entries::{Entries, Entry, Key};
 use crate::gaps::{Beginning, Gaps};
@@ -16,7 +15,7 @@ use crate::history::Release;
 use crate::holds::{Holds, LockOperation};
 use crate::operation::{End, Kind};
 use crate::owner::{self, LockState, OwnedLock};
-use crate::walk::Caller;
+use crate::paths::Caller;
 
 const OPERATION: u32 = 0xffff;
 /// In [`Activity::operation`]: the kind of lock, if it records a holder.
@@ -62,6 +61,17 @@ pub struct Thread<'a> {
     scope: u64,
 }
 
+/// An ended timed wait.
+pub(crate) struct EndedWait {
+    pub(crate) lock: OwnedLock,
+    pub(crate) since: u64,
+    pub(crate) now: u64,
+    pub(crate) end: End,
+    /// Read at `now`.
+    pub(crate) lock_state: LockState,
+    pub(crate) release: Release,
+}
+
 impl Call {
     /// The return address in libc, the operation above.
     fn via(&self) -> u64 {
@@ -70,6 +80,23 @@ impl Call {
             via => via,
         };
         via & VIA | u64::from(self.operation & 0x7f) << OPERATION_SHIFT
+    }
+
+    /// [`FIRST`] if an episode begins, else 0.
+    #[inline]
+    fn episode(&self, own: Words<'_>) -> u64 {
+        let first = head::EPISODE as usize;
+        let Caller { site, frame, .. } = self.caller;
+        if own.load(first) == self.address
+            && own.load(first + 1) == site
+            && own.load(head::EPISODE_FRAME as usize) == frame
+        {
+            return 0;
+        }
+        own.store(first, self.address);
+        own.store(first + 1, site);
+        own.store(head::EPISODE_FRAME as usize, frame);
+        FIRST
     }
 }
 
@@ -170,7 +197,7 @@ impl<'a> Thread<'a> {
             since,
             operation: u64::from(
                 call.operation & OPERATION | lock_state >> owner::LOCK_SHIFT << LOCK_SHIFT,
-            ) | self.episode(call)
+            ) | call.episode(self.own)
                 | (u64::from(lock_state) & LOCK_STATE) << LOCK_STATE_SHIFT
                 | weight << WEIGHT_SHIFT,
             frame,
@@ -195,23 +222,6 @@ impl<'a> Thread<'a> {
             self.counts_left(&wait);
         }
         false
-    }
-
-    /// [`FIRST`] if an episode begins, else 0.
-    #[inline]
-    fn episode(&self, call: &Call) -> u64 {
-        let (own, first) = (self.own, head::EPISODE as usize);
-        let Caller { site, frame, .. } = call.caller;
-        if own.load(first) == call.address
-            && own.load(first + 1) == site
-            && own.load(head::EPISODE_FRAME as usize) == frame
-        {
-            return 0;
-        }
-        own.store(first, call.address);
-        own.store(first + 1, site);
-        own.store(head::EPISODE_FRAME as usize, frame);
-        FIRST
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
 use tiptoe_wire::futex::hold;
 
-use crate::walk::Caller;
+use crate::paths::Caller;
 
 const LOCK: usize = MEASURED_HOLD as usize;
 const SITE: usize = LOCK + 1;

@@ -18,9 +18,10 @@ use crate::activities::{Activities, Activity};
 use crate::board::Board;
 use crate::calls::{Call, Thread};
 use crate::owner::OwnedLock;
+use crate::paths::Caller;
 use crate::paths::Paths;
 use crate::primitive::Ordering::{Acquire, Release};
-use crate::walk::{Caller, Frames, Library, RuntimePart};
+use crate::walk::{Frames, Library, RuntimePart};
 
 struct Shared(Vec<AtomicU64>);
 

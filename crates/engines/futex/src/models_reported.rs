@@ -7,8 +7,8 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, entry};
 use crate::activities::Activities;
 use crate::calls::{Call, Thread};
 use crate::models::{at_each_access, leak};
-use crate::reported::ReportedWait;
-use crate::walk::Caller;
+use crate::paths::Caller;
+use crate::reported::{ReportedEnd, ReportedWait};
 
 fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
     let thread = Thread::new(own, shared);
@@ -41,8 +41,11 @@ fn reported(own: Words<'static>, shared: Words<'static>, frame_end: u64) {
     let thread = Thread::new(own, shared);
     thread.reported_begins(&wait, || 10);
     futex(own, shared, (980, 6));
-    let clocks = (|| 30, |ticks| ticks);
-    thread.reported_ends(frame_end, 0, clocks, |_| &b"name"[..]);
+    let end = ReportedEnd {
+        frame_end,
+        outcome: 0,
+    };
+    thread.reported_ends(end, || 30, |ticks| ticks, |_| &b"name"[..]);
 }
 
 fn calls(own: Words<'static>, site: u64) -> u64 {

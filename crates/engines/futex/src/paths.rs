@@ -17,7 +17,18 @@ use tiptoe_wire::futex::path::{
 };
 
 use crate::HASH;
-use crate::walk::Caller;
+
+/// The caller of a futex call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The user's return address.
+    pub site: u64,
+    /// The last return address in libc, or 0; above it (`OWNER_SHIFT`) for which kind of lock that function waits
+    /// (`frames::owner`).
+    pub via: u64,
+    /// The stack pointer after the return.
+    pub frame: u64,
+}
 
 /// A thread's paths.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
 use crate::activities::Activities;
 use crate::calls::{Call, Thread};
 use crate::entries::Entry;
-use crate::walk::Caller;
+use crate::paths::Caller;
 
 /// A reported wait.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,34 @@ pub struct ReportedWait {
     pub site: u64,
 }
 
+/// The end of a reported wait.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedEnd {
+    /// The end of the caller's frame.
+    pub frame_end: u64,
+    /// 0: locked, 1: timed out, 2: cancelled, 3: panicked.
+    pub outcome: u64,
+}
+
 /// System call results for the outcomes locked, timed out, cancelled, panicked.
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
+
+impl ReportedWait {
+    fn call(&self) -> Call {
+        Call {
+            address: self.address,
+            operation: REPORTED,
+            sp: self.frame_end,
+            caller: Caller {
+                site: self.site,
+                via: self.label | (self.mode & 0xff) << REPORTED_MODE_SHIFT,
+                frame: self.frame_end,
+            },
+            at: 0,
+            is_timed: true,
+        }
+    }
+}
 
 impl Thread<'_> {
     /// Records the beginning.
@@ -36,34 +62,22 @@ impl Thread<'_> {
     pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
         // Each reported wait is its own episode.
         self.own().store(head::EPISODE as usize, 0);
-        let call = Call {
-            address: wait.address,
-            operation: REPORTED,
-            sp: wait.frame_end,
-            caller: Caller {
-                site: wait.site,
-                via: wait.label | (wait.mode & 0xff) << REPORTED_MODE_SHIFT,
-                frame: wait.frame_end,
-            },
-            at: 0,
-            is_timed: true,
-        };
-        self.begins(&call, || None, clock, |_| 0);
+        self.begins(&wait.call(), || None, clock, |_| 0);
     }
 
     /// Records the end. `name` reads a label's text.
     #[inline]
     pub fn reported_ends<'n>(
         &self,
-        frame_end: u64,
-        outcome: u64,
-        (clock, ns): (impl Fn() -> u64, impl Fn(u64) -> u64),
+        end: ReportedEnd,
+        clock: impl Fn() -> u64,
+        ns: impl Fn(u64) -> u64,
         name: impl FnOnce(u64) -> &'n [u8],
     ) {
-        let Some(wait) = Activities::new(self.own()).pop(frame_end) else {
+        let Some(wait) = Activities::new(self.own()).pop(end.frame_end) else {
             return;
         };
-        let outcome = usize::try_from(outcome).ok();
+        let outcome = usize::try_from(end.outcome).ok();
         let result = outcome.and_then(|outcome| RESULTS.get(outcome));
         let entry = self.over(&wait, result.copied().unwrap_or(-1), clock, ns, |_| 0);
         if let Some(entry) = entry.filter(|entry| !entry.has_name()) {
@@ -137,7 +151,11 @@ mod tests {
             0x5000 => &b"the sessions of us all"[..],
             _ => b"no label",
         };
-        thread.reported_ends(PLACE, outcome, (|| now, |ticks| ticks), name);
+        let end = ReportedEnd {
+            frame_end: PLACE,
+            outcome,
+        };
+        thread.reported_ends(end, || now, |ticks| ticks, name);
     }
 
     fn entries(slab: &[AtomicU64], site: u64, wanted: &[u32]) -> Vec<Vec<u64>> {

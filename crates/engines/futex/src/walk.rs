@@ -26,23 +26,11 @@ use tiptoe_wire::futex::frames::{
 };
 
 use crate::HASH;
-use crate::paths::{PathBeginning, PathLookup, Paths};
+use crate::paths::{Caller, PathBeginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// The most functions up to the user's; unoptimised C++ has many.
 const MOST: usize = 24;
-
-/// The caller of a futex call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// The user's return address.
-    pub site: u64,
-    /// The last return address in libc, or 0; above it (`OWNER_SHIFT`) for which kind of lock that function waits
-    /// (`frames::owner`).
-    pub via: u64,
-    /// The stack pointer after the return.
-    pub frame: u64,
-}
 
 /// A library of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

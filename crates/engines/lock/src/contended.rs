@@ -127,7 +127,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
             false => wait(&self.raw).is_acquired(),
         };
         if <Checked<H> as Hook>::HOLDS && taken {
-            self.report_acquired(depth, site, (K::MODE, Way::Wait));
+            self.report_acquired(depth, site, K::MODE, Way::Wait);
         }
         taken
     }
@@ -176,7 +176,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         // SAFETY: the caller keeps `Kind::attempt`'s contract.
         let taken = unsafe { K::attempt(&self.raw) };
         if <Checked<H> as Hook>::HOLDS && taken {
-            self.report_acquired(0, Location::caller(), (K::MODE, Way::Try));
+            self.report_acquired(0, Location::caller(), K::MODE, Way::Try);
         }
         taken
     }
@@ -225,8 +225,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     }
 
     #[inline]
-    fn report_acquired(&self, depth: u8, site: &'static Location<'static>, how: (Mode, Way)) {
-        let (mode, way) = how;
+    fn report_acquired(&self, depth: u8, site: &'static Location<'static>, mode: Mode, way: Way) {
         call(|| self.hook.acquired(&self.describe(depth, site), mode, way));
     }
 
@@ -242,7 +241,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn downgrade_to(&self, (from, to): (Mode, Mode), change: impl FnOnce(&R)) {
+    pub(crate) fn downgrade_to(&self, from: Mode, to: Mode, change: impl FnOnce(&R)) {
         if <Checked<H> as Hook>::HOLDS {
             let lock = self.describe(0, Location::caller());
             call(|| self.hook.downgraded(&lock, from, to));

@@ -124,9 +124,9 @@ unsafe impl<R: RawRwLockDowngrade, H: Hook, C: Class> RawRwLockDowngrade for Con
     #[inline]
     #[track_caller]
     unsafe fn downgrade(&self) {
-        let modes = (Mode::Exclusive, Mode::Shared);
+        let (from, to) = (Mode::Exclusive, Mode::Shared);
         // SAFETY: the caller holds the lock to write.
-        self.downgrade_to(modes, |raw| unsafe { raw.downgrade() });
+        self.downgrade_to(from, to, |raw| unsafe { raw.downgrade() });
     }
 }
 

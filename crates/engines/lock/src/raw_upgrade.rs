@@ -90,17 +90,17 @@ where
     #[inline]
     #[track_caller]
     unsafe fn downgrade_upgradable(&self) {
-        let modes = (Mode::Upgradable, Mode::Shared);
+        let (from, to) = (Mode::Upgradable, Mode::Shared);
         // SAFETY: the caller holds the lock upgradable.
-        self.downgrade_to(modes, |raw| unsafe { raw.downgrade_upgradable() });
+        self.downgrade_to(from, to, |raw| unsafe { raw.downgrade_upgradable() });
     }
 
     #[inline]
     #[track_caller]
     unsafe fn downgrade_to_upgradable(&self) {
-        let modes = (Mode::Exclusive, Mode::Upgradable);
+        let (from, to) = (Mode::Exclusive, Mode::Upgradable);
         // SAFETY: the caller holds the lock to write.
-        self.downgrade_to(modes, |raw| unsafe { raw.downgrade_to_upgradable() });
+        self.downgrade_to(from, to, |raw| unsafe { raw.downgrade_to_upgradable() });
     }
 }
 

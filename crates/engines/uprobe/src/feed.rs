@@ -239,23 +239,34 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
-    /// Calls `each` with all other addresses of the part of a file that is mapped at `range`. The caller must block
-    /// signals, as for [`Feed::perform`]. Does nothing if the lock is taken, or the file is new.
-    pub fn each_copy(&self, range: &Range<u64>, each: impl FnMut(Range<u64>)) {
-        if let Some(writer) = self.space.write(LOOKS)
-            && let Some(file_offset) = writer.file_offset_of(range.start)
-        {
-            let one = Mapping {
-                start: range.start,
-                end: range.end,
-                file_offset,
-            };
-            let others = writer
-                .mappings()
-                .filter_map(|other| other.shared_with(&one));
-            others
-                .filter(|copy| copy.start != range.start)
-                .for_each(each);
+    /// Calls `each` with patched code that is mapped a second time without patches: at `range`, or anywhere. The caller
+    /// must block signals, as for [`Feed::perform`]. Does nothing if the lock is taken.
+    pub fn each_unpatched_copy(
+        &self,
+        range: Option<&Range<u64>>,
+        is_patched: impl Fn(&Range<u64>) -> bool,
+        mut each: impl FnMut(Range<u64>),
+    ) {
+        let Some(writer) = self.space.write(LOOKS) else {
+            return;
+        };
+        let is_wanted = |copy: &Range<u64>| {
+            range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
+        };
+        for first in writer.mappings() {
+            if !is_patched(&(first.start..first.end)) {
+                continue;
+            }
+            for second in writer.mappings().filter(|other| *other != first) {
+                if let Some(code) = first.shared_with(&second)
+                    && let Some(copy) = second.shared_with(&first)
+                    && is_wanted(&copy)
+                    && is_patched(&code)
+                    && !is_patched(&copy)
+                {
+                    each(code);
+                }
+            }
         }
     }
 
@@ -287,10 +298,20 @@ impl<'a> Feed<'a> {
 
     /// Looks up a probe; see [`Space::find`]. Safe in a signal handler.
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
+        self.answer(|space| space.find(address, reach, accept))
+    }
+
+    /// Looks up a probe under the lock alone, a baseline to measure speculation.
+    pub fn find_locked(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
+        self.answer(|space| space.find_locked(address, reach, accept))
+    }
+
+    #[inline]
+    fn answer(&self, look: impl FnOnce(&Space<'a>) -> Lookup<u32>) -> Answer {
         if !self.doubt.is_none() {
             return Answer::Unsure;
         }
-        match self.space.find(address, reach, accept) {
+        match look(&self.space) {
             Lookup::Speculative(probe) => Answer::Speculative(probe),
             Lookup::Locked(Some(probe)) => Answer::Locked(probe),
             Lookup::Locked(None) => Answer::Missed,

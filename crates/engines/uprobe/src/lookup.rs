@@ -159,9 +159,14 @@ impl<'a> Space<'a> {
     }
 
     /// Looks up an address's probe under the lock alone, a baseline to measure speculation.
-    pub fn find_locked(&self, address: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
+    pub fn find_locked(
+        &self,
+        address: u64,
+        reach: u64,
+        accept: impl Fn(u32) -> bool,
+    ) -> Lookup<u32> {
         match self.lock.0.try_read(LOOKS) {
-            Some(_guard) => Lookup::Locked(self.probe_speculative(address, 1, &accept)),
+            Some(_guard) => Lookup::Locked(self.probe_speculative(address, reach, &accept)),
             None => Lookup::Unsure,
         }
     }

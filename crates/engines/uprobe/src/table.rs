@@ -255,11 +255,11 @@ impl<'a> Table<'a> {
         site.is_some_and(|site| site.address + u64::from(site.len) > code.start)
     }
 
-    /// Returns all records, those that others replaced, too.
-    pub fn all(&self) -> impl Iterator<Item = Site> {
+    /// Returns all records with their indices, those that others replaced, too.
+    pub fn all(&self) -> impl Iterator<Item = (usize, Site)> {
         // Acquire: pairs with the Release in `insert`, which the records and their number precede (edge D).
         self.version.load(Ordering::Acquire);
-        (0..self.len()).filter_map(|index| self.site(index))
+        (0..self.len()).filter_map(|index| Some((index, self.site(index)?)))
     }
 
     fn last_up_to(&self, address: u64) -> Option<usize> {

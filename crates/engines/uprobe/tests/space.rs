@@ -192,7 +192,7 @@ fn every_answer_says_how_it_was_found() {
     assert_eq!(space.find(2 * PAGE + 5, 1, |_| true), Lookup::Locked(None));
     assert_eq!(space.find(u64::MAX, 1, |_| true), Lookup::Locked(None));
     assert_eq!(
-        space.find_locked(PAGE + 5, |_| true),
+        space.find_locked(PAGE + 5, 1, |_| true),
         Lookup::Locked(Some(7))
     );
     assert_eq!(

@@ -43,6 +43,8 @@ pub struct Terms {
     pub scope_slot: u32,
     /// Whether trap bytes are allowed from the start.
     pub trap_bytes: bool,
+    /// Whether the probes of traps are looked up only under the lock.
+    pub locked_lookups: bool,
 }
 
 /// The segments shared with one agent.
@@ -95,6 +97,7 @@ impl Link {
         link.plan().set_lock_slot(terms.lock_slot);
         link.plan().set_scope_slot(terms.scope_slot);
         link.plan().set_trap_bytes(terms.trap_bytes);
+        link.plan().set_locked_lookups(terms.locked_lookups);
         link.owner = Some(Owner::hold(&link.data)?);
         Ok(link)
     }

@@ -278,6 +278,8 @@ impl<'a> Probes<'a> {
     /// Reads the last counts. Returns for how long was counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         at.traced.iter().for_each(Tracee::bury_dead_threads);
+        // Finds code that the program moved, whose counts are lower bounds.
+        self.report.spaces = at.traced.iter().map(Tracee::address_space).collect();
         let events = self.events(at, clock)?;
         at.fetch_cpu_times();
         let mut elapsed = clock.elapsed();
@@ -290,7 +292,6 @@ impl<'a> Probes<'a> {
         let without = at.traced.iter();
         let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
         self.report.notes.extend(without);
-        self.report.spaces = at.traced.iter().map(Tracee::address_space).collect();
         if self.request.needs_scopes() {
             let cpu_ns = at.cpu_ns(elapsed);
             self.scopes.end = self.scopes.read(self.request, at, cpu_ns)?;

@@ -52,6 +52,8 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
+    /// Look up the probes of traps only under the lock, which a bench compares with speculation.
+    pub locked_lookups: bool,
 }
 
 /// What is observed of accesses.

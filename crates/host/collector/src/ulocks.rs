@@ -102,23 +102,24 @@ impl Waits {
     }
 
     fn of(row: &FutexCounts) -> Waits {
-        let wakers = row.wakers.iter();
+        let ends = row.ends;
         Waits {
-            calls: row.calls,
-            at_once: row.at_once,
-            timed_out: row.timed_out,
-            interrupted: row.interrupted,
-            other: row.other,
+            calls: row.calls(),
+            at_once: ends.at_once,
+            timed_out: ends.timed_out,
+            interrupted: ends.interrupted,
+            other: ends.other,
             left: 0,
             episodes: row.episodes,
             slept_ns: row.slept_ns,
-            timed: slept(row.calls, row.at_once, row.other),
+            timed: slept(row.calls(), ends.at_once, ends.other),
             longest: row.longest_ns,
             // The kernel's program does not read the lock's word.
             readers: 0,
             most_readers: 0,
-            times: (*row.times).clone(),
-            wakers: wakers
+            times: row.times(),
+            wakers: row
+                .wakers()
                 .map(|waker| (waker.site, (waker.count, waker.total_ns)))
                 .collect(),
             holders: Holders::default(),
@@ -255,20 +256,25 @@ impl WaitRecords {
     }
 
     /// Adds the kernel's counts. `ended_inside` threads ended during a wait.
-    pub fn add_in_kernel(&mut self, rows: &[FutexCounts], calls: Calls, ended_inside: u64) {
+    pub fn add_in_kernel(
+        &mut self,
+        rows: &[(FutexKey, FutexCounts)],
+        calls: Calls,
+        ended_inside: u64,
+    ) {
         self.all_waits = self.all_waits.saturating_add(calls.waits);
         self.all_wakes = self.all_wakes.saturating_add(calls.wakes);
         self.unfinished_without_row = self.unfinished_without_row.saturating_add(ended_inside);
-        for row in rows {
+        for (key, row) in rows {
             let FutexKey {
                 address,
                 site,
                 via,
-                tid,
-            } = row.key;
-            let thread = match tid {
+                thread,
+            } = *key;
+            let thread = match thread {
                 0 => String::new(),
-                tid => format!("{tid} {}", row.comm),
+                tid => format!("{tid} {}", row.name()),
             };
             let key = Key { address, site, via };
             let sums = self.waits.entry((key, thread)).or_default();

@@ -18,12 +18,14 @@ struct tiptoe_line {
 	u64 migrations;
 	u64 unused[2];
 };
+_Static_assert(sizeof(struct tiptoe_line) == 64, "as in Rust");
 
 struct tiptoe_counted {
 	u64 count;
 	u64 enabled_ns;
 	u64 running_ns;
 };
+_Static_assert(sizeof(struct tiptoe_counted) == 24, "as in Rust");
 
 /* A task's own fields. */
 struct tiptoe_fields {
@@ -70,6 +72,7 @@ struct tiptoe_cpu {
 	u64 timed_ns[2];
 	u64 runs[2];
 };
+_Static_assert(sizeof(struct tiptoe_cpu) == 144, "as in Rust");
 
 /* Counts by tasks: their ends, what went wrong, and the programs' time. */
 struct tiptoe_round {
@@ -85,6 +88,7 @@ struct tiptoe_round {
 	u64 runs;
 	u64 runs_ns;
 };
+_Static_assert(sizeof(struct tiptoe_round) == 56, "as in Rust");
 
 /* Reports to tiptoe. */
 enum { MADE = 1, MOVED = 2, GONE = 3 };

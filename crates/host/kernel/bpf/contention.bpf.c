@@ -93,7 +93,10 @@ int contention_begin(u64 *args)
 	u32 flags = args[1];
 	struct cpu *cpu;
 
-	/* Runs for each contended lock of the machine, few of them an mmap_lock. */
+	/*
+	 * A raw tracepoint has no filter in the kernel: this runs for each contended lock of the machine, few of them an
+	 * mmap_lock.
+	 */
 	if (only_mmap && flags != READER && flags != WRITER)
 		return 0;
 	if (!is_wanted())

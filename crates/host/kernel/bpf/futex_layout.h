@@ -21,6 +21,7 @@ struct tiptoe_futex_key {
 	u64 via;
 	u64 thread;
 };
+_Static_assert(sizeof(struct tiptoe_futex_key) == 32, "as in Rust");
 
 #define OPERATION_SHIFT 56
 #define ADDRESS ((1ull << OPERATION_SHIFT) - 1)
@@ -30,6 +31,7 @@ struct tiptoe_waker {
 	u64 count;
 	u64 total_ns;
 };
+_Static_assert(sizeof(struct tiptoe_waker) == 24, "as in Rust");
 
 /* A row. */
 struct tiptoe_futex_row {
@@ -42,6 +44,7 @@ struct tiptoe_futex_row {
 	struct tiptoe_waker wakers[WAKERS];
 	u32 buckets[BUCKETS];
 };
+_Static_assert(sizeof(struct tiptoe_futex_row) == 1672, "as in Rust");
 
 /* Why something was not counted. */
 enum drop {
@@ -66,3 +69,4 @@ struct tiptoe_thread {
 	u64 episode_site;
 	u64 episode_frame;
 };
+_Static_assert(sizeof(struct tiptoe_thread) == 64, "as in Rust");

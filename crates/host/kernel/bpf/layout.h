@@ -19,6 +19,7 @@ struct tiptoe_key {
 	s32 stack;
 	u32 traits;
 };
+_Static_assert(sizeof(struct tiptoe_key) == 32, "as in Rust");
 
 /* A row. */
 struct tiptoe_row {
@@ -29,6 +30,7 @@ struct tiptoe_row {
 	char comm[16];
 	u32 buckets[BUCKETS];
 };
+_Static_assert(sizeof(struct tiptoe_row) == 1392, "as in Rust");
 
 /* Why something was not counted, or only in part. */
 enum drop {
@@ -50,3 +52,4 @@ struct tiptoe_wait {
 	u32 traits;
 	u64 own_ns;
 };
+_Static_assert(sizeof(struct tiptoe_wait) == 32, "as in Rust");

@@ -12,3 +12,4 @@ struct tiptoe_scope_sums {
 	u64 away_ns;
 	u64 events[EVENTS];
 };
+_Static_assert(sizeof(struct tiptoe_scope_sums) == 72, "as in Rust");

@@ -17,6 +17,7 @@ struct tiptoe_variable {
 	/* The index of its event. */
 	u32 slot;
 };
+_Static_assert(sizeof(struct tiptoe_variable) == 20, "as in Rust");
 
 /*
  * A variable's last value. GAP: stores are missed while events are disabled or moved. FIRST: unknown until the next
@@ -37,6 +38,7 @@ struct tiptoe_watch_key {
 	u64 in_kernel;
 	u8 comm[16];
 };
+_Static_assert(sizeof(struct tiptoe_watch_key) == 48, "as in Rust");
 
 struct tiptoe_value {
 	/* FREE, TAKEN or READY; the value is valid in READY only. */
@@ -44,6 +46,7 @@ struct tiptoe_value {
 	u64 value;
 	u64 count;
 };
+_Static_assert(sizeof(struct tiptoe_value) == 24, "as in Rust");
 
 enum { FREE, TAKEN, READY };
 
@@ -75,6 +78,7 @@ struct tiptoe_watch_row {
 	u64 stack_words;
 	u64 stack[STACK_WORDS];
 };
+_Static_assert(sizeof(struct tiptoe_watch_row) == 1600, "as in Rust");
 
 /* A single hit. */
 struct tiptoe_access {
@@ -87,6 +91,7 @@ struct tiptoe_access {
 	u64 is_old_unknown;
 	struct tiptoe_watch_key key;
 };
+_Static_assert(sizeof(struct tiptoe_access) == 96, "as in Rust");
 
 /* Where a stored value comes from. */
 enum source { UNKNOWN, REGISTER, IMMEDIATE, EXCHANGED, COMPARED, ADDED };
@@ -110,6 +115,7 @@ struct tiptoe_store {
 	u64 displacement;
 	u64 immediate;
 };
+_Static_assert(sizeof(struct tiptoe_store) == 48, "as in Rust");
 
 /* Why something was not counted, or only in part. */
 enum drop {

@@ -2,7 +2,7 @@
 //!
 //! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): the kernel keeps each task's run time, faults, switches and migrations.
 //!   If [`ExtraCounts`] needs no more, no program runs at switches; the growth of these fields is charged at readings,
-//!   when a task changes its cgroup, and after its end.
+//!   when a task changes its cgroup, and after its end. If too many tasks begin and end, counts are at switches.
 //! - **At switches** (`bpf/cgroups.bpf.c`), for events that must be read and counts per CPU: a BPF program at the
 //!   switch charges what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are
 //!   never rescheduled.
@@ -37,15 +37,17 @@ use crate::{CounterRefusal, CounterSet, Error};
 mod cgroups_layout;
 mod flush;
 mod follow;
+mod lives;
 mod load;
 mod names;
 
-pub use cgroups_layout::{CountFaults, CpuCounts, SwitchTimes, Times};
+pub use cgroups_layout::{CountFaults, CpuCounts, SwitchTimes, TaskLine, Times};
 pub use names::{Node, Tree};
 
 use cgroups_layout::{CgroupChange, FIRST, IDLE, OTHERS};
 use flush::{Flush, over_tasks};
 use follow::Follower;
+use lives::LivesMeter;
 use load::{
     ATTACHED, BORN, CREATED, ENDED, ENDING, MIGRATED, REMOVED, SEEDED, SWITCHED, Shape, all_cpus,
     give_slots, load, put_events,
@@ -138,13 +140,17 @@ impl Cgroups {
         }
         // Another PID namespace does not show all tasks.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
-        if by_tasks
-            && let Ok(cgroups) = Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root)
-        {
-            return Ok(cgroups);
+        let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
+        let meter = LivesMeter::start();
+        let loaded =
+            by_tasks.then(|| Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root));
+        match loaded {
+            // Loading takes tens of milliseconds, enough to see how often tasks begin and end.
+            Some(Ok(cgroups)) if meter.are_many() => Ok(at_switches().unwrap_or(cgroups)),
+            Some(Ok(cgroups)) => Ok(cgroups),
+            // A kernel whose tasks lack a field.
+            Some(Err(_)) | None => at_switches(),
         }
-        // Also for kernels whose tasks lack a field.
-        Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root)
     }
 
     fn load_as(
@@ -250,8 +256,8 @@ impl Cgroups {
     fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
         let none = CpuCounts {
+            line: TaskLine::default(),
             events: vec![Default::default(); self.shape.events as usize],
-            ..CpuCounts::default()
         };
         match now.iter().all(|charged| *charged == none) {
             true => self.before.remove(&slot),
@@ -279,7 +285,7 @@ impl Cgroups {
     /// Compares the tasks' switches with the system's, which were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
-        let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
+        let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
         let (Some([first, begun]), Some(before), Some(now)) =
             (self.begun, before, system_switches())
         else {
@@ -362,7 +368,7 @@ impl Cgroups {
             let states = states.map_err(failed)?;
             for cpu in 0..self.shape.cpus {
                 let state = states.get(&cpu, 0).map_err(failed)?;
-                cgroups_layout::add_cpu(&state, &mut checks, &mut times.switches);
+                cgroups_layout::add_cpu(state, &mut checks, &mut times.switches);
             }
         }
         [checks.hidden, checks.surplus] = self.off;
@@ -408,16 +414,11 @@ impl Cgroups {
         let cpus = 0..self.shape.cpus as usize;
         cpus.map(|cpu| {
             let line = cpu * slots + slot as usize;
-            CpuCounts::read(
-                |at| self.lines.word(line * cgroups_layout::LINE + at),
-                |at| {
-                    let first = line * events * cgroups_layout::COUNTED;
-                    self.counted
-                        .as_ref()
-                        .map_or(0, |counted| counted.word(first + at))
-                },
-                events,
-            )
+            let counted = self.counted.iter().flat_map(|counted| {
+                let first = line * events;
+                (first..first + events).map(|at| counted.words(at * cgroups_layout::COUNTED))
+            });
+            CpuCounts::read(self.lines.words(line * cgroups_layout::LINE), counted)
         })
         .collect()
     }

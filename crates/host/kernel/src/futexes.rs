@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use aya::Ebpf;
 use aya::maps::HashMap;
 use aya::sys::{Stats, enable_stats};
+use zerocopy::transmute;
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
@@ -22,9 +23,9 @@ use crate::refusal::bpf_refusal;
 mod call_tests;
 mod futex_layout;
 
-pub use futex_layout::{FutexCounts, FutexDrops, FutexKey, Waker};
+pub use futex_layout::{FutexCounts, FutexDrops, FutexEnds, FutexKey, Waker};
 
-use futex_layout::{FutexKeyWords, FutexRowWords, Thread};
+use futex_layout::{FutexKeyWords, FutexRowWords, FutexThreadWords};
 
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 
@@ -168,12 +169,12 @@ impl Futexes {
     }
 
     /// Returns the counts.
-    pub fn read(&self) -> Result<Vec<FutexCounts>, Error> {
+    pub fn read(&self) -> Result<Vec<(FutexKey, FutexCounts)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let rows = HashMap::<_, FutexKeyWords, FutexRowWords>::try_from(map(&self.bpf, "rows")?)
             .map_err(failed)?;
         rows.iter()
-            .map(|row| row.map(|(key, row)| futex_layout::decode_row(key, &row)))
+            .map(|row| row.map(|(key, row)| (transmute!(key), transmute!(row))))
             .collect::<Result<_, _>>()
             .map_err(failed)
     }
@@ -181,10 +182,10 @@ impl Futexes {
     /// Returns the number of calls.
     pub fn calls(&self) -> Result<Calls, Error> {
         let mut sum = Calls::default();
-        for cpu in programs::cpus::<futex_layout::FutexCpuWords>(&self.bpf)? {
-            let [waits, wakes] = futex_layout::calls(&cpu);
-            sum.waits += waits;
-            sum.wakes += wakes;
+        for words in programs::cpus(&self.bpf)? {
+            let cpu = futex_layout::cpu(words);
+            sum.waits += cpu.own.waits;
+            sum.wakes += cpu.own.wakes;
         }
         Ok(sum)
     }
@@ -193,18 +194,18 @@ impl Futexes {
     /// thread.
     pub fn waiting(&self) -> Result<Vec<(FutexKey, u64)>, Error> {
         let failed = |error| bpf_refusal("read the waiting threads", &error);
-        let threads =
-            HashMap::<_, u32, Thread>::try_from(map(&self.bpf, "threads")?).map_err(failed)?;
+        let threads = HashMap::<_, u32, FutexThreadWords>::try_from(map(&self.bpf, "threads")?)
+            .map_err(failed)?;
         let threads = threads.iter().flatten();
         Ok(threads
-            .filter_map(|(tid, thread)| futex_layout::decode_wait(tid, &thread))
+            .filter_map(|(tid, thread)| futex_layout::decode_wait(tid, thread))
             .collect())
     }
 
     /// Returns what was not counted.
     pub fn drops(&self) -> Result<FutexDrops, Error> {
-        let (counts, missed) = programs::drops(&self.bpf)?;
-        Ok(futex_layout::drops(counts, missed))
+        let drops: [u64; size_of::<FutexDrops>() / 8] = programs::drops(&self.bpf)?;
+        Ok(transmute!(drops))
     }
 
     /// Returns the programs' time for the process by their own clock, without entry and exit.

@@ -24,6 +24,8 @@ mod execs;
 pub mod futexes;
 mod instruction;
 mod kernel_probe;
+#[cfg(test)]
+mod layout_tests;
 mod process;
 mod programs;
 mod refusal;

@@ -10,8 +10,10 @@ use aya::programs::trace_point::TracePointLink;
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
+use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 use tiptoe_sys::host::capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
+use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::refusal::{bpf_refusal, no_tracepoint};
@@ -23,6 +25,17 @@ pub struct ProgramTimes {
     pub runs: u64,
     /// Their time.
     pub run_ns: u64,
+}
+
+/// A CPU's state: `struct cpu` of `bpf/run.h`, with what else the program keeps there.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(crate) struct Cpu<Own> {
+    pub(crate) busy: u64,
+    pub(crate) runs: u64,
+    pub(crate) run_ns: u64,
+    pub(crate) entered_ns: u64,
+    pub(crate) own: Own,
 }
 
 /// Returns a loader whose programs use our PID namespace's ids.
@@ -125,12 +138,12 @@ pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, 
 }
 
 /// Returns the programs' time by their own clock.
-pub(crate) fn times<Cpu: Pod>(
+pub(crate) fn times<Words: Pod>(
     bpf: &Ebpf,
-    runs: impl Fn(&Cpu) -> [u64; 2],
+    runs: impl Fn(Words) -> [u64; 2],
 ) -> Result<ProgramTimes, Error> {
     let mut sum = ProgramTimes::default();
-    for [runs, run_ns] in cpus(bpf)?.iter().map(runs) {
+    for [runs, run_ns] in cpus(bpf)?.into_iter().map(runs) {
         sum.runs += runs;
         sum.run_ns += run_ns;
     }
@@ -154,20 +167,20 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// Returns drops by reason, and how often the kernel ran no program.
-pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS], u64), Error> {
+/// Returns drops by reason, and last how often the kernel ran no program.
+pub(crate) fn drops<const WORDS: usize>(bpf: &Ebpf) -> Result<[u64; WORDS], Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops = PerCpuArray::<_, u64>::try_from(map(bpf, "drops")?).map_err(failed)?;
-    let mut counts = [0; REASONS];
-    for (reason, count) in (0..).zip(&mut counts) {
+    let mut counts = [all(bpf).map(missed).sum(); WORDS];
+    for (reason, count) in (0..WORDS as u32 - 1).zip(&mut counts) {
         *count = drops.get(&reason, 0).map_err(failed)?.iter().sum();
     }
-    Ok((counts, all(bpf).map(missed).sum()))
+    Ok(counts)
 }
 
-pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
+pub(crate) fn cpus<Words: Pod>(bpf: &Ebpf) -> Result<Vec<Words>, Error> {
     let failed = |error| bpf_refusal("read the run times of the programs", &error);
-    let cpus = PerCpuArray::<_, Cpu>::try_from(map(bpf, "cpus")?).map_err(failed)?;
+    let cpus = PerCpuArray::<_, Words>::try_from(map(bpf, "cpus")?).map_err(failed)?;
     let cpus = cpus.get(&0, 0).map_err(failed)?;
     Ok(cpus.iter().copied().collect())
 }
@@ -188,8 +201,14 @@ pub(crate) fn no_part(name: &str) -> Error {
     }
 }
 
-pub(crate) fn name_of(words: &[u64]) -> String {
-    let name: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+/// Returns the text before the first zero.
+pub(crate) fn name_of(name: &[u8]) -> String {
     let end = name.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
+}
+
+pub(crate) fn histogram(zero_count: u64, buckets: &[u32; HISTOGRAM_BUCKETS]) -> Histogram {
+    let mut times = Histogram::default();
+    times.add_counts(zero_count, &buckets.map(u64::from));
+    times
 }

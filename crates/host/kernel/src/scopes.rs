@@ -14,6 +14,7 @@ use aya::{Btf, Ebpf};
 use tiptoe_event::{Counter, CounterKind};
 use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{CountedOn, PerfEvent};
+use zerocopy::{FromBytes, transmute};
 
 use crate::Error;
 use crate::counters::{KernelEvent, denied, resolve};
@@ -32,8 +33,8 @@ pub const NODES: u32 = 1024;
 /// The most charged events.
 pub const MOST_EVENTS: usize = 8;
 
-/// As in `bpf/scopes_layout.h`.
-type Sums = [u64; 1 + MOST_EVENTS];
+type Sums = [u64; size_of::<NodeSums>() / 8];
+const _: () = assert!(size_of::<NodeSums>() == 72);
 /// When a thread stopped running, and its node.
 type SwitchedOut = [u64; 2];
 
@@ -48,8 +49,9 @@ pub struct ScopesWanted {
     pub node_offset: u32,
 }
 
-/// A node's sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A node's sums: `struct tiptoe_scope_sums`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct NodeSums {
     /// How long its threads did not run.
     pub away_ns: u64,
@@ -184,16 +186,14 @@ impl Scopes {
     pub fn read(&self, now: u64) -> Result<Vec<NodeSums>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
-        let mut nodes = Vec::new();
+        let mut nodes: Vec<NodeSums> = Vec::new();
         for node in 0..NODES {
-            let mut charged = NodeSums::default();
+            let mut charged = Sums::default();
             for cpu in sums.get(&node, 0).map_err(failed)?.iter() {
-                let [away_ns, events @ ..] = cpu;
-                charged.away_ns = charged.away_ns.wrapping_add(*away_ns);
-                let each = charged.events.iter_mut().zip(events);
+                let each = charged.iter_mut().zip(cpu);
                 each.for_each(|(sum, count)| *sum = sum.wrapping_add(*count));
             }
-            nodes.push(charged);
+            nodes.push(transmute!(charged));
         }
         let away =
             HashMap::<_, u32, SwitchedOut>::try_from(map(&self.bpf, "away")?).map_err(failed)?;
@@ -209,7 +209,7 @@ impl Scopes {
 
     /// Returns the programs' time for the process by their own clock, without entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        programs::times(&self.bpf, |own: &[u64; 2]| *own)
+        programs::times(&self.bpf, |own: [u64; 2]| own)
     }
 
     /// Returns the programs' time for all processes by the kernel, if permitted.
@@ -228,5 +228,16 @@ fn perf_program(bpf: &mut Ebpf, number: usize) -> Result<&mut aya::programs::Per
     match bpf.program_mut(&name) {
         Some(Program::PerfEvent(program)) => Ok(program),
         _ => Err(no_part(&name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout_tests::same_layout;
+
+    #[test]
+    fn the_programs_have_the_same_layout() {
+        same_layout!(PROGRAMS, "tiptoe_scope_sums", NodeSums: away_ns events);
     }
 }

@@ -6,6 +6,9 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
+//! A raw tracepoint has no filter in the kernel, so the programs run for each contended lock of the machine. They return at
+//! once if the flags exclude a wanted lock, or if the process is not wanted ([`Waits::times_of_all`]).
+//!
 //! 1. The end must be attached before the begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //!
@@ -18,6 +21,7 @@ use aya::maps::stack_trace::StackTraceMap;
 use aya::maps::{HashMap, MapData};
 use aya::sys::{Stats, enable_stats};
 use tiptoe_event::WaitSelection;
+use zerocopy::transmute;
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
@@ -120,7 +124,8 @@ impl Waits {
     /// Returns the number of waits.
     pub fn count(&self) -> Result<u64, Error> {
         let rows = self.rows()?;
-        let counts = rows.iter().map(|row| row.map(|(_, row)| row[0]));
+        let count = |row| layout::waited(row).count;
+        let counts = rows.iter().map(|row| row.map(|(_, row)| count(row)));
         counts
             .sum::<Result<u64, _>>()
             .map_err(|error| bpf_refusal("read the waits", &error))
@@ -144,11 +149,12 @@ impl Waits {
         let mut rows = Vec::new();
         for row in self.rows()?.iter() {
             let (key, row) = row.map_err(failed)?;
-            let (key, stack) = layout::key(key);
+            let key: RowKey = transmute!(key);
+            let stack = u32::try_from(key.stack).ok();
             rows.push(WaitSums {
                 key,
                 stack: stack.map(&mut frames).unwrap_or_default(),
-                waited: layout::waited(&row),
+                waited: layout::waited(row),
             });
         }
         Ok(rows)
@@ -156,8 +162,8 @@ impl Waits {
 
     /// Returns what was not counted.
     pub fn drops(&self) -> Result<WaitDrops, Error> {
-        let (counts, missed) = programs::drops(&self.bpf)?;
-        Ok(layout::drops(counts, missed))
+        let drops: [u64; size_of::<WaitDrops>() / 8] = programs::drops(&self.bpf)?;
+        Ok(transmute!(drops))
     }
 
     /// Returns how many sleeping threads wait.

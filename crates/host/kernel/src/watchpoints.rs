@@ -57,7 +57,7 @@ use old_values::Memory;
 use single_hits::HitRing;
 use slots::{Slots, Watch};
 use tasks::{Serving, Tasks};
-use watch_layout::{Counts, Variable, WatchCpuWords, WatchKeyWords, WatchRowWords};
+use watch_layout::{Counts, Variable, WatchKeyWords, WatchRowWords};
 use watch_program::{EXEC, failed, load, not_passed, opener};
 use wide::CpuEvents;
 
@@ -469,14 +469,14 @@ impl Watchpoints {
 
     /// Returns other processes' hits at the same addresses.
     pub fn foreign(&self) -> Result<u64, Error> {
-        let cpus = programs::cpus::<WatchCpuWords>(&self.bpf)?;
-        Ok(cpus.iter().map(|cpu| watch_layout::cpu(cpu).1).sum())
+        let cpus = programs::cpus(&self.bpf)?.into_iter();
+        Ok(cpus.map(|cpu| watch_layout::cpu(cpu).1).sum())
     }
 
     /// Returns what was not counted.
     pub fn drops(&self) -> Result<Drops, Error> {
-        let (counts, missed) = programs::drops(&self.bpf)?;
-        Ok(watch_layout::drops(counts, missed))
+        let drops: [u64; size_of::<Drops>() / 8] = programs::drops(&self.bpf)?;
+        Ok(zerocopy::transmute!(drops))
     }
 
     /// Returns the program's time by its own clock, without the trap, which takes far longer.

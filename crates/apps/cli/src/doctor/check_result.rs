@@ -1,9 +1,9 @@
 //! A check's result: whether a thing works, what instruments lose without it, and what enables it.
 
+use std::fmt;
+
 use clap::ValueEnum;
 use serde::Serialize;
-
-use super::fix::Fix;
 
 /// An instrument, by its subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -44,6 +44,18 @@ pub struct Limit {
     pub effect: &'static str,
 }
 
+/// What enables a missing thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Text for the user, on which `--fix` does not act.
+    Advice(String),
+    /// A command that `--fix` runs.
+    ///
+    /// INVARIANT: the command is constant, because it runs as root and text from this machine, such as a path, could
+    /// be crafted to do harm.
+    Command(&'static [&'static str]),
+}
+
 /// One line of the table, and what enables the missing thing.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -59,6 +71,21 @@ pub struct CheckResult {
     /// What enables it: a command, or advice in words; `null` if it works, or if nothing can enable it.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub fix: Option<Fix>,
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fix::Advice(words) => f.write_str(words),
+            Fix::Command(words) => write!(f, "sudo {}", words.join(" ")),
+        }
+    }
+}
+
+impl Serialize for Fix {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl Instrument {

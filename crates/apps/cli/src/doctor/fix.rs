@@ -1,40 +1,11 @@
-//! What enables a missing thing, and `tiptoe doctor --fix`.
-//!
-//! INVARIANT: `--fix` runs only constant commands, because it runs as root and text from this machine, such as a
-//! path, could be crafted to do harm.
+//! `tiptoe doctor --fix` runs what enables missing things.
 
-use std::fmt;
 use std::process::{Command, ExitCode};
 
-use serde::Serialize;
-
-use super::check_result::CheckResult;
+use super::check_result::{CheckResult, Fix};
 use crate::failure::Failure;
 use crate::notice::Notice;
 use crate::terminal;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fix {
-    /// Text for the user, on which `--fix` does not act.
-    Advice(String),
-    /// A command that `--fix` runs as root.
-    Command(&'static [&'static str]),
-}
-
-impl fmt::Display for Fix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fix::Advice(words) => f.write_str(words),
-            Fix::Command(words) => write!(f, "sudo {}", words.join(" ")),
-        }
-    }
-}
-
-impl Serialize for Fix {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
 
 /// Prints and runs each command once, until one fails. Fails if there are commands and the user is not root.
 pub fn run(rows: &[CheckResult], uid: u32) -> Result<ExitCode, Failure> {

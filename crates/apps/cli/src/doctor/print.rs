@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use tiptoe_report::{Options, TextRole};
 
-use super::check_result::{CheckResult, State};
-use super::fix::Fix;
+use super::check_result::{CheckResult, Fix, State};
 use super::{DoctorReport, ScanGaps};
 
 /// Only commands may be wider.

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use tiptoe_collector::{Request, RequestTarget, Split};
 use tiptoe_event::{Event, Via, WaitSelection};
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
+use crate::instrument::{self, InstrumentRun, ReportExtras};
 use crate::lock::{LockArgs, LockByWord};
-use crate::probe::{self, InstrumentRun, ReportExtras};
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
@@ -49,7 +49,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 fn target(common: &Common) -> Result<RequestTarget, Failure> {
     match common.all {
         true => Ok(RequestTarget::System),
-        false => probe::target(common, TargetOf::KernelLocks),
+        false => instrument::target(common, TargetOf::KernelLocks),
     }
 }
 

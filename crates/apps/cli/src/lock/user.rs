@@ -7,9 +7,9 @@ use tiptoe_event::{Event, UserLocks};
 use tiptoe_session::{LockNote, Note, Session};
 
 use crate::failure::{Failure, TargetOf};
+use crate::instrument::{self, InstrumentRun, ReportExtras};
 use crate::lock::{LockArgs, LockByWord};
 use crate::output::Output;
-use crate::probe::{self, InstrumentRun, ReportExtras};
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
@@ -17,7 +17,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::LockIntervals);
     }
     let by = by(args.by)?;
-    let target = probe::target(&common, TargetOf::Locks)?;
+    let target = instrument::target(&common, TargetOf::Locks)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "wait", false)?;
     let held = args.hold.as_deref();
     let request = Request {
@@ -49,7 +49,7 @@ fn ignored_budget(session: &Session) -> Option<Note> {
 /// Prints what each process's threads wait for now.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let target = probe::target(common, TargetOf::Locks)?;
+    let target = instrument::target(common, TargetOf::Locks)?;
     let RequestTarget::Pids(pids) = &target else {
         return Err(Failure::NowOfCommand);
     };
@@ -57,7 +57,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     for pid in pids {
         let session = tiptoe_collector::lock_waits_now(*pid)?;
-        let report = probe::rendered(session, &output, common, ReportExtras::default())?;
+        let report = instrument::rendered(session, &output, common, ReportExtras::default())?;
         reports.push(report);
     }
     // JSON reports are lines. Text reports need an empty line between them.

@@ -11,10 +11,10 @@ use tiptoe_session::{Call, Count, Counts, Interval, Note, ScopeCounts};
 
 use super::{Form, StatArgs, report};
 use crate::failure::Failure;
+use crate::instrument;
 use crate::interrupt;
 use crate::observer::LiveLines;
 use crate::output::{NotesTo, Output};
-use crate::probe;
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 
@@ -76,7 +76,7 @@ impl StatRun {
             notes,
             comments_to,
         };
-        Ok((run, probe::request(target.clone(), options)))
+        Ok((run, instrument::request(target.clone(), options)))
     }
 
     pub(super) fn finish(self, mut outcome: Outcome) -> ExitCode {
@@ -84,7 +84,7 @@ impl StatRun {
         let Printer { form, options, .. } = self.printer;
         let (output, to) = (self.output, self.comments_to);
         let written = report::write(outcome.session, output, to, &form, &options);
-        probe::exit_code(outcome.exit_status, written)
+        instrument::exit_code(outcome.exit_status, written)
     }
 }
 

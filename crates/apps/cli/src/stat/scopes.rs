@@ -9,8 +9,8 @@ use tiptoe_event::{Event, Via};
 use super::{StatArgs, StatRun};
 use crate::counters;
 use crate::failure::{Failure, TargetOf};
-use crate::probe;
-use crate::ready;
+use crate::instrument;
+use crate::target_names;
 
 const DEFAULT: &str = "context-switches,page-faults";
 
@@ -20,14 +20,15 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let target = match (args.pids.is_empty(), args.command.is_empty()) {
         (true, true) => return Err(Failure::NoTarget(TargetOf::Scopes)),
         (true, false) => RequestTarget::Command(args.command.clone()),
-        (false, _) => RequestTarget::Pids(probe::without_repeats(&args.pids)),
+        (false, _) => RequestTarget::Pids(instrument::without_repeats(&args.pids)),
     };
     let events = match args.events.is_empty() {
         true => vec![DEFAULT.to_owned()],
         false => args.events.clone(),
     };
     let counted = counters::events(&events)?;
-    let (mut run, request) = StatRun::begin(&args, form, &target, ready::whom(&target), "scope")?;
+    let (mut run, request) =
+        StatRun::begin(&args, form, &target, target_names::one(&target), "scope")?;
     let request = Request {
         events: counted.into_iter().chain([Event::Scopes]).collect(),
         via: Via::Agent,

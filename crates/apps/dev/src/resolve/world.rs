@@ -145,10 +145,10 @@ impl<'a> World<'a> {
             match case {
                 WorldCase::Speculative => seen.count(self.space.find(address, 1, |_| true), id),
                 WorldCase::Rwlock => {
-                    let mut answer = self.space.find_locked(address, |_| true);
+                    let mut answer = self.space.find_locked(address, 1, |_| true);
                     while answer == Lookup::Unsure {
                         seen.count(answer, id);
-                        answer = self.space.find_locked(address, |_| true);
+                        answer = self.space.find_locked(address, 1, |_| true);
                     }
                     seen.count(answer, id);
                 }

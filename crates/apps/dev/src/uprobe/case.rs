@@ -13,6 +13,8 @@ pub(super) enum Case {
     /// Each call and return only makes the jumps that a return probe needs.
     ReturnFloor,
     Count,
+    /// The probe of each trap is looked up under the lock.
+    Locked,
     /// A filter rejects each call.
     Filtered,
     EntryReturn,
@@ -50,10 +52,11 @@ const AROUND: &str = "measure";
 const ELSEWHERE: &str = "gap";
 
 impl Case {
-    pub(super) const ALL: [Case; 13] = [
+    pub(super) const ALL: [Case; 14] = [
         Case::Floor,
         Case::ReturnFloor,
         Case::Count,
+        Case::Locked,
         Case::Filtered,
         Case::EntryReturn,
         Case::Latency,
@@ -74,6 +77,7 @@ impl Case {
             Case::ReturnFloor => "bare_return",
             Case::Count if site == TRAP => "trap",
             Case::Count => "count",
+            Case::Locked => "trap_locked",
             Case::Filtered => "filtered",
             Case::EntryReturn => "entry_return",
             Case::Latency => "latency",
@@ -114,6 +118,7 @@ impl Case {
             under,
             by,
             calls,
+            locked_lookups: self == Case::Locked,
         }
     }
 
@@ -149,6 +154,7 @@ impl Case {
             Case::Floor if site == TRAP => true,
             Case::Floor | Case::ReturnFloor => threads == 1 && self.floor(site).is_some(),
             Case::Count => true,
+            Case::Locked => site == TRAP,
             Case::EntryReturn | Case::Latency | Case::Record => site != TRAP,
             Case::Filtered | Case::Under | Case::NotUnder | Case::ByArg0 | Case::LatencyByArg0 => {
                 threads == 1 && site.functions == 1 && site != TRAP

@@ -17,7 +17,7 @@ pub use files::path_of;
 pub use maps::{Device, Mapping, Perms};
 pub use program::RunningProgram;
 pub use status::{SignalSet, Status};
-pub use switches::{switches_of_all, tasks_of_all};
+pub use switches::{births_of_all, switches_of_all, tasks_of_all};
 
 use std::prelude::rust_2024::*;
 

@@ -106,6 +106,7 @@ impl Call {
         let at = u64::try_from(result).ok()?;
         match self {
             Call::Map { len, is_code, .. } => is_code.then(|| at..at.saturating_add(*len)),
+            Call::Move { len, .. } => Some(at..at.saturating_add(*len)),
             _ => None,
         }
     }

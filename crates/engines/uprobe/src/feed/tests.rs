@@ -92,6 +92,8 @@ fn probes_at_one_place_of_a_file_are_distinguished_by_their_addresses() {
         assert_eq!(find(0x1008), Answer::Speculative(0));
         assert_eq!(find(0x5008), Answer::Speculative(1));
         assert_eq!(find(0x1010), Answer::Speculative(2));
+        let locked = feed.find_locked(0x1010, 8, |probe| address_of(probe) == 0x1010);
+        assert_eq!(locked, Answer::Locked(2));
         assert_eq!(find(0x5010), Answer::Missed, "a place without a site there");
         assert!(!feed.has_probe(3) && feed.has_probe(2), "memory of no file");
         let remap = Call::of(25, [0x1000, 0x1000, 0x1000, 1, 0, 0]).expect("mremap");

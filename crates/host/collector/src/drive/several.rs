@@ -29,6 +29,7 @@ impl<'a> Several<'a> {
 impl Instrument for Several<'_> {
     /// Returns the clock of the instrument that began first. CPU time is counted from then on, too.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
+        self.ended.fill(false); // in the delay
         let mut first: Option<(RunClock, Vec<Duration>)> = None;
         for one in &mut self.all {
             let clock = one.start(at)?;

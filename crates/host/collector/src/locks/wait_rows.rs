@@ -73,7 +73,7 @@ fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> Key {
         Some(Split::Lock) => row.key.lock,
         // The idle threads of all CPUs share the id 0.
         Some(Split::Thread) => u64::from(row.key.tid),
-        Some(Split::Process) => u64::from(row.key.pid),
+        Some(Split::Process) => u64::from(row.key.tgid),
         Some(Split::Cgroup) => row.key.cgroup,
         _ => stack.first().copied().unwrap_or(0),
     };
@@ -99,7 +99,7 @@ impl Names<'_> {
                 variable.unwrap_or_else(|| format!("{:#x}", key.lock))
             }
             Some(Split::Thread) if key.tid == 0 => "0 (idle CPUs)".to_owned(),
-            Some(Split::Thread) => format!("{} {}", key.tid, row.waited.comm),
+            Some(Split::Thread) => format!("{} {}", key.tid, row.waited.name()),
             Some(Split::Process) => self.process(row),
             Some(Split::Cgroup) => match self.cgroups.get(&key.cgroup) {
                 Some(path) => path.display().to_string(),
@@ -110,11 +110,11 @@ impl Names<'_> {
     }
 
     fn process(&self, row: &WaitSums) -> String {
-        let pid = row.key.pid;
+        let pid = row.key.tgid;
         match self.processes.get(&pid) {
             _ if pid == 0 => "0 (idle CPUs)".to_owned(),
             Some(name) => format!("{pid} {name}"),
-            None => format!("{pid} {}", row.waited.comm),
+            None => format!("{pid} {}", row.waited.name()),
         }
     }
 }
@@ -134,7 +134,7 @@ impl Sum {
         self.count += waited.count;
         self.total_ns += waited.total_ns;
         self.max_ns = self.max_ns.max(waited.max_ns);
-        self.times.merge(&waited.times);
+        self.times.merge(&waited.times());
         if !stack.is_empty() {
             let time = self.stacks.entry(stack.to_vec()).or_default();
             *time += waited.total_ns;
@@ -202,8 +202,9 @@ mod tests {
             key: RowKey {
                 lock: 0xffff_0000 + u64::from(flags),
                 cgroup: u64::MAX,
-                pid,
+                tgid: pid,
                 tid: pid + 1,
+                stack: -1,
                 traits: Traits::new(flags),
             },
             stack: stack.to_vec(),
@@ -211,8 +212,9 @@ mod tests {
                 count: 1,
                 total_ns: ns,
                 max_ns: ns,
-                times,
-                comm: "early".into(),
+                zero_count: times.zero_count,
+                comm: *b"early\0\0\0\0\0\0\0\0\0\0\0",
+                buckets: times.counts().map(|count| count as u32),
             },
         }
     }

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{CountFaults, CountOwner, CpuCounts, ExtraCounts, Times, Tree};
+use tiptoe_kernel::cgroups::{
+    CountFaults, CountOwner, CpuCounts, ExtraCounts, TaskLine, Times, Tree,
+};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_session::{CgroupFault, StatNote};
@@ -20,7 +22,7 @@ use crate::error::Error;
 const MOST_REMOVED: usize = 512;
 
 /// Reads one of the counts that a task's own fields have.
-type Field = fn(&CpuCounts) -> u64;
+type Field = fn(&TaskLine) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.
 const FIELDS: [(u64, Field); 7] = [
@@ -30,7 +32,7 @@ const FIELDS: [(u64, Field); 7] = [
     (4, |did| did.migrations),
     (5, |did| did.minor_faults),
     (6, |did| did.major_faults),
-    (11, |did| did.cgroup_switches),
+    (11, |did| did.left),
 ];
 const MIGRATIONS: u64 = 4;
 const CGROUP_SWITCHES: u64 = 11;
@@ -264,7 +266,7 @@ impl EventColumn {
         let event = match self.source {
             ColumnSource::Event(number) => did.events.get(number).copied().unwrap_or_default(),
             ColumnSource::Field(field) => Counts {
-                count: field(did),
+                count: field(&did.line),
                 ..Counts::default()
             },
             ColumnSource::Nothing => Counts::default(),

@@ -38,7 +38,6 @@ impl Tracee {
         let pairs = self.counters.iter().zip(&self.agent.sites);
         let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
         let pairs = pairs.filter(|(_, site)| !closed.contains(&site.slot));
-        let pairs = pairs.filter(|(_, site)| !moved.contains(&site.slot));
         let other = pairs.filter(|(_, site)| differs(site, &site.patched));
         let (events, sites): (Vec<&str>, Vec<&Site>) =
             other.map(|(counter, site)| (&*counter.event, site)).unzip();
@@ -46,6 +45,10 @@ impl Tracee {
             let first = Site { len: 1, ..*site };
             site.len > 1 && !differs(&first, &site.patched)
         };
+        let is_moved = |site: &&Site| moved.contains(&site.slot);
+        let foreign = events.iter().zip(&sites);
+        let foreign = foreign.filter(|(_, site)| !is_moved(site));
+        let foreign: Vec<&str> = foreign.map(|(event, _)| *event).collect();
         if self.agent_leaves() {
             // The agent restored the code in between, not another tracer.
             return Vec::new();
@@ -61,7 +64,7 @@ impl Tracee {
             let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
-        events
+        foreign
     }
 
     /// Returns whether the agent has left or begins to.

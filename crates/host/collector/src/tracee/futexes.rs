@@ -113,8 +113,8 @@ impl LockWatch {
         noted.add_in_kernel(&futexes.read()?, futexes.calls()?, drops.ended_inside);
         let now = tiptoe_sys::raw::monotonic_ns();
         for (key, since) in futexes.waiting()? {
-            let comm = process.thread_comm(key.tid);
-            let thread = format!("{} {}", key.tid, comm.unwrap_or_default());
+            let comm = process.thread_comm(key.thread as u32);
+            let thread = format!("{} {}", key.thread, comm.unwrap_or_default());
             let who = if by_thread { &*thread } else { "" };
             noted.add_open_in_kernel(key, who, now.saturating_sub(since));
         }

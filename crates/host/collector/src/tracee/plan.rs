@@ -190,6 +190,7 @@ impl<'a> Plan<'a> {
             },
             // False until the program's modules are known.
             trap_bytes: false,
+            locked_lookups: self.request.calls.locked_lookups,
         }
     }
 }

@@ -1,64 +1,72 @@
 //! `bpf/cgroups_layout.h` in Rust.
 
 use tiptoe_sys::host::perf::Counts;
+use zerocopy::{FromBytes, Immutable, IntoBytes, transmute, transmute_mut};
+
+use crate::programs::name_of;
 
 /// Slots without a cgroup, and the first with one.
 pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
-pub(super) const LINE: usize = 8;
+pub(super) const LINE: usize = size_of::<TaskLine>() / 8;
+/// Count, time enabled, time running.
 pub(super) const COUNTED: usize = 3;
-pub(super) const CPU: usize = 18;
-pub(super) const ROUND: usize = 7;
+pub(super) const CPU: usize = size_of::<CpuState>() / 8;
+pub(super) const ROUND: usize = size_of::<RoundCounts>() / 8;
+const _: () = assert!(LINE * 8 == 64 && COUNTED * 8 == 24 && CPU * 8 == 144 && ROUND * 8 == 56);
 
 const CREATED: u64 = 1;
 const MOVED: u64 = 2;
 const REMOVED: u64 = 3;
 
-/// The counts of a cgroup's own tasks on a CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuCounts {
+/// What a cgroup's own tasks did on a CPU: `struct tiptoe_line`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct TaskLine {
     /// The run time.
     pub runtime_ns: u64,
     /// Switches from one of these tasks.
     pub switches: u64,
     /// Switches to another cgroup's task.
-    pub cgroup_switches: u64,
+    pub left: u64,
     /// Faults that read no storage.
     pub minor_faults: u64,
     /// Faults that waited for storage.
     pub major_faults: u64,
     /// Moves to another CPU.
     pub migrations: u64,
+    unused: [u64; 2],
+}
+
+/// The counts of a cgroup's own tasks on a CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuCounts {
+    /// What is always counted.
+    pub line: TaskLine,
     /// The counts by event.
     pub events: Vec<Counts>,
 }
 
 impl CpuCounts {
     pub(super) fn read(
-        line: impl Fn(usize) -> u64,
-        counted: impl Fn(usize) -> u64,
-        events: usize,
+        line: [u64; LINE],
+        counted: impl Iterator<Item = [u64; COUNTED]>,
     ) -> CpuCounts {
-        let event = |at: usize| Counts {
-            count: counted(at * COUNTED),
-            time_enabled_ns: counted(at * COUNTED + 1),
-            time_running_ns: counted(at * COUNTED + 2),
+        let event = |[count, time_enabled_ns, time_running_ns]: [u64; COUNTED]| Counts {
+            count,
+            time_enabled_ns,
+            time_running_ns,
         };
         CpuCounts {
-            runtime_ns: line(0),
-            switches: line(1),
-            cgroup_switches: line(2),
-            minor_faults: line(3),
-            major_faults: line(4),
-            migrations: line(5),
-            events: (0..events).map(event).collect(),
+            line: transmute!(line),
+            events: counted.map(event).collect(),
         }
     }
 
     pub(super) fn since(mut self, before: &CpuCounts) -> CpuCounts {
-        for (now, before) in self.numbers().into_iter().zip(before.clone().numbers()) {
+        for (now, before) in self.numbers().zip(before.clone().numbers()) {
             *now = now.wrapping_sub(*before);
         }
         self
@@ -69,28 +77,21 @@ impl CpuCounts {
         let more = Counts::default();
         self.events
             .resize(self.events.len().max(other.events.len()), more);
-        for (sum, other) in self.numbers().into_iter().zip(other.clone().numbers()) {
+        for (sum, other) in self.numbers().zip(other.clone().numbers()) {
             *sum = sum.wrapping_add(*other);
         }
     }
 
-    fn numbers(&mut self) -> Vec<&mut u64> {
-        let mut all = vec![
-            &mut self.runtime_ns,
-            &mut self.switches,
-            &mut self.cgroup_switches,
-            &mut self.minor_faults,
-            &mut self.major_faults,
-            &mut self.migrations,
-        ];
-        for event in &mut self.events {
-            all.extend([
+    fn numbers(&mut self) -> impl Iterator<Item = &mut u64> {
+        let line: &mut [u64; LINE] = transmute_mut!(&mut self.line);
+        let events = self.events.iter_mut().flat_map(|event| {
+            [
                 &mut event.count,
                 &mut event.time_enabled_ns,
                 &mut event.time_running_ns,
-            ]);
-        }
-        all
+            ]
+        });
+        line.iter_mut().chain(events)
     }
 }
 
@@ -120,7 +121,9 @@ pub struct CountFaults {
     pub unended: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts by tasks: `struct tiptoe_round`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub(super) struct RoundCounts {
     /// Tasks that began to end, and that ended.
     pub(super) ending: u64,
@@ -135,19 +138,6 @@ pub(super) struct RoundCounts {
 }
 
 impl RoundCounts {
-    pub(super) fn read(word: impl Fn(usize) -> u64) -> RoundCounts {
-        let [ending, ended, seen_ending, lost, no_room, runs, runs_ns] = std::array::from_fn(word);
-        RoundCounts {
-            ending,
-            ended,
-            seen_ending,
-            lost,
-            no_room,
-            runs,
-            runs_ns,
-        }
-    }
-
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) {
         checks.strangers += self.no_room;
         times.lives += self.runs;
@@ -181,17 +171,37 @@ pub struct SwitchTimes {
     pub timed_ns: [u64; 2],
 }
 
-pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut CountFaults, times: &mut SwitchTimes) {
-    let [unseen, strangers, moved, no_slot, unread] = std::array::from_fn(|at| state[7 + at]);
-    checks.unseen += unseen;
-    checks.strangers += strangers;
-    checks.moved += moved;
-    checks.no_slot += no_slot;
-    checks.unread += unread;
+/// `struct tiptoe_cpu`.
+#[derive(FromBytes)]
+#[repr(C)]
+struct CpuState {
+    task: u64,
+    fields: [u64; 3],
+    set: u64,
+    id: u64,
+    slot: u32,
+    busy: u32,
+    unseen: u64,
+    strangers: u64,
+    moved: u64,
+    no_slot: u64,
+    unread: u64,
+    timed: [u64; 2],
+    timed_ns: [u64; 2],
+    runs: [u64; 2],
+}
+
+pub(super) fn add_cpu(state: [u64; CPU], checks: &mut CountFaults, times: &mut SwitchTimes) {
+    let state: CpuState = transmute!(state);
+    checks.unseen += state.unseen;
+    checks.strangers += state.strangers;
+    checks.moved += state.moved;
+    checks.no_slot += state.no_slot;
+    checks.unread += state.unread;
     for kind in 0..2 {
-        times.timed[kind] += state[12 + kind];
-        times.timed_ns[kind] += state[14 + kind];
-        times.runs[kind] += state[16 + kind];
+        times.timed[kind] += state.timed[kind];
+        times.timed_ns[kind] += state.timed_ns[kind];
+        times.runs[kind] += state.runs[kind];
     }
 }
 
@@ -206,21 +216,9 @@ pub(super) enum CgroupChange {
 
 impl CgroupChange {
     pub(super) fn read(bytes: &[u8]) -> Option<CgroupChange> {
-        let word = |at: usize| {
-            let word = bytes.get(at..at + 8)?;
-            word.try_into().ok().map(u64::from_ne_bytes)
-        };
-        let id = word(8)?;
-        match word(0)? {
-            CREATED => {
-                let path = bytes.get(16..)?;
-                let end = path.iter().position(|byte| *byte == 0);
-                let path = &path[..end.unwrap_or(path.len())];
-                Some(CgroupChange::Created(
-                    id,
-                    String::from_utf8_lossy(path).into_owned(),
-                ))
-            }
+        let ([kind, id], path) = <[u64; 2]>::read_from_prefix(bytes).ok()?;
+        match kind {
+            CREATED => Some(CgroupChange::Created(id, name_of(path))),
             MOVED => Some(CgroupChange::Moved),
             REMOVED => Some(CgroupChange::Removed(id)),
             _ => None,
@@ -230,12 +228,33 @@ impl CgroupChange {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::{AT_SWITCHES, BY_TASKS};
     use super::*;
+    use crate::layout_tests::same_layout;
+
+    #[test]
+    fn the_programs_have_the_same_layout() {
+        for object in [AT_SWITCHES, BY_TASKS] {
+            same_layout!(
+                object, "tiptoe_line", TaskLine:
+                runtime_ns switches left minor_faults major_faults migrations unused
+            );
+        }
+        same_layout!(
+            AT_SWITCHES, "tiptoe_cpu", CpuState:
+            task fields set id slot busy unseen strangers moved no_slot unread timed timed_ns runs
+        );
+        same_layout!(
+            BY_TASKS, "tiptoe_round", RoundCounts:
+            ending ended seen_ending lost no_room runs runs_ns
+        );
+    }
 
     #[test]
     fn words_have_their_offsets() {
-        let charged = CpuCounts::read(|at| at as u64, |at| 100 + at as u64, 2);
-        assert_eq!((charged.switches, charged.migrations), (1, 5));
+        let line = std::array::from_fn(|at| at as u64);
+        let charged = CpuCounts::read(line, [[100, 101, 102], [103, 104, 105]].into_iter());
+        assert_eq!((charged.line.switches, charged.line.migrations), (1, 5));
         assert_eq!(charged.events[1].count, 103);
         assert_eq!(charged.events[1].time_running_ns, 105);
         let mut twice = charged.clone();
@@ -247,11 +266,11 @@ mod tests {
 
         let state: [u64; CPU] = std::array::from_fn(|at| at as u64);
         let (mut checks, mut times) = Default::default();
-        add_cpu(&state, &mut checks, &mut times);
+        add_cpu(state, &mut checks, &mut times);
         assert_eq!((checks.unseen, checks.unread), (7, 11));
         assert_eq!((times.timed, times.runs), ([12, 13], [16, 17]));
 
-        let round = RoundCounts::read(|at| at as u64);
+        let round: RoundCounts = transmute!([0_u64, 1, 2, 3, 4, 5, 6]);
         assert_eq!((round.ending, round.ended), (0, 1));
         assert_eq!((round.seen_ending, round.lost), (2, 3));
         let (mut checks, mut times) = Default::default();

@@ -125,7 +125,7 @@ impl TaskRounds {
     }
 
     fn round(&self) -> RoundCounts {
-        RoundCounts::read(|at| self.round.word(at))
+        zerocopy::transmute!(self.round.words::<{ cgroups_layout::ROUND }>(0))
     }
 }
 

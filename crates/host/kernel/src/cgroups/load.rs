@@ -14,8 +14,8 @@ use super::cgroups_layout::{self, FIRST};
 use super::flush::{ALL_TASKS, FLUSH};
 use super::{CountingMode, LOAD, Tree};
 
-const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
-const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
+pub(super) const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
+pub(super) const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
 
 pub(super) const CREATED: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
 pub(super) const REMOVED: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];

@@ -65,17 +65,23 @@ fn each_end_of_a_wait_is_counted_separately() {
     }) else {
         return;
     };
-    let here = |row: &super::FutexCounts| row.key.address == (&raw const WORD) as u64;
     let rows = futexes.read().expect("rows");
-    let rows: Vec<_> = rows.iter().filter(|row| here(row)).collect();
+    let here = rows
+        .iter()
+        .filter(|(key, _)| key.address == (&raw const WORD) as u64);
+    let rows: Vec<_> = here.map(|(_, row)| row).collect();
     let sum =
         |field: fn(&super::FutexCounts) -> u64| rows.iter().map(|row| field(row)).sum::<u64>();
-    let ends = [sum(|r| r.at_once), sum(|r| r.timed_out), sum(|r| r.woken)];
+    let ends = [
+        sum(|r| r.ends.at_once),
+        sum(|r| r.ends.timed_out),
+        sum(|r| r.ends.woken),
+    ];
     assert_eq!(ends, [1, 1, 1], "{rows:#?}");
-    assert_eq!([sum(|r| r.calls), sum(|r| r.other)], [3, 0]);
-    assert_eq!(rows.iter().map(|row| row.times.total()).sum::<u64>(), 2);
+    assert_eq!([sum(|r| r.calls()), sum(|r| r.ends.other)], [3, 0]);
+    assert_eq!(rows.iter().map(|row| row.times().total()).sum::<u64>(), 2);
     assert!(sum(|r| r.slept_ns) > 20_000_000, "{rows:#?}");
-    let blamed: Vec<_> = rows.iter().flat_map(|row| &row.wakers).collect();
+    let blamed: Vec<_> = rows.iter().flat_map(|row| row.wakers()).collect();
     assert_eq!(blamed.len(), 1, "{rows:#?}");
     assert!(blamed[0].count == 1 && blamed[0].total_ns > 15_000_000);
     let Calls { waits, wakes } = futexes.calls().expect("calls");
@@ -108,7 +114,8 @@ fn calls_of_an_agents_thread_are_not_counted() {
         let rows = futexes.read().expect("rows");
         let here = rows
             .iter()
-            .filter(|row| row.key.address == (&raw const WORD) as u64);
-        assert_eq!(here.map(|row| row.at_once).sum::<u64>(), 1, "{rows:#?}");
+            .filter(|(key, _)| key.address == (&raw const WORD) as u64);
+        let at_once = here.map(|(_, row)| row.ends.at_once).sum::<u64>();
+        assert_eq!(at_once, 1, "{rows:#?}");
     }
 }

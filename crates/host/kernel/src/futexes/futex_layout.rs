@@ -1,25 +1,20 @@
-//! `bpf/futex_layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/futex_layout.h` in Rust. The maps' types are arrays of words, because aya's `Pod` is unsafe to implement.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
+use zerocopy::{FromBytes, IntoBytes, transmute};
 
-use crate::programs::name_of;
+use crate::programs::{Cpu, histogram, name_of};
 
-/// Address, call site, libc's last address with the operation, thread.
-pub(super) type FutexKeyWords = [u64; 4];
+pub(super) type FutexKeyWords = [u64; size_of::<FutexKey>() / 8];
+pub(super) type FutexRowWords = [u64; size_of::<FutexCounts>() / 8];
+pub(super) type FutexCpuWords = [u64; size_of::<Cpu<FutexOwn>>() / 8];
+pub(super) type FutexThreadWords = [u64; size_of::<FutexThread>() / 8];
+const _: () = assert!(size_of::<FutexKey>() == 32 && size_of::<FutexCounts>() == 1672);
+const _: () = assert!(size_of::<Waker>() == 24 && size_of::<FutexThread>() == 64);
 
-/// Before the name: five ends, and four more.
-const NUMBERS: usize = 9;
-const WAKERS: usize = 10;
-const WAKER_WORDS: usize = 3;
-
-/// Numbers, name, wakers, and buckets, two in a word.
-pub(super) type FutexRowWords = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
-/// A CPU's state: whether inside a program, runs, their time, when entered, waiting and waking calls, and a row.
-pub(super) type FutexCpuWords = [u64; 4 + 2 + size_of::<FutexRowWords>() / 8];
-pub(super) type Thread = [u64; 8];
-
-/// Which waits share a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which waits share a row: `struct tiptoe_futex_key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct FutexKey {
     /// The futex.
     pub address: u64,
@@ -28,11 +23,12 @@ pub struct FutexKey {
     /// libc's last address and the operation, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
     /// The thread; 0 if not grouped by it.
-    pub tid: u32,
+    pub thread: u64,
 }
 
-/// A call site that ended waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A call site that ended waits: `struct tiptoe_waker`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct Waker {
     /// The call site.
     pub site: u64,
@@ -42,13 +38,10 @@ pub struct Waker {
     pub total_ns: u64,
 }
 
-/// A row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FutexCounts {
-    /// The key.
-    pub key: FutexKey,
-    /// All calls.
-    pub calls: u64,
+/// Calls by how they ended, in the order of `enum end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
+#[repr(C)]
+pub struct FutexEnds {
     /// Calls ended by another thread's wake.
     pub woken: u64,
     /// Calls that returned at once: the word had changed.
@@ -59,86 +52,97 @@ pub struct FutexCounts {
     pub interrupted: u64,
     /// Calls that failed.
     pub other: u64,
+}
+
+/// A row: `struct tiptoe_futex_row`.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes)]
+#[repr(C)]
+pub struct FutexCounts {
+    /// The calls.
+    pub ends: FutexEnds,
     /// The user's contended calls; one may wait several times.
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
     /// The longest.
     pub longest_ns: u64,
-    /// Their histogram.
-    pub times: Box<Histogram>,
-    /// Waking call sites.
-    pub wakers: Vec<Waker>,
-    /// The thread's name at its first wait.
-    pub comm: String,
+    zero_count: u64,
+    comm: [u8; 16],
+    wakers: [Waker; 10],
+    buckets: [u32; HISTOGRAM_BUCKETS],
 }
 
-pub(super) fn decode_row(key: FutexKeyWords, row: &FutexRowWords) -> FutexCounts {
-    let [address, site, via, thread] = key;
-    let (numbers, rest) = row.split_at(NUMBERS);
-    let (name, rest) = rest.split_at(2);
-    let (wakers, buckets) = rest.split_at(WAKERS * WAKER_WORDS);
-    let halves = buckets
-        .iter()
-        .flat_map(|word| [word & 0xffff_ffff, word >> 32]);
-    let mut times = Box::<Histogram>::default();
-    times.add_counts(numbers[8], &halves.collect::<Vec<_>>());
-    let wakers = wakers
-        .chunks_exact(WAKER_WORDS)
-        .filter(|words| words[0] != 0);
-    FutexCounts {
-        key: FutexKey {
-            address,
-            site,
-            via,
-            tid: thread as u32,
-        },
-        calls: numbers[..5]
-            .iter()
-            .fold(0, |sum, more| sum.saturating_add(*more)),
-        woken: numbers[0],
-        at_once: numbers[1],
-        timed_out: numbers[2],
-        interrupted: numbers[3],
-        other: numbers[4],
-        episodes: numbers[5],
-        slept_ns: numbers[6],
-        longest_ns: numbers[7],
-        times,
-        wakers: wakers
-            .map(|words| Waker {
-                site: words[0],
-                count: words[1],
-                total_ns: words[2],
-            })
-            .collect(),
-        comm: name_of(name),
+impl FutexCounts {
+    /// Returns the number of calls.
+    pub fn calls(&self) -> u64 {
+        let ends: [u64; 5] = transmute!(self.ends);
+        ends.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Returns the histogram of times.
+    pub fn times(&self) -> Histogram {
+        histogram(self.zero_count, &self.buckets)
+    }
+
+    /// Returns the waking call sites.
+    pub fn wakers(&self) -> impl Iterator<Item = &Waker> {
+        self.wakers.iter().filter(|waker| waker.site != 0)
+    }
+
+    /// Returns the thread's name at its first wait.
+    pub fn name(&self) -> String {
+        name_of(&self.comm)
     }
 }
 
-/// Returns a CPU's runs for the process, and their time.
-pub(super) fn runs(cpu: &FutexCpuWords) -> [u64; 2] {
-    [cpu[1], cpu[2]]
+/// A thread's wait if `since` is not 0, and its episode: `struct tiptoe_thread`.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(super) struct FutexThread {
+    since: u64,
+    address: u64,
+    site: u64,
+    via: u64,
+    first: u64,
+    episode_address: u64,
+    episode_site: u64,
+    episode_frame: u64,
 }
 
-pub(super) fn calls(cpu: &FutexCpuWords) -> [u64; 2] {
-    [cpu[4], cpu[5]]
+/// What the programs keep of a CPU: calls that may wait, calls that wake, and a row.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(super) struct FutexOwn {
+    pub(super) waits: u64,
+    pub(super) wakes: u64,
+    row: FutexCounts,
+}
+
+pub(super) fn cpu(cpu: FutexCpuWords) -> Cpu<FutexOwn> {
+    transmute!(cpu)
+}
+
+/// Returns a CPU's runs for the process, and their time.
+pub(super) fn runs(words: FutexCpuWords) -> [u64; 2] {
+    let cpu = cpu(words);
+    [cpu.runs, cpu.run_ns]
 }
 
 /// Returns a thread's wait and its begin.
-pub(super) fn decode_wait(tid: u32, thread: &Thread) -> Option<(FutexKey, u64)> {
-    let [since, address, site, via, ..] = *thread;
+pub(super) fn decode_wait(tid: u32, thread: FutexThreadWords) -> Option<(FutexKey, u64)> {
+    let thread: FutexThread = transmute!(thread);
     let key = FutexKey {
-        address,
-        site,
-        via,
-        tid,
+        address: thread.address,
+        site: thread.site,
+        via: thread.via,
+        thread: tid.into(),
     };
-    (since != 0).then_some((key, since))
+    (thread.since != 0).then_some((key, thread.since))
 }
 
-/// What was not counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What was not counted, in the order of `enum drop`; the last has no reason there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct FutexDrops {
     /// Waits without room for their thread.
     pub no_room_for_thread: u64,
@@ -150,69 +154,60 @@ pub struct FutexDrops {
     pub negative: u64,
     /// Calls during another's counting on the same CPU.
     pub nested: u64,
-    /// Calls for which the kernel ran no program.
-    pub missed: u64,
     /// Waits that their threads' exit ended.
     pub ended_inside: u64,
     /// futex_waitv, and calls new in Linux 6.7.
     pub other_calls: u64,
-}
-
-pub(super) const REASONS: usize = 7;
-
-pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> FutexDrops {
-    let [
-        no_room_for_thread,
-        no_room_for_row,
-        no_end,
-        negative,
-        nested,
-        ended_inside,
-        other_calls,
-    ] = counts;
-    FutexDrops {
-        no_room_for_thread,
-        no_room_for_row,
-        no_end,
-        negative,
-        nested,
-        missed,
-        ended_inside,
-        other_calls,
-    }
+    /// Calls for which the kernel ran no program.
+    pub missed: u64,
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FUTEX;
     use super::*;
+    use crate::layout_tests::same_layout;
 
     #[test]
     fn a_row_is_read_as_it_was_written() {
-        let mut words: FutexRowWords = [0; size_of::<FutexRowWords>() / 8];
+        let mut words: FutexRowWords = [0; _];
         for (word, value) in words.iter_mut().zip(1..=8) {
             *word = value;
         }
-        words[NUMBERS] = u64::from_ne_bytes(*b"redis\0\0\0");
-        words[NUMBERS + 2 + WAKER_WORDS..][..WAKER_WORDS].copy_from_slice(&[0x40, 2, 30]);
-        words[NUMBERS + 2 + WAKERS * WAKER_WORDS + 4] = 2 << 32 | 5;
-        let read = decode_row([1, 2, 3, 4], &words);
-        let FutexKey {
-            address,
-            site,
-            via,
-            tid,
-        } = read.key;
-        assert_eq!((address, site, via, tid), (1, 2, 3, 4));
-        let ends = [read.woken, read.at_once, read.timed_out, read.interrupted];
-        assert_eq!((read.calls, ends, read.other), (15, [1, 2, 3, 4], 5));
+        words[9] = u64::from_ne_bytes(*b"redis\0\0\0");
+        words[11 + 3..][..3].copy_from_slice(&[0x40, 2, 30]);
+        words[11 + 30 + 4] = 2 << 32 | 5;
+        let read: FutexCounts = transmute!(words);
+        let ends = [
+            read.ends.woken,
+            read.ends.at_once,
+            read.ends.timed_out,
+            read.ends.interrupted,
+        ];
+        assert_eq!((read.calls(), ends, read.ends.other), (15, [1, 2, 3, 4], 5));
         let sums = [read.episodes, read.slept_ns, read.longest_ns];
-        assert_eq!((sums, &*read.comm), ([6, 7, 8], "redis"));
-        assert_eq!(read.times.counts()[8..10], [5, 2]);
+        assert_eq!((sums, &*read.name()), ([6, 7, 8], "redis"));
+        assert_eq!(read.times().counts()[8..10], [5, 2]);
         let ended = Waker {
             site: 0x40,
             count: 2,
             total_ns: 30,
         };
-        assert_eq!(read.wakers, [ended]);
+        assert_eq!(Vec::from_iter(read.wakers()), [&ended]);
+    }
+
+    #[test]
+    fn the_programs_have_the_same_layout() {
+        same_layout!(FUTEX, "tiptoe_futex_key", FutexKey: address site via thread);
+        same_layout!(FUTEX, "tiptoe_waker", Waker: site count total_ns);
+        same_layout!(
+            FUTEX, "tiptoe_futex_row", FutexCounts:
+            ends episodes slept_ns longest_ns zero_count comm wakers buckets
+        );
+        same_layout!(
+            FUTEX, "tiptoe_thread", FutexThread:
+            since address site via first episode_address episode_site episode_frame
+        );
+        same_layout!(FUTEX, "own", FutexOwn: waits wakes row);
     }
 }

@@ -64,7 +64,7 @@ fn check(reports: &[LockReport], rows: &[(&str, Outcome, u64)], dropped: WaitDro
         .iter()
         .map(|row| {
             let traits = row.key.traits;
-            assert_eq!(row.waited.times.total(), row.waited.count);
+            assert_eq!(row.waited.times().total(), row.waited.count);
             (traits.kind(), traits.outcome(), row.waited.count)
         })
         .collect();

@@ -1,20 +1,16 @@
-//! `bpf/layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/layout.h` in Rust. The maps' types are arrays of words, because aya's `Pod` is unsafe to implement.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
+use zerocopy::{FromBytes, transmute};
 
-use crate::programs::name_of;
+use crate::programs::{Cpu, histogram, name_of};
 
-/// Lock; cgroup; thread (high half) and process; traits (high half) and stack.
-pub(super) type WaitKeyWords = [u64; 4];
-/// Four counts, name, and buckets, two in a word.
-pub(super) type WaitRowWords = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
-
-/// A CPU's state: whether inside a program, runs, their time, when entered, four slots, and a row.
-pub(super) type WaitCpuWords = [u64; 4 + 4 * 5 + size_of::<WaitRowWords>() / 8];
-
-pub(super) type WaitWords = [u64; 4];
-
-const NAMED: usize = 4;
+pub(super) type WaitKeyWords = [u64; size_of::<RowKey>() / 8];
+pub(super) type WaitRowWords = [u64; size_of::<WaitCounts>() / 8];
+pub(super) type WaitCpuWords = [u64; size_of::<Cpu<WaitOwn>>() / 8];
+pub(super) type WaitWords = [u64; size_of::<Wait>() / 8];
+const _: () = assert!(size_of::<RowKey>() == 32 && size_of::<WaitCounts>() == 1392);
+const _: () = assert!(size_of::<Wait>() == 32 && size_of::<WaitOwn>() == 4 * 40 + 1392);
 
 // contention_begin's flags, and ours.
 const SPIN: u32 = 1;
@@ -30,7 +26,8 @@ const DOWNGRADED: u32 = 1 << 10;
 const WROTE: u32 = 1 << 11;
 
 /// Flags of a lock and a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes)]
+#[repr(transparent)]
 pub struct Traits(u32);
 
 /// The requested mode.
@@ -106,37 +103,27 @@ impl Traits {
     }
 }
 
-/// Which waits share a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which waits share a row: `struct tiptoe_key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct RowKey {
     /// The lock; 0 if not grouped by it.
     pub lock: u64,
     /// The version 2 cgroup.
     pub cgroup: u64,
     /// The process; 0 on an idle CPU.
-    pub pid: u32,
+    pub tgid: u32,
     /// The thread; 0 if not grouped by it.
     pub tid: u32,
+    /// The stack's number; negative if not stored.
+    pub stack: i32,
     /// The lock's type, mode and outcome.
     pub traits: Traits,
 }
 
-/// Decodes a key and its stack's number, if stored.
-pub(super) fn key(words: WaitKeyWords) -> (RowKey, Option<u32>) {
-    let [lock, cgroup, ids, rest] = words;
-    let key = RowKey {
-        lock,
-        cgroup,
-        pid: ids as u32,
-        tid: (ids >> 32) as u32,
-        traits: Traits::new((rest >> 32) as u32),
-    };
-    let stack = rest as u32;
-    (key, (stack.cast_signed() >= 0).then_some(stack))
-}
-
-/// A row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A row: `struct tiptoe_row`.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct WaitCounts {
     /// The number of waits.
     pub count: u64,
@@ -144,40 +131,63 @@ pub struct WaitCounts {
     pub total_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// Their histogram.
-    pub times: Histogram,
+    /// Waits of no time.
+    pub zero_count: u64,
     /// The process's name, or the thread's if grouped by it.
-    pub comm: String,
+    pub comm: [u8; 16],
+    /// The others, by time.
+    pub buckets: [u32; HISTOGRAM_BUCKETS],
 }
 
-pub(super) fn waited(row: &WaitRowWords) -> WaitCounts {
-    let [count, total_ns, max_ns, zero_count, rest @ ..] = row;
-    let (name, buckets) = rest.split_at(2);
-    let halves = buckets
-        .iter()
-        .flat_map(|word| [word & 0xffff_ffff, word >> 32]);
-    let mut times = Histogram::default();
-    times.add_counts(*zero_count, &halves.collect::<Vec<_>>());
-    WaitCounts {
-        count: *count,
-        total_ns: *total_ns,
-        max_ns: *max_ns,
-        times,
-        comm: name_of(name),
+impl WaitCounts {
+    /// Returns the histogram of times.
+    pub fn times(&self) -> Histogram {
+        histogram(self.zero_count, &self.buckets)
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> String {
+        name_of(&self.comm)
     }
 }
 
+/// A wait in progress: `struct tiptoe_wait`.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(super) struct Wait {
+    start_ns: u64,
+    cgroup: u64,
+    stack: i32,
+    traits: u32,
+    own_ns: u64,
+}
+
+/// What the programs keep of a CPU: four waits with their locks, and a row.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(super) struct WaitOwn {
+    slots: [[u64; 5]; 4],
+    row: WaitCounts,
+}
+
+pub(super) fn waited(row: WaitRowWords) -> WaitCounts {
+    transmute!(row)
+}
+
 /// Returns a CPU's runs for the wanted processes, and their time.
-pub(super) fn runs(cpu: &WaitCpuWords) -> [u64; 2] {
-    [cpu[1], cpu[2]]
+pub(super) fn runs(cpu: WaitCpuWords) -> [u64; 2] {
+    let cpu: Cpu<WaitOwn> = transmute!(cpu);
+    [cpu.runs, cpu.run_ns]
 }
 
 pub(super) fn is_waiting(wait: WaitWords) -> bool {
-    (wait[2] >> 32) as u32 & WROTE == 0
+    let wait: Wait = transmute!(wait);
+    wait.traits & WROTE == 0
 }
 
-/// What was not counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What was not counted, in the order of `enum drop`; the last has no reason there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
+#[repr(C)]
 pub struct WaitDrops {
     /// Waits without room, because too many threads waited.
     pub no_room_to_wait: u64,
@@ -191,13 +201,11 @@ pub struct WaitDrops {
     pub negative: u64,
     /// Begins and ends during another's counting on the same CPU.
     pub nested: u64,
-    /// Begins and ends for which the kernel ran no program.
-    pub missed: u64,
     /// Counted, but the stack was not stored.
     pub no_stack: u64,
+    /// Begins and ends for which the kernel ran no program.
+    pub missed: u64,
 }
-
-pub(super) const REASONS: usize = 7;
 
 impl WaitDrops {
     /// Returns the sum of what was not counted.
@@ -218,31 +226,11 @@ impl WaitDrops {
     }
 }
 
-pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> WaitDrops {
-    let [
-        no_room_to_wait,
-        no_room_for_row,
-        no_begin,
-        no_end,
-        negative,
-        nested,
-        no_stack,
-    ] = counts;
-    WaitDrops {
-        no_room_to_wait,
-        no_room_for_row,
-        no_begin,
-        no_end,
-        negative,
-        nested,
-        missed,
-        no_stack,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{CONTENTION, MMAP_LOCK};
     use super::*;
+    use crate::layout_tests::same_layout;
 
     #[test]
     fn flags_are_types_and_modes() {
@@ -273,29 +261,41 @@ mod tests {
 
     #[test]
     fn a_row_is_read_as_it_was_written() {
-        let mut row = [0; size_of::<WaitRowWords>() / 8];
-        row[..4].copy_from_slice(&[3, 70, 60, 1]);
-        row[4] = u64::from_ne_bytes(*b"redis\0\0\0");
-        row[6 + 4] = 2 << 32 | 5;
-        let waited = waited(&row);
+        let mut key: WaitKeyWords = [1, 2, 4 << 32 | 3, 0x104 << 32 | 7];
+        let mut words: WaitRowWords = [0; _];
+        words[..4].copy_from_slice(&[3, 70, 60, 1]);
+        words[4] = u64::from_ne_bytes(*b"redis\0\0\0");
+        words[6 + 4] = 2 << 32 | 5;
+        let (read, waited): (RowKey, _) = (transmute!(key), waited(words));
         assert_eq!((waited.count, waited.total_ns, waited.max_ns), (3, 70, 60));
-        assert_eq!((waited.times.zero_count, &*waited.comm), (1, "redis"));
-        assert_eq!(waited.times.counts()[8..10], [5, 2]);
-        assert_eq!(waited.times.total(), 8);
+        assert_eq!((waited.times().zero_count, &*waited.name()), (1, "redis"));
+        assert_eq!(waited.times().counts()[8..10], [5, 2]);
+        assert_eq!(waited.times().total(), 8);
+        assert_eq!((read.lock, read.cgroup, read.tgid, read.tid), (1, 2, 3, 4));
+        assert!(read.traits.is_mmap_lock());
+        assert_eq!(read.stack, 7);
+        key[3] = u64::MAX;
+        let read: RowKey = transmute!(key);
+        assert_eq!(read.stack, -1);
     }
 
     #[test]
-    fn a_key_is_read_as_it_was_written() {
-        let (read, stack) = key([1, 2, 4 << 32 | 3, 0x104 << 32 | 0xffff_ffff]);
-        assert_eq!((read.lock, read.cgroup, read.pid, read.tid), (1, 2, 3, 4));
-        assert_eq!(stack, None);
-        assert!(read.traits.is_mmap_lock());
-        assert_eq!(key([0, 0, 0, 7]).1, Some(7));
+    fn the_programs_have_the_same_layout() {
+        for object in [CONTENTION, MMAP_LOCK] {
+            same_layout!(object, "tiptoe_key", RowKey: lock cgroup tgid tid stack traits);
+            same_layout!(
+                object, "tiptoe_row", WaitCounts:
+                count total_ns max_ns zero_count comm buckets
+            );
+            same_layout!(object, "tiptoe_wait", Wait: start_ns cgroup stack traits own_ns);
+            same_layout!(object, "own", WaitOwn: slots row);
+            same_layout!(object, "cpu", Cpu<WaitOwn>: busy runs run_ns entered_ns own);
+        }
     }
 
     #[test]
     fn waits_without_a_call_site_are_not_drops() {
-        let drops = drops([1, 2, 3, 4, 5, 6, 100], 7);
+        let drops: WaitDrops = transmute!([1_u64, 2, 3, 4, 5, 6, 100, 7]);
         assert_eq!((drops.total(), drops.no_stack), (28, 100));
     }
 }

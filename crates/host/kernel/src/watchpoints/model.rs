@@ -187,8 +187,9 @@ pub struct Hits {
     pub wanted: u64,
 }
 
-/// What was not counted, or only in part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What was not counted, or only in part, in the order of `enum drop`; the last has no reason there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes)]
+#[repr(C)]
 pub struct Drops {
     /// Hits without room for a row.
     pub no_room_for_row: u64,

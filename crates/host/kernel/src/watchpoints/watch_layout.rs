@@ -1,10 +1,11 @@
 //! `bpf/watch_layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::store::{Source, Store};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::programs::name_of;
 
-use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
+use super::{Access, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
 
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
@@ -28,7 +29,8 @@ pub(super) type Variable = [u32; 5];
 pub(super) type Counts = [u64; 2];
 /// Eight half words, displacement, immediate.
 pub(super) type StoreWords = [u64; 6];
-pub(super) const REASONS: usize = 4;
+const _: () = assert!(size_of::<WatchKeyWords>() == 48 && size_of::<WatchRowWords>() == 1600);
+const _: () = assert!(size_of::<Variable>() == 20 && size_of::<StoreWords>() == 48);
 
 fn row_key(key: WatchKeyWords) -> WatchKey {
     WatchKey {
@@ -36,7 +38,7 @@ fn row_key(key: WatchKeyWords) -> WatchKey {
         variable: key[2] as u32,
         tid: (key[2] >> 32) as u32,
         in_kernel: key[3] != 0,
-        comm: name_of(&key[4..]),
+        comm: name_of(key[4..].as_bytes()),
     }
 }
 
@@ -95,13 +97,9 @@ pub(super) fn decode_row(key: WatchKeyWords, row: &WatchRowWords) -> WatchHits {
 const ACCESS_WORDS: usize = 6;
 
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {
-    let words = bytes.chunks_exact(8).map(|word| word.try_into().ok());
-    let words: Vec<u64> = words
-        .map(|word| word.map(u64::from_ne_bytes))
-        .collect::<Option<_>>()?;
-    let (&[time_ns, tid, old, new, is_read_from_memory, is_old_unknown], key) =
-        words.split_first_chunk::<ACCESS_WORDS>()?;
-    let key: WatchKeyWords = key.try_into().ok()?;
+    let (words, key) = <[u64; ACCESS_WORDS]>::read_from_prefix(bytes).ok()?;
+    let [time_ns, tid, old, new, is_read_from_memory, is_old_unknown] = words;
+    let key = WatchKeyWords::read_from_bytes(key).ok()?;
     Some(Access {
         time_ns,
         tid: tid as u32,
@@ -113,21 +111,8 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     })
 }
 
-pub(super) fn drops(
-    [no_room_for_row, no_value, nested, no_room_for_line]: [u64; REASONS],
-    missed: u64,
-) -> Drops {
-    Drops {
-        no_room_for_row,
-        no_value,
-        nested,
-        no_room_for_line,
-        missed,
-    }
-}
-
 /// Returns runs and their time, and others' hits.
-pub(super) fn cpu(cpu: &WatchCpuWords) -> ([u64; 2], u64) {
+pub(super) fn cpu(cpu: WatchCpuWords) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }
 

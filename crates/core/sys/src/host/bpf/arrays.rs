@@ -55,6 +55,11 @@ impl MappedArray {
         // Relaxed: pairs with a BPF program's plain store, which publishes nothing else.
         word.load(Ordering::Relaxed)
     }
+
+    /// Returns words from `at` on, each as [`MappedArray::word`] does.
+    pub fn words<const COUNT: usize>(&self, at: usize) -> [u64; COUNT] {
+        std::array::from_fn(|after| self.word(at + after))
+    }
 }
 
 impl Drop for MappedArray {

@@ -25,9 +25,18 @@ impl Process {
 
 /// Returns all CPUs' switches since boot.
 pub fn switches_of_all() -> Result<u64> {
+    in_stat("ctxt ")
+}
+
+/// Returns how many processes and threads were created since boot.
+pub fn births_of_all() -> Result<u64> {
+    in_stat("processes ")
+}
+
+fn in_stat(key: &str) -> Result<u64> {
     let path = Path::new("/proc/stat");
     let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("ctxt "));
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
     let number = line.and_then(|number| number.trim().parse().ok());
     number.ok_or_else(|| Error::malformed("/proc/stat"))
 }

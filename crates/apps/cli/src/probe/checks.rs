@@ -1,38 +1,12 @@
-//! The options of calls that are followed to their return, and checks of `probe`'s options.
+//! Checks of `probe`'s options.
 //!
-//! The checks must run before the command is started, so that a wrong option starts nothing.
+//! They must run before the command is started, so that a wrong option starts nothing.
 
-use clap::Args;
 use tiptoe_collector::Split;
 use tiptoe_event::{Function, Kind, ProbeSpec, Spec, SpecFault, Via};
 
-use crate::args::{ByWord, ProbeArgs};
+use super::args::{ByWord, LatencyArgs, ProbeArgs};
 use crate::failure::Failure;
-use crate::values;
-
-/// The options that time calls.
-#[derive(Debug, Args)]
-pub struct LatencyArgs {
-    /// Time calls from entry to return
-    ///
-    /// The report has percentiles, and a line of blocks from short to long.
-    #[arg(long)]
-    pub latency: bool,
-
-    /// Draw each event's histogram above the tables
-    #[arg(long)]
-    pub histograms: bool,
-
-    /// Time only calls that take longer: 1ms, 500us, 2s
-    #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
-    pub slower: Option<u64>,
-
-    /// Count only hits inside a call of this function
-    ///
-    /// On the same thread, at any depth.
-    #[arg(long, value_name = "FUNC")]
-    pub under: Option<String>,
-}
 
 /// Fails if an option contradicts another or an event. Returns the function of `--under`.
 pub fn check<'a>(

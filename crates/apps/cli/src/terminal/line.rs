@@ -1,0 +1,133 @@
+//! The status line, the last of a terminal's stderr. It is erased before anything else is printed, and drawn again
+//! below that.
+//!
+//! [`IS_ON`] is false without a terminal, so that all functions return at once.
+//!
+//! INVARIANT: a thread holds [`SHOWN`] while it writes to the terminal, so that the line is never inside other
+//! text. The thread that draws must never wait for it, because a signal must end tiptoe even while the terminal
+//! takes no output (Ctrl-S).
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{takes_a_line, write_raw};
+
+const ERASE: &str = "\r\x1b[K";
+
+// Relaxed: the flag orders no other data.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+/// The line's text; empty if there is no line.
+static SHOWN: Mutex<String> = Mutex::new(String::new());
+
+pub fn is_on() -> bool {
+    IS_ON.load(Relaxed)
+}
+
+/// Enables the line. stderr must be a terminal.
+pub fn turn_on() {
+    IS_ON.store(true, Relaxed);
+}
+
+/// Draws `text`, or erases the line if it is empty. Returns `false` if that would wait for another writer or for a
+/// terminal that takes no output.
+pub fn try_draw(text: &str) -> bool {
+    let Ok(mut shown) = SHOWN.try_lock() else {
+        return false;
+    };
+    let is_empty = text.is_empty() && shown.is_empty();
+    // Another thread may have ended the line. Last, because it makes system calls.
+    if !is_on() || is_empty || !takes_a_line() {
+        return false;
+    }
+    if text.is_empty() {
+        erase_locked(&mut shown);
+    } else if *shown != text {
+        draw_locked(&mut shown, text.to_owned());
+    }
+    true
+}
+
+pub fn erase() {
+    erase_locked(&mut shown());
+}
+
+/// Erases the line for good.
+pub fn end() {
+    if is_on() {
+        end_locked(&mut shown());
+    }
+}
+
+/// Erases the line for good, unless that would wait for another writer or for a terminal that takes no output;
+/// then the next output erases it.
+pub fn end_without_waiting() {
+    if is_on()
+        && let Ok(mut shown) = SHOWN.try_lock()
+        && (shown.is_empty() || takes_a_line())
+    {
+        end_locked(&mut shown);
+    }
+}
+
+/// Disables the line. A panicking thread must call this before it prints: it may hold the line's lock and would
+/// deadlock.
+pub fn give_up() {
+    IS_ON.store(false, Relaxed);
+}
+
+/// Erases the line, calls `write`, and draws the line again. Without `ends_line` it is not drawn, because the
+/// written text does not end its line.
+pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
+    if !is_on() {
+        return write();
+    }
+    let mut shown = shown();
+    let text = erase_locked(&mut shown);
+    let written = write();
+    if ends_line && !text.is_empty() {
+        draw_locked(&mut shown, text);
+    }
+    written
+}
+
+/// Writes to the terminal above the status line.
+pub struct AboveStatusLine<W>(pub W);
+
+impl<W: Write> Write for AboveStatusLine<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        with_line_erased(bytes.ends_with(b"\n"), || self.0.write(bytes))
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        with_line_erased(bytes.ends_with(b"\n"), || {
+            self.0.write_all(bytes).and_then(|()| self.0.flush())
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn shown() -> MutexGuard<'static, String> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Leaves the cursor at the line's beginning, so that an echoed `^C` is erased with it.
+fn draw_locked(shown: &mut String, text: String) {
+    write_raw(&format!("\r{text}\x1b[K\r"));
+    *shown = text;
+}
+
+fn erase_locked(shown: &mut String) -> String {
+    if !shown.is_empty() {
+        write_raw(ERASE);
+    }
+    std::mem::take(shown)
+}
+
+fn end_locked(shown: &mut String) {
+    erase_locked(shown);
+    IS_ON.store(false, Relaxed);
+}

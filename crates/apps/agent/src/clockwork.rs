@@ -25,18 +25,24 @@ use tiptoe_wire::Clock;
 
 use crate::tls;
 
-/// The clock's settings, which `tiptoe_time_entry` reads at fixed offsets.
+/// The session's clock. [`set`] begins it; `tiptoe_time_entry` reads the first two words at fixed offsets.
 #[repr(C)]
 struct Clockwork {
     /// Nanoseconds in a tick, times 2^32.
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
+    /// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
+    /// shifts the ticks of threads that may not read the counter.
+    moment_ticks: AtomicU64,
+    moment_ns: AtomicU64,
 }
 
 static CLOCKWORK: Clockwork = Clockwork {
     ns_per_tick: AtomicU64::new(0),
     slower_ns: AtomicU64::new(0),
+    moment_ticks: AtomicU64::new(0),
+    moment_ns: AtomicU64::new(0),
 };
 
 pub fn set(clock: &Clock) {
@@ -45,15 +51,10 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
-/// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
-/// shifts the ticks of threads that may not read the counter.
-static TICKS: AtomicU64 = AtomicU64::new(0);
-static NS: AtomicU64 = AtomicU64::new(0);
-
 /// Reads the counter and the kernel's clock, so that they can be compared. (agent's thread)
 pub fn compare() {
-    NS.store(monotonic_ns(), Relaxed);
-    TICKS.store(counter(), Relaxed);
+    CLOCKWORK.moment_ns.store(monotonic_ns(), Relaxed);
+    CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
 /// Returns the time stamp counter, for a thread of the program.
@@ -76,14 +77,14 @@ pub fn counter() -> u64 {
 #[cold]
 #[inline(never)]
 fn kernels_ticks(ns_per_tick: u64) -> u64 {
-    let passed = monotonic_ns().wrapping_sub(NS.load(Relaxed));
+    let passed = monotonic_ns().wrapping_sub(CLOCKWORK.moment_ns.load(Relaxed));
     let Some(whole) = passed.checked_div(ns_per_tick) else {
         return 0;
     };
     // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so nothing overflows.
     let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
     let ticks = (whole << 32).wrapping_add(rest << 2);
-    TICKS.load(Relaxed).wrapping_add(ticks)
+    CLOCKWORK.moment_ticks.load(Relaxed).wrapping_add(ticks)
 }
 
 /// Returns CLOCK_MONOTONIC without using a vector register.

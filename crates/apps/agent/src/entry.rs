@@ -29,7 +29,7 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent. No entry may be called before.
+/// Becomes 1 once the loader has loaded this agent. No entry may be called before. It holds for the image, not a session.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 

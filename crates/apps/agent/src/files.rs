@@ -14,7 +14,8 @@ const O_RDONLY_DIRECTORY: i32 = 0o200000;
 /// No descriptor.
 const NONE: i32 = -1;
 
-/// The descriptors of the agent's thread, which exist in its table only.
+/// The descriptors of the agent's thread, which exist in its table only. They end with that thread, of which there is one
+/// at a time.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 /// A file of /proc/self.

@@ -54,7 +54,8 @@ impl FutexRegisters {
     }
 }
 
-/// The address of slab 0's words, which a hook has no time to compute; 0 if the session records no locks.
+/// The address of slab 0's words, which a hook has no time to compute; 0 if the session records no locks,
+/// as before [`begin`] and after [`end`].
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 /// Prepares for a session whose slabs are `slabs`.

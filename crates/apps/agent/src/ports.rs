@@ -18,7 +18,7 @@ const EINVAL: u64 = 22;
 /// The most open ports.
 const MOST: usize = 64;
 
-/// The addresses of the open ports. Relaxed throughout: only the agent's thread uses them.
+/// The addresses of the session's open ports, from [`open`] to [`close`]. Relaxed throughout: only the agent's thread uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 /// Opens the ports at the addresses that the plan lists. (agent's thread)

@@ -18,13 +18,24 @@ use crate::hit::first_slab;
 use crate::memory;
 use crate::tls;
 
-/// The address of the words of slab 0; 0 if the session records no scopes.
-static SHARED: AtomicU64 = AtomicU64::new(0);
-/// The byte offset of a thread's words in its slab; and the start and length of all slabs.
-static OFFSET: AtomicU64 = AtomicU64::new(0);
-static SLABS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The number of sessions that recorded scopes.
-static SESSIONS: AtomicU64 = AtomicU64::new(0);
+/// Where a session records scopes. [`begin`] sets all, [`end`] clears `shared`.
+struct ScopeWords {
+    /// The address of the words of slab 0; 0 if the session records no scopes.
+    shared: AtomicU64,
+    /// The byte offset of a thread's words in its slab.
+    offset: AtomicU64,
+    /// The start and length of all slabs.
+    slabs: [AtomicU64; 2],
+    /// The number of sessions that recorded scopes. It only grows, because it stamps what labels of the program cache.
+    sessions: AtomicU64,
+}
+
+static WORDS: ScopeWords = ScopeWords {
+    shared: AtomicU64::new(0),
+    offset: AtomicU64::new(0),
+    slabs: [const { AtomicU64::new(0) }; 2],
+    sessions: AtomicU64::new(0),
+};
 
 /// Prepares for a session whose slabs are between these addresses.
 pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
@@ -34,19 +45,19 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     // Otherwise the scope of the thread that first touches a page of the nodes would include the page fault.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
-    let session = SESSIONS.fetch_add(1, Relaxed) + 1;
+    let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
     area(shared).store(STAMP as usize, session & 0xffff_ffff);
-    OFFSET.store(offset, Relaxed);
+    WORDS.offset.store(offset, Relaxed);
     let [begin, end] = slabs;
-    for (word, value) in SLABS.iter().zip([begin, end - begin]) {
+    for (word, value) in WORDS.slabs.iter().zip([begin, end - begin]) {
         word.store(value, Relaxed);
     }
-    SHARED.store(shared, Release); // pairs with the load in `find`
+    WORDS.shared.store(shared, Release); // pairs with the load in `find`
 }
 
 /// Ends the session for scopes.
 pub fn end() {
-    SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
+    WORDS.shared.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
 /// Returns the addresses of the functions that a port of scopes calls: at a scope's entry, and at its exit.
@@ -63,16 +74,16 @@ fn area(at: u64) -> Words<'static> {
 /// Returns the words of the calling thread; `None` if it has no slab.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
-    let shared = SHARED.load(Acquire); // pairs with `begin`
+    let shared = WORDS.shared.load(Acquire); // pairs with `begin`
     // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
-    let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));
+    let [begin, len] = WORDS.slabs.each_ref().map(|word| word.load(Relaxed));
     // The thread has no slab, or one of another session, because it was preempted after it read the address.
     if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
-    let own = area(slab + OFFSET.load(Relaxed));
+    let own = area(slab + WORDS.offset.load(Relaxed));
     Some(Thread::new(head(slab), own, area(shared)))
 }
 
@@ -110,7 +121,7 @@ fn enters(thread: Thread<'static>, label: *const Label, what: u64) -> u64 {
 #[inline(never)]
 extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
     // Acquire: as in `find`.
-    if SHARED.load(Acquire) == 0 || first_slab() == 0 {
+    if WORDS.shared.load(Acquire) == 0 || first_slab() == 0 {
         return 0;
     }
     find().map_or(0, |thread| enters(thread, label, what))
@@ -130,7 +141,7 @@ extern "C" fn leave(token: u64, _what: u64) {
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {
     // Acquire: as in `find`.
-    if SHARED.load(Acquire) != 0
+    if WORDS.shared.load(Acquire) != 0
         && first_slab() != 0
         && let Some(thread) = find()
     {

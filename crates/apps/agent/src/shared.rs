@@ -88,6 +88,7 @@ pub struct Shared {
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
+/// The state, which outlives sessions.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Returns the agent's state, once [`create`] has made it.

@@ -6,9 +6,9 @@
 //!
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
-//! | owned | `OWNED` | the process | Prepare takes it over; the end of the session gives it back |
+//! | owned | [`ProcessSignals`] | the process | Prepare takes it over; the end of the session gives it back |
 //! | disposition | [`ProgramSignal`], a ring | the process | the program calls sigaction |
-//! | in the mask of another signal's handler | `MASKS` | the process | likewise; the kernel's mask lacks it |
+//! | in the mask of another signal's handler | [`ProcessSignals`] | the process | likewise; the kernel's mask lacks it |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler around the program's; attach |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | a blocked one arrives; unblocked or waited for |
@@ -189,34 +189,36 @@ struct ProgramSignal {
     waiter: AtomicU32,
 }
 
-#[expect(
-    clippy::declare_interior_mutable_const,
-    reason = "a pattern for array initialisers"
-)]
-const ZERO: AtomicU64 = AtomicU64::new(0);
-#[expect(
-    clippy::declare_interior_mutable_const,
-    reason = "a pattern for array initialisers"
-)]
-const NOTHING: ProgramSignal = ProgramSignal {
-    ring: [const { [ZERO; 4] }; RING],
-    newest: AtomicUsize::new(0),
-    pending: AtomicU32::new(0),
-    info: [const { AtomicU32::new(0) }; 32],
-    waiter: AtomicU32::new(0),
+/// What the process requested. [`own`] begins it, [`disown`] ends it.
+struct ProcessSignals {
+    believed: [ProgramSignal; 2],
+    owned: AtomicU64,
+    is_on_alternate: AtomicBool,
+    /// For each signal, the owned signals in the mask of the program's handler.
+    masks: [AtomicU64; 65],
+}
+
+static SIGNALS: ProcessSignals = ProcessSignals {
+    believed: [const {
+        ProgramSignal {
+            ring: [const { [const { AtomicU64::new(0) }; 4] }; RING],
+            newest: AtomicUsize::new(0),
+            pending: AtomicU32::new(0),
+            info: [const { AtomicU32::new(0) }; 32],
+            waiter: AtomicU32::new(0),
+        }
+    }; 2],
+    owned: AtomicU64::new(0),
+    is_on_alternate: AtomicBool::new(false),
+    masks: [const { AtomicU64::new(0) }; 65],
 };
 
-static BELIEVED: [ProgramSignal; 2] = [NOTHING; 2];
-static OWNED: AtomicU64 = AtomicU64::new(0);
-static ON_ALTERNATE: AtomicBool = AtomicBool::new(false);
-/// For each signal, the owned signals in the mask of the program's handler.
-static MASKS: [AtomicU64; 65] = [ZERO; 65];
-
 fn believed(signal: usize) -> Option<&'static ProgramSignal> {
-    let owned = OWNED.load(Ordering::Acquire); // pairs with `own`
+    let owned = SIGNALS.owned.load(Ordering::Acquire); // pairs with `own`
+    let [ill, trap] = &SIGNALS.believed;
     match signal {
-        4 if owned & ILL != 0 => BELIEVED.first(),
-        5 if owned & TRAP != 0 => BELIEVED.last(),
+        4 if owned & ILL != 0 => Some(ill),
+        5 if owned & TRAP != 0 => Some(trap),
         _ => None,
     }
 }
@@ -264,7 +266,7 @@ fn our_action(believed: &Action) -> Action {
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
         // Relaxed: the thread that stores it then installs the handlers again.
-        false if ON_ALTERNATE.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
+        false if SIGNALS.is_on_alternate.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
     Action {
@@ -290,12 +292,12 @@ fn number(bit: u64) -> usize {
 /// Takes a signal over: records the program's disposition, and removes our signals from the masks of its handlers.
 /// Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
-    let owned = OWNED.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
+    let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
     if owned & bit != 0 {
         return 0;
     }
     if owned == 0 {
-        ON_ALTERNATE.store(false, Ordering::Relaxed); // Relaxed: as in `our_action`
+        SIGNALS.is_on_alternate.store(false, Ordering::Relaxed); // Relaxed: as in `our_action`
         tls::begin_generation();
         home::settle();
         clear_masks();
@@ -304,15 +306,9 @@ pub fn own(bit: u64) -> u64 {
     let Ok(old) = kernel_action(signal, None) else {
         return EINVAL;
     };
-    let slot = if bit == ILL {
-        BELIEVED.first()
-    } else {
-        BELIEVED.last()
-    };
-    if let Some(slot) = slot {
-        slot.set_action(old);
-    }
-    OWNED.store(owned | bit, Ordering::Release); // pairs with `believed`
+    let [ill, trap] = &SIGNALS.believed;
+    if bit == ILL { ill } else { trap }.set_action(old);
+    SIGNALS.owned.store(owned | bit, Ordering::Release); // pairs with `believed`
     match kernel_action(signal, Some(&our_action(&old))) {
         Ok(_) => 0,
         Err(errno) => errno.0 as u64,
@@ -323,7 +319,7 @@ pub fn own(bit: u64) -> u64 {
 /// the program stores, so also on a coroutine's stack without room for a signal frame. If the program has a handler
 /// of its own, that handler's flag decides.
 pub fn use_alternate_stacks() {
-    ON_ALTERNATE.store(true, Ordering::Relaxed);
+    SIGNALS.is_on_alternate.store(true, Ordering::Relaxed);
     for signal in BOTH {
         if let Some(believed) = believed(signal) {
             let _ = kernel_action(signal, Some(&our_action(&believed.action())));
@@ -353,14 +349,15 @@ fn clear_masks() {
 }
 
 fn note_mask(signal: usize, mask: u64) {
-    if let Some(word) = MASKS.get(signal) {
+    if let Some(word) = SIGNALS.masks.get(signal) {
         word.store(mask & OURS, Ordering::Relaxed); // Relaxed: one word, read back whole
     }
 }
 
 /// Returns which of our signals the program put into the mask of a signal's handler.
 pub fn noted_mask(signal: usize) -> u64 {
-    MASKS
+    SIGNALS
+        .masks
         .get(signal)
         .map_or(0, |word| word.load(Ordering::Relaxed)) // Relaxed: as in `note_mask`
 }
@@ -382,14 +379,14 @@ pub fn reinstall_handlers() {
 }
 
 pub fn owned() -> bool {
-    OWNED.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
+    SIGNALS.owned.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
 /// Gives both signals and all masks back to the program. This races with threads inside hooks: after its change, such
 /// a thread checks again whether the signals are still owned, and undoes its change if not.
 pub fn disown() {
-    let owned = OWNED.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
-    for (bit, slot) in [(ILL, &BELIEVED[0]), (TRAP, &BELIEVED[1])] {
+    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
+    for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
         // Repeated if the program installed another handler in between.
         while owned & bit != 0 && given != Some(slot.action()) {

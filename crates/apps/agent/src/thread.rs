@@ -178,18 +178,14 @@ pub extern "C" fn run() {
     };
     watches::go_on(shared, &data);
     loop {
-        // Relaxed: it orders nothing.
-        if shared.must_leave.swap(false, Ordering::Relaxed) {
-            serve::detach(shared);
-            return serve::settle(shared, || OtherThreads::Running, || ());
-        }
         let Some(plan) = shared.plan() else { return };
         if plan.is_silent() {
             sleep_for_good();
         }
         // Acquire: the kernel writes this word when tiptoe dies.
         let word = owner.load(Ordering::Acquire);
-        if !is_owned(word) {
+        // Relaxed: it orders nothing.
+        if shared.must_leave.swap(false, Ordering::Relaxed) || !is_owned(word) {
             serve::detach(shared);
             return serve::settle(shared, || OtherThreads::Running, || ());
         }

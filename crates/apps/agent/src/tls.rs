@@ -58,7 +58,8 @@ const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
-/// The number of times that the agent has taken over the signals.
+/// The number of times that the agent has taken over the signals. It outlives sessions, because threads keep words with an
+/// earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// A page of empty frames; a thread without frames has the page's end in word 17. A trampoline that needs room finds a
 /// full page and asks the agent for memory; a return finds an empty frame before the end.
@@ -130,7 +131,7 @@ pub fn beginnings() -> [u64; 2] {
     ]
 }
 
-/// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: written by a thread of the
+/// Whether the C library's blocks contain their own address twice, as glibc's do, in any session. Relaxed: written by a thread of the
 /// program before the first trampoline is armed.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 

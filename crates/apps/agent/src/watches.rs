@@ -4,12 +4,11 @@
 //! later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
 //! exec, and when tiptoe ends. A forked child has none.
 //!
-//!
-//! | state | kept by | changes when |
-//! |---|---|---|
-//! | whether hits are recorded, the number of CPUs | `IS_WATCHING`, `CPUS` | [`observe`], the end of a session |
-//! | the watched addresses | `WATCHED` | [`observe`], [`turn`] |
-//! | descriptors | `EVENTS` | [`observe`], [`close`]: the agent's thread |
+//! | state ([`Watches`]) | changes when |
+//! |---|---|
+//! | whether hits are recorded, the number of CPUs | [`observe`], [`begin`] |
+//! | the watched addresses | [`observe`], [`turn`], [`close`] |
+//! | descriptors | [`observe`], [`close`], [`after_retreat`] |
 //!
 //! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
 //! value, because its read is no hit, and no fault if the memory is unmapped.
@@ -63,44 +62,67 @@ const EINVAL: u64 = 22;
 const EMFILE: i32 = 24;
 const ETIMEDOUT: Errno = Errno(110);
 
-static IS_WATCHING: AtomicBool = AtomicBool::new(false);
-static CPUS: AtomicU32 = AtomicU32::new(0);
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static WATCHED: [[AtomicU64; WatchTarget::WORDS]; REGISTERS] =
-    [const { [const { AtomicU64::new(0) }; WatchTarget::WORDS] }; REGISTERS];
-/// The address of [`MOST`] descriptors, each with its event's number above it. Not in the image, which forks copy.
-static EVENTS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-static OPEN: AtomicUsize = AtomicUsize::new(0);
 const NUMBER: u32 = 28;
-/// Whether the ring had room at the last hit.
-static HAS_ROOM: AtomicBool = AtomicBool::new(true);
+
+/// What a session watches. [`begin`] resets all but the place for descriptors; [`close`] ends it.
+struct Watches {
+    /// Whether hits are recorded.
+    is_on: AtomicBool,
+    cpus: AtomicU32,
+    count: AtomicUsize,
+    targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
+    /// The address of [`MOST`] descriptors, each with its event's number above it. Not in the image, which forks copy.
+    events: AtomicPtr<AtomicU32>,
+    open: AtomicUsize,
+    /// Whether the ring had room at the last hit.
+    has_room: AtomicBool,
+    /// Whether the window's hit allowance is used up while the events are still enabled.
+    must_rest: AtomicBool,
+    /// 0 from the moment when the agent's thread must leave for a while until another one has replaced it.
+    is_back: AtomicU32,
+}
+
+static WATCHES: Watches = Watches {
+    is_on: AtomicBool::new(false),
+    cpus: AtomicU32::new(0),
+    count: AtomicUsize::new(0),
+    targets: [const { [const { AtomicU64::new(0) }; WatchTarget::WORDS] }; REGISTERS],
+    events: AtomicPtr::new(core::ptr::null_mut()),
+    open: AtomicUsize::new(0),
+    has_room: AtomicBool::new(true),
+    must_rest: AtomicBool::new(false),
+    is_back: AtomicU32::new(1),
+};
 
 /// Returns a session's hits; `None` if nothing is watched.
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
     // Relaxed, here and throughout: one thread writes, before it opens the first event.
-    IS_WATCHING.load(Relaxed).then(|| data.hits())?
+    WATCHES.is_on.load(Relaxed).then(|| data.hits())?
 }
 
 fn watched(number: usize) -> Option<WatchTarget> {
-    (number < COUNT.load(Relaxed)).then_some(())?;
-    let words = WATCHED.get(number)?.each_ref();
+    (number < WATCHES.count.load(Relaxed)).then_some(())?;
+    let words = WATCHES.targets.get(number)?.each_ref();
     Some(WatchTarget::of(words.map(|word| word.load(Relaxed))))
 }
 
 fn set_watched(plan: &Plan, number: usize, at: usize) {
-    let words = WATCHED.get(number).into_iter().flatten();
+    let words = WATCHES.targets.get(number).into_iter().flatten();
     for (offset, word) in words.enumerate() {
         word.store(plan.address(at + offset), Relaxed);
     }
 }
 
-/// Begins a session that watches nothing yet. A forked child has its parent's values in these words, so they are
-/// cleared.
+/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed, or of the
+/// parent of a forked child.
 pub fn begin() {
     births::begin();
-    IS_WATCHING.store(false, Relaxed);
-    COUNT.store(0, Relaxed);
-    OPEN.store(0, Relaxed);
+    WATCHES.is_on.store(false, Relaxed);
+    WATCHES.count.store(0, Relaxed);
+    WATCHES.open.store(0, Relaxed);
+    WATCHES.has_room.store(true, Relaxed);
+    WATCHES.must_rest.store(false, Relaxed);
+    WATCHES.is_back.store(1, Relaxed);
 }
 
 /// Begins to watch. The plan names the number of CPUs, and then the variables. (agent's thread)
@@ -108,10 +130,10 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
     }
-    CPUS.store(plan.address(0) as u32, Relaxed);
+    WATCHES.cpus.store(plan.address(0) as u32, Relaxed);
     (0..count).for_each(|number| set_watched(plan, number, 1 + number * WatchTarget::WORDS));
-    COUNT.store(count, Relaxed);
-    IS_WATCHING.store(true, Relaxed);
+    WATCHES.count.store(count, Relaxed);
+    WATCHES.is_on.store(true, Relaxed);
     open_all(shared, data)
 }
 
@@ -156,7 +178,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
     // Relaxed: it orders nothing; only the events change.
-    if MUST_REST.swap(false, Relaxed) {
+    if WATCHES.must_rest.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
     } else if hits.take_request(AsyncRequest::Wake) {
         hits.set_waking(true);
@@ -174,7 +196,7 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
 
 /// Returns whether new threads inherit breakpoints.
 pub fn are_inherited() -> bool {
-    COUNT.load(Relaxed) != 0 && IS_WATCHING.load(Relaxed)
+    WATCHES.count.load(Relaxed) != 0
 }
 
 /// Enables or disables the events that this thread opened, and those inherited from them.
@@ -185,7 +207,7 @@ fn switch(what: usize) {
 
 /// Opens the events again in a thread that replaced the agent's. (agent's thread)
 pub fn go_on(shared: &Shared, data: &Data) {
-    if COUNT.load(Relaxed) != 0
+    if WATCHES.count.load(Relaxed) != 0
         && let Some(hits) = hits(data)
     {
         open_all(shared, data);
@@ -193,27 +215,24 @@ pub fn go_on(shared: &Shared, data: &Data) {
             hits.note_gap();
         }
     }
-    IS_BACK.store(1, Release);
-    raw::futex::wake(&IS_BACK, u32::MAX);
+    WATCHES.is_back.store(1, Release);
+    raw::futex::wake(&WATCHES.is_back, u32::MAX);
 }
-
-/// 0 from the moment when the agent's thread must leave for a while until another one has replaced it.
-static IS_BACK: AtomicU32 = AtomicU32::new(1);
 
 /// Records that the agent's thread has left for a while, with its descriptors.
 pub fn after_retreat() {
-    OPEN.store(0, Relaxed); // Relaxed: published by the thread's start
-    IS_BACK.store(0, Relaxed); // Relaxed: likewise
+    WATCHES.open.store(0, Relaxed); // Relaxed: published by the thread's start
+    WATCHES.is_back.store(0, Relaxed); // Relaxed: likewise
 }
 
 /// Waits until the breakpoints are open again, at most a second.
 pub fn wait_until_back() {
     for _ in 0..10 {
         // Acquire: pairs with the Release in `go_on`.
-        if COUNT.load(Relaxed) == 0 || IS_BACK.load(Acquire) != 0 {
+        if WATCHES.count.load(Relaxed) == 0 || WATCHES.is_back.load(Acquire) != 0 {
             return;
         }
-        let _ = raw::futex::wait(&IS_BACK, 0, Some(WAIT_NS));
+        let _ = raw::futex::wait(&WATCHES.is_back, 0, Some(WAIT_NS));
     }
 }
 
@@ -260,7 +279,7 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
 
 fn open_events(tid: u32) -> Result<(), Errno> {
     make_events()?;
-    for number in 0..COUNT.load(Relaxed) as u32 {
+    for number in 0..WATCHES.count.load(Relaxed) as u32 {
         let fd = open(tid, number)?;
         if !keep(fd, number) {
             close_fd(fd);
@@ -272,7 +291,7 @@ fn open_events(tid: u32) -> Result<(), Errno> {
 
 /// Returns the places for descriptors; none before the first [`make_events`].
 fn events_made() -> &'static [AtomicU32] {
-    let at = EVENTS.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
+    let at = WATCHES.events.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
     match at.is_null() {
         true => &[],
         // SAFETY: `make_events` mapped zeroed memory of that length there, for good. A forked child has its own copy.
@@ -282,21 +301,21 @@ fn events_made() -> &'static [AtomicU32] {
 
 /// Makes the places for descriptors unless they exist.
 fn make_events() -> Result<(), Errno> {
-    if EVENTS.load(Relaxed).is_null() {
+    if WATCHES.events.load(Relaxed).is_null() {
         let at = memory::private(MOST * size_of::<AtomicU32>())?;
-        EVENTS.store(at as *mut AtomicU32, Relaxed); // Relaxed: as in `events_made`
+        WATCHES.events.store(at as *mut AtomicU32, Relaxed); // Relaxed: as in `events_made`
     }
     Ok(())
 }
 
 /// Keeps a descriptor until the end. Returns whether there is room.
 fn keep(fd: i32, number: u32) -> bool {
-    let at = OPEN.load(Relaxed);
+    let at = WATCHES.open.load(Relaxed);
     let Some(place) = events_made().get(at) else {
         return false;
     };
     place.store(fd as u32 | number << NUMBER, Relaxed);
-    OPEN.store(at + 1, Relaxed);
+    WATCHES.open.store(at + 1, Relaxed);
     true
 }
 
@@ -305,9 +324,6 @@ fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     let watched = watched(number as usize).ok_or(Errno(EINVAL as i32))?;
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
 }
-
-/// Whether the window's hit allowance is used up while the events are still enabled.
-static MUST_REST: AtomicBool = AtomicBool::new(false);
 
 /// Makes an event of all threads watch another address. (agent's thread)
 pub fn turn(plan: &Plan, data: &Data) -> u64 {
@@ -323,7 +339,7 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let at = attr.as_ptr() as usize;
     let events = events_made()
         .iter()
-        .take(OPEN.load(Relaxed))
+        .take(WATCHES.open.load(Relaxed))
         .map(|event| event.load(Relaxed));
     let mut outcome = 0;
     for event in events.filter(|event| event >> NUMBER == number) {
@@ -340,12 +356,12 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
 /// Closes all events, so that threads raise no more signals. (agent's thread)
 pub fn close() {
     close_events();
-    COUNT.store(0, Relaxed);
+    WATCHES.count.store(0, Relaxed);
 }
 
 /// Closes all events, which closes those that threads inherited from them, too.
 fn close_events() {
-    for event in events_made().iter().take(OPEN.swap(0, Relaxed)) {
+    for event in events_made().iter().take(WATCHES.open.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
     }
 }
@@ -382,7 +398,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
         }
     }
     if is_last && hits.set_resting(true) {
-        MUST_REST.store(true, Relaxed); // Relaxed: the wake-up that follows is a system call.
+        WATCHES.must_rest.store(true, Relaxed); // Relaxed: the wake-up that follows is a system call.
         raw::futex::wake(data.owner()?, u32::MAX);
     }
     Some(())
@@ -390,7 +406,11 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
 
 /// Returns a free cell. If there is none, waits until tiptoe has read some, but only if the last wait helped.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
-    let mut patience = if HAS_ROOM.load(Relaxed) { PATIENCE } else { 0 };
+    let mut patience = if WATCHES.has_room.load(Relaxed) {
+        PATIENCE
+    } else {
+        0
+    };
     let mut cell = hits.reserve();
     while cell.is_none()
         && patience > 0
@@ -403,7 +423,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         }
         cell = hits.reserve();
     }
-    HAS_ROOM.store(cell.is_some(), Relaxed);
+    WATCHES.has_room.store(cell.is_some(), Relaxed);
     cell
 }
 

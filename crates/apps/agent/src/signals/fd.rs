@@ -26,17 +26,14 @@ struct Feed {
     pipe: AtomicU64,
 }
 
-#[expect(
-    clippy::declare_interior_mutable_const,
-    reason = "a pattern for array initialisers"
-)]
-const NONE: Feed = Feed {
-    fd: AtomicI32::new(-1),
-    pipe: AtomicU64::new(0),
-};
-
-static FEEDS: [Feed; 2] = [NONE; 2];
-/// The process that made the descriptors. A forked child must not write to its parent's.
+/// The program's descriptors, which it keeps when a session ends.
+static FEEDS: [Feed; 2] = [const {
+    Feed {
+        fd: AtomicI32::new(-1),
+        pipe: AtomicU64::new(0),
+    }
+}; 2];
+/// The process that made them. A forked child must not write to its parent's.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
 /// Handles the program's signalfd call; `None` if the kernel must make it.
@@ -125,11 +122,8 @@ fn inode(fd: i32) -> Option<u64> {
 /// Returns the descriptor of SIGILL's or SIGTRAP's pipe; `None` without one, or if the program has closed it or reused
 /// its number for another file.
 fn feed(signal: usize) -> Option<i32> {
-    let feed = if signal == 4 {
-        FEEDS.first()
-    } else {
-        FEEDS.last()
-    }?;
+    let [ill, trap] = &FEEDS;
+    let feed = if signal == 4 { ill } else { trap };
     let fd = feed.fd.load(Ordering::Acquire); // pairs with `signalfd`
     let pipe = feed.pipe.load(Ordering::Relaxed); // published by `fd`
     (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)

@@ -9,7 +9,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr};
 
-use super::{BELIEVED, BOTH, Info, OURS, ProgramSignal, SIG_IGN, believed, bit, fd};
+use super::{BOTH, Info, OURS, ProgramSignal, SIG_IGN, SIGNALS, believed, bit, fd};
 use crate::mask::set_mask;
 use crate::tls;
 
@@ -86,7 +86,7 @@ pub fn set_waiter(set: u64) {
 
 /// Sends the process its held signals, because the signals are the program's own again.
 pub fn send_held_process() {
-    for (signal, slot) in BOTH.into_iter().zip(&BELIEVED) {
+    for (signal, slot) in BOTH.into_iter().zip(&SIGNALS.believed) {
         if let Some(info) = slot.take() {
             let info = info.queued();
             let at = core::ptr::from_ref(&info) as usize;

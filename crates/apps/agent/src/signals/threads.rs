@@ -16,7 +16,7 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// The offset of the robust list in a thread's block, plus 1; 0 if not known.
+/// The offset of the robust list in a thread's block, plus 1; 0 if not known. It is libc's, so it outlives sessions.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
 /// More than the size of any block.
 const BLOCK: u64 = 4096;

@@ -14,7 +14,7 @@ use tiptoe_wire::Data;
 use tiptoe_wire::hits::{AsyncRequest, Hits, Meeting};
 
 use super::events::EXECUTE;
-use super::{COUNT, CPUS, REGISTERS, hits, watched};
+use super::{REGISTERS, WATCHES, hits, watched};
 use crate::shared::{self, Shared};
 
 struct Futex;
@@ -100,7 +100,7 @@ fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
 }
 
 fn registers() -> u8 {
-    (0..COUNT.load(Relaxed)).fold(0, |bits, number| bits | 1 << number)
+    (0..WATCHES.count.load(Relaxed)).fold(0, |bits, number| bits | 1 << number)
 }
 
 type Accounts<'a> = Accounting<'a, Futex>;
@@ -114,7 +114,7 @@ fn account(
 ) -> u8 {
     let words = hits.accounting();
     let accounts = words.and_then(|words| {
-        let geometry = Geometry::of_process(CPUS.load(Relaxed))?;
+        let geometry = Geometry::of_process(WATCHES.cpus.load(Relaxed))?;
         Accounting::new(geometry, words.atomics(), &Futex)
     });
     let Some(accounts) = accounts else { return 0 };

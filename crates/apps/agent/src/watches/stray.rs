@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{IS_WATCHING, hits};
+use super::{WATCHES, hits};
 use crate::shared;
 use crate::text;
 
@@ -15,7 +15,7 @@ pub fn take_stray(ip: u64) -> bool {
     // Relaxed: the agent's thread wrote it before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);
     // The program's own `int1` leaves the instruction pointer after itself, or under KVM on AMD at itself.
-    if !IS_WATCHING.load(Relaxed) || is_own(ip.wrapping_sub(1)) || is_own(ip) {
+    if !WATCHES.is_on.load(Relaxed) || is_own(ip.wrapping_sub(1)) || is_own(ip) {
         return false;
     }
     if let Some(shared) = shared::at_home()

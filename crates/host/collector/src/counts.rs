@@ -1,8 +1,8 @@
 //! Reads counts from slabs.
 //!
 //! Slabs must be read through the memfd, not the mapping, because a hole then reads as zeroes
-//! without becoming a page. The target may have written anything, so each number is only its claim,
-//! and no number read here may be used as an index.
+//! without becoming a page. The target may have written anything, so no number read here may be
+//! used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,16 +17,15 @@ use crate::call_sums::{add, correct};
 use crate::request::Split;
 use crate::values::{TimedValues, Values};
 
-/// What has been counted in one process.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// For each slot, the sum over all threads.
+    /// By slot, over all threads.
     pub totals: Vec<u64>,
-    /// For each thread or name, its part of each slot.
+    /// By thread or name, then by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// The values of each slot that keeps values.
+    /// Of slots that keep values.
     pub values: BTreeMap<u32, Values>,
-    /// The values of each slot whose calls are timed by value.
+    /// Of slots whose calls are timed by value.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
@@ -41,12 +40,10 @@ pub struct SlotKinds {
     pub timed: Vec<u32>,
     /// The first slots of an argument's values.
     pub valued: Vec<u32>,
-    /// The first slots of functions whose calls are timed by value. The totals get the sums over
-    /// all values.
+    /// The first slots of functions whose calls are timed by value. The totals get the sums over all values.
     pub timed_values: Vec<u32>,
 }
 
-/// Reads all slabs.
 pub fn read(
     file: &File,
     geometry: Geometry,
@@ -83,7 +80,7 @@ pub fn read(
     Ok(counts)
 }
 
-/// Returns the sums of some slots over all threads, without reading the others.
+/// Returns the sums of some slots over all threads, without reading other slots.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -109,7 +106,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Sets the words at these slots to zero in each slab that has other values there.
+/// Sets the words at these slots to zero in each slab. Words that are zero are not written.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     if slots.is_empty() {
         return Ok(());
@@ -152,8 +149,7 @@ impl Counts {
     }
 }
 
-/// Returns a thread's name, which the target may have chosen: it must be escaped before it is
-/// displayed.
+/// Returns a thread's name, which must be escaped before it is displayed, because the target may have chosen it.
 pub fn plain(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
     String::from_utf8_lossy(name).into_owned()
@@ -172,7 +168,7 @@ impl SlabOwner {
         (tid != 0).then_some(SlabOwner { tid, comm })
     }
 
-    /// Returns the key under which the thread's counts are grouped.
+    /// Returns the key that groups the thread's counts.
     pub fn key(&self, by: Split) -> String {
         match by {
             Split::Thread => format!("{} {}", self.tid, self.comm),
@@ -204,7 +200,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Reads the words of a slab, in place of the previous slab's.
+    /// Replaces the words by another slab's.
     fn read(&mut self, slab: u32) -> std::io::Result<()> {
         for stretch in self.stretches.drain(..) {
             self.words[stretch].fill(0);

@@ -1,5 +1,4 @@
-//! Probes, the locks of programs, and scopes: what agents count, and what the kernel's uprobes count where no agent can,
-//! as an [`Instrument`].
+//! Probes, the locks of programs, and scopes, counted by agents or by the kernel's uprobes, as an [`Instrument`].
 //!
 //! | module | job |
 //! |---|---|
@@ -66,26 +65,23 @@ struct Probes<'a> {
     report: Report,
     looks: Looks,
     counts: CountsSoFar,
-    /// The locks at the end, if they are watched.
     locks: Option<Locks>,
     scopes: ScopeSection,
     prices: RunPrices,
     outside: OutsideFindings,
-    /// Why the attach ended early, if the user broke it off.
+    /// Why the attach ended early, if the user interrupted it.
     broken_off: Option<ProcessNote>,
 }
 
-/// What the user must know besides the counts.
 #[derive(Default)]
 struct Report {
     notes: Vec<Note>,
     refusals: Vec<Refusal>,
-    /// Each process's address space, as of the end.
+    /// Each process's address space at the end.
     spaces: Vec<Option<AddressSpace>>,
 }
 
 impl Report {
-    /// Adds a note, and reports it now.
     fn add(&mut self, note: impl Into<Note>, observer: &mut dyn Observer) {
         let note = note.into();
         observer.note(&note);
@@ -102,7 +98,7 @@ impl Report {
     }
 }
 
-/// When the next checks are due, since the processes were attached.
+/// When the next checks are due, since the attach.
 struct Looks {
     clock: RunClock,
     ends: Duration,
@@ -111,7 +107,6 @@ struct Looks {
     records: Duration,
 }
 
-/// Returns whether a check is due now, and plans the next one.
 fn is_due(next: &mut Duration, now: Duration, pause: Duration) -> bool {
     let is_due = now >= *next;
     if is_due {
@@ -120,18 +115,14 @@ fn is_due(next: &mut Duration, now: Duration, pause: Duration) -> bool {
     is_due
 }
 
-/// The counts at earlier moments.
 #[derive(Default)]
 struct CountsSoFar {
-    /// When counting began.
     first: Events,
-    /// When the last interval ended.
     last: BTreeMap<String, Reading>,
-    /// At the end.
     end: Option<Events>,
 }
 
-/// Runs a request until it ends, with `others` that count in the same processes.
+/// Runs a request, with `others` that count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -151,7 +142,7 @@ pub(crate) fn run<'a>(
             attached.tracees
         }
         RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks()) {
-            // Waits of the delay could not be subtracted, so tiptoe attaches after it.
+            // Waits of the delay could not be subtracted, so tiptoe attaches after the delay.
             Some(delay) => {
                 options.delay = None;
                 start_and_attach(command, delay, &options.stop, &plan, &mut cache)?
@@ -182,8 +173,8 @@ pub(crate) fn run<'a>(
 }
 
 /// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
-/// them again `times` times while it runs, and detaches. Returns how often, which is less than
-/// `times` if the request's `stop` was set.
+/// them again `times` times while it runs, and detaches. Returns how often it did so, which is less
+/// than `times` if the request's `stop` was set.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -208,14 +199,13 @@ pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     toggled
 }
 
-/// Looks at the memory of tiptoe that forks would copy.
 fn look_at_copied(at: &Targets) {
     let traced = at.traced.iter();
     traced.for_each(|one| one.agent.look_at_copied(&one.process));
 }
 
 impl<'a> Probes<'a> {
-    /// Returns the probes in these targets. `ended` processes ended before tiptoe had attached to them.
+    /// `ended` processes ended before tiptoe had attached to them.
     fn new(plan: &'a Plan<'a>, cache: Cache, at: &mut Targets, ended: Vec<Process>) -> Probes<'a> {
         let broken_off = broken_off(plan.request, &at.traced, ended.len());
         let mut report = Report::default();
@@ -270,7 +260,6 @@ impl<'a> Probes<'a> {
         notes.for_each(|note| self.report.add(note, observer));
     }
 
-    /// Returns the counts since counting began, grouped by `by`.
     fn events_by(&self, by: Option<Split>, at: &Targets, clock: RunClock) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &at.traced {
@@ -285,7 +274,7 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Reads the last counts. Returns for how long was counted.
+    /// Reads the last counts. Returns for how long it counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
@@ -332,8 +321,7 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    /// A running process is counted from its attach on. If the run's clock begins later, the counts
-    /// from before are discarded.
+    /// A running process is counted from its attach on. If the run's clock begins later, earlier counts are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();

@@ -36,10 +36,9 @@ pub struct Probe {
     pub event: String,
     /// Other names of the same code.
     pub names: Vec<String>,
-    /// Remarks for the user.
     pub notes: Vec<Note>,
     pub object: Rc<Object>,
-    /// The difference between a run-time and a link-time address.
+    /// The run-time address minus the link-time address.
     pub bias: u64,
     pub function: Function,
     /// The offset from the function's first byte.
@@ -53,7 +52,6 @@ impl Probe {
         self.place_in_file().wrapping_add(self.bias)
     }
 
-    /// Returns the link-time address of the probed instruction.
     fn place_in_file(&self) -> u64 {
         self.function.address + self.offset
     }
@@ -77,9 +75,8 @@ impl Probe {
 
 #[derive(Default)]
 pub struct Resolution {
-    /// Whether a thread that loads the libraries waits for the probes, so that no debug information may be read.
+    /// Whether a thread that loads the libraries waits for the probes. Then no debug information may be read.
     pub are_late: bool,
-    /// The probes, one for each place.
     pub probes: Vec<Probe>,
     /// IFUNCs, whose choice is known only inside the target.
     pub ifuncs: Vec<Probe>,
@@ -95,8 +92,8 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// Returns what to record of one more function. Times by value are limited, because they need
-    /// much room.
+    /// Returns what to record of one more function. The number of functions that are timed by value
+    /// is limited, because they need much room.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -108,8 +105,9 @@ impl Resolution {
     }
 }
 
-/// Resolves all probes against a process's modules; `entries` says what to record of each entry of a
-/// function. With `may_match_later`, a probe that matches nothing is no error if a later library may match it.
+/// Resolves all probes against a process's modules; `entries` says what to record of each entry of
+/// a function. With `may_match_later`, a probe without a match is no error if a later library may
+/// match it.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -174,7 +172,7 @@ fn resolve_all(
     }
 }
 
-/// Adds the matches of a spec; fails if it matches nothing.
+/// Adds the matches of a spec; fails if it has none.
 fn find(
     resolved: &mut Resolution,
     spec: &Spec,
@@ -325,8 +323,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// Returns whether a mapping lacks the probe's address, but another mapping of its file has it.
-/// Node.js maps some pages of its text a second time, at other addresses.
+/// Returns whether only another mapping of the probe's file has its address. Node.js maps some
+/// pages of its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
     let has = |module: &Module| {
         let place = probe.place_in_file().wrapping_add(module.bias);
@@ -382,8 +380,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. A function of another
-/// library needs a spec that names the library: otherwise it would not be probed again after the
+/// Returns libc if a name without a binary means a function of libc alone. For other libraries the
+/// spec must name the library, because otherwise the function would not be probed again after the
 /// program closed and reopened the library.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
@@ -397,8 +395,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns the modules with this function, or with functions that match this glob, because only the
-/// program was searched.
+/// Returns the other modules with the function or the glob's functions, because only the program was searched.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {
@@ -415,13 +412,11 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     (!specs.is_empty()).then_some(InsteadOfFunction::Elsewhere(specs))
 }
 
-/// Returns a spec to be pasted into a shell. It must be quoted, because the program chose its
-/// libraries' names.
+/// Returns a spec to be pasted into a shell. Must be quoted, because the program chose its libraries' names.
 fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }
 
-/// Returns a hint that names of the file's functions are missing.
 fn incomplete(module: &Module) -> Option<InsteadOfFunction> {
     let image = &module.object.image;
     if image.is_cut() {

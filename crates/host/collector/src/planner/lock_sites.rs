@@ -1,5 +1,4 @@
-//! The sites where threads wait for locks: futex calls of the C library, and of other code that
-//! makes them itself.
+//! The sites where threads wait for locks: futex calls of the C library, and of other code with own futex calls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,18 +14,18 @@ use crate::module::Module;
 
 /// The system call number of futex, as an operand.
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
-/// The beginning of libc's cancellable calls, from version 2.41 on: the number is pushed.
+/// The beginning of libc's cancellable calls, since version 2.41: the number is pushed.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 #[derive(Default)]
 pub struct Locks {
     /// Sites before futex calls and after them.
     pub sites: Vec<PlannedSite>,
-    /// For each call, the addresses of its beginning and of its system call.
+    /// The beginnings of calls and their system calls.
     pub calls: Vec<(u64, u64)>,
-    /// Calls that cannot be seen, each with the reason.
+    /// Calls that cannot be seen, and why.
     pub left_out: Vec<(String, Reason)>,
-    /// Calls that are recorded in part, each with what is missing.
+    /// Calls that are recorded in part, and what is missing.
     pub in_part: Vec<(String, Reason)>,
 }
 
@@ -85,7 +84,6 @@ pub fn name_of(modules: &[Module], address: u64) -> String {
     }
 }
 
-/// Names an address, in the event grammar.
 fn name(module: &Module, address: u64) -> String {
     let linked = address.wrapping_sub(module.bias);
     match module.object.image.function_containing(linked) {
@@ -110,7 +108,6 @@ const OWNERS: [(&str, u64); 5] = [
     ("cnd_", owner::CONDITION),
 ];
 
-/// Returns for which lock a function waits, by its name.
 fn owner_by_name(function: &Function) -> Option<u64> {
     let named = |name: &str| {
         let bare = name.trim_start_matches('_');
@@ -123,9 +120,9 @@ fn owner_by_name(function: &Function) -> Option<u64> {
     function.names.iter().find_map(|name| named(name))
 }
 
-/// Returns glibc's functions that wait for a lock which records its holder, each with the lock's
-/// kind. A function without a name has the kind of the function that jumps to it, because the
-/// compiler has split it off.
+/// Returns glibc's functions that wait for a lock which records its holder, with the lock's kind. A
+/// nameless function, which the compiler has split off, has the kind of the function that jumps to
+/// it.
 pub fn owners(module: &Module) -> Vec<(Range<u64>, u64)> {
     if !is_libc(module) || module.name.contains("musl") {
         return Vec::new();

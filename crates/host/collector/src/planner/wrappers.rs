@@ -1,6 +1,6 @@
 //! The functions between a futex call and its user, for the kernel's programs, which search for the
-//! user's call site. They belong to the C library, also one linked into the program, to Go's
-//! runtime, or to the standard libraries of C++ and Rust that were compiled in.
+//! user's call site. They belong to the C library, also a linked one, to Go's runtime, or to the
+//! standard libraries of C++ and Rust that were compiled in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,7 +115,7 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
         .collect()
 }
 
-/// Returns how far above the stack pointer the caller's frame begins, if known.
+/// Returns how far above the stack pointer the caller's frame begins.
 fn depth(rule: Rule) -> Option<Depth> {
     // Rules that need the frame pointer give nothing here, because it is 0.
     let here = Frame {
@@ -156,8 +156,7 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call, but nothing that may set its number: its caller
-/// does.
+/// Returns whether code contains a system call, but nothing that may set its number: its caller does.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];

@@ -2,10 +2,9 @@
 //! by one that they call.
 //!
 //! While a function is followed, its return address is a thunk's, which `dladdr` does not know. So
-//! a function's calls are only counted if its instructions read that word
-//! (`tiptoe_patch::return_reads`), or those of functions that it leads to. A jump or call through a
-//! linkage table is resolved by name, in all files that the process has mapped. Functions reached
-//! through a pointer are not checked.
+//! calls are only counted if the function, or one that it leads to, reads that word
+//! (`tiptoe_patch::return_reads`). A jump or call through a linkage table is resolved by name, in
+//! all files that the process has mapped. Functions reached through a pointer are not checked.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,7 +18,7 @@ use crate::error::Reason;
 use crate::module::Module;
 use crate::planner::is_intercepted;
 
-/// A function: the index of its module, and its link-time address.
+/// The index of the function's module, and the function's link-time address.
 type FunctionAddress = (usize, u64);
 
 /// The most functions to check because others jump to them.
@@ -28,9 +27,9 @@ const MOST_JUMPS: usize = 64;
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
-    /// For each word of a module, the functions whose address it may contain.
+    /// By a word of a module: the functions whose address it may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
-    /// For each module, the names by which the loader fills its words.
+    /// By module: the names by which the loader fills its words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 
@@ -44,8 +43,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns how a function's return address is read, which is why it cannot be followed; `None`
-    /// if it is not read.
+    /// Returns how a function's return address is read, and thus why it cannot be followed.
     pub fn why(&self, module: &Module, function: &Function) -> Option<Reason> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);
@@ -104,7 +102,6 @@ impl<'m> Readers<'m> {
         found
     }
 
-    /// Adds the functions to which a module's jump or call may lead.
     fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<FunctionAddress>) {
         let mut add = |place: FunctionAddress| {
             if !seen.contains(&place) {
@@ -131,8 +128,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions whose address a module's word may contain: those with the name that
-    /// the loader looks up for it.
+    /// Returns the functions whose address a module's word may contain, by the name that the loader
+    /// looks up for the word.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();

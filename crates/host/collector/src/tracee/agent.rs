@@ -32,10 +32,8 @@ pub use patches::{costly_traps, described_code, ifuncs, library, not_patched};
 pub use reads::Reads;
 pub use records::RecordedCall;
 
-/// The most toggles in one request to the agent.
 const TOGGLES: u64 = 1000;
 
-/// What the agent counts.
 #[derive(Default)]
 pub struct InProcess {
     pub patches: Patches,
@@ -49,25 +47,23 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Begins to keep the budget of a process that has used this CPU time.
+    /// `used` is the process's CPU time so far.
     pub fn begin_budget(&mut self, plan: &Plan, used: Duration) {
         self.call_budget = CallBudget::of(plan, used);
         self.thinning = Thinning::of(plan, used);
     }
 
-    /// Prepares to read records. Must be called before the first record is written.
+    /// Must be called before the first record is written.
     pub fn open_rings(&mut self, plan: &Plan) {
         *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
     }
 
-    /// Reads the available records, whose times are by this clock.
     pub fn read_records(&self, process: &TracedProcess, clock: RunClock) {
         if let Some(rings) = &mut *self.rings.borrow_mut() {
             rings.read_available(process, clock, &self.patches.counters);
         }
     }
 
-    /// Returns the calls that were read since the last call of this.
     pub fn take_calls(&self) -> Vec<RecordedCall> {
         let mut rings = self.rings.borrow_mut();
         rings.as_mut().map(Rings::take_calls).unwrap_or_default()
@@ -93,12 +89,11 @@ impl InProcess {
         }
     }
 
-    /// Returns whether calls or waits spend the budget.
     pub fn spends(&self) -> bool {
         self.call_budget.is_some() || self.thinning.is_some()
     }
 
-    /// Leaves a part of the budget to other spenders in the same process.
+    /// Leaves a part of the budget to others that spend it in the same process.
     pub fn leave(&mut self, part: f64) {
         if let Some(calls) = &mut self.call_budget {
             calls.leave(part);
@@ -117,14 +112,12 @@ impl InProcess {
                 && counters.any(|one| one.follow.is_followed() || one.follow == Follow::Record)
     }
 
-    /// Looks at the memory of tiptoe that a fork would copy.
     pub fn look_at_copied(&self, process: &TracedProcess) {
         let sites = &self.patches.later.agent_sites;
         self.forks.look(&process.target, sites);
     }
 
-    /// Makes the agent count the open calls of ended threads as left. Must be called before the
-    /// last reading.
+    /// Makes the agent count the open calls of ended threads as left. Must be called before the last reading.
     pub fn bury_dead_threads(&self, process: &TracedProcess) {
         if let Some(link) = &process.target.link
             && self.patches.follows_calls()

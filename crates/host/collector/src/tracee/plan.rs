@@ -15,18 +15,16 @@ use crate::planner::Follow;
 use crate::request::{Request, Split};
 use crate::resolve::{self, Resolution};
 
-/// The credit of a thread if there is no budget.
+/// A thread's credit without a budget.
 const UNLIMITED_CREDIT: u64 = u64::MAX >> 1;
-/// A new thread's credit.
 pub const INITIAL_CREDIT: u64 = 1000;
 
 pub struct Plan<'a> {
     pub request: &'a Request<'a>,
-    /// The functions to count.
     pub probes: Vec<ProbeSpec<'a>>,
-    /// Whether each recorded call is reported; otherwise it is only counted.
+    /// Whether each recorded call is reported, not only counted.
     pub wants_calls: bool,
-    /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
+    /// What a trap and the kernel's uprobes cost; set when first needed.
     trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
@@ -40,7 +38,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns which hits count, and which values are taken of them.
     pub fn hits(&self) -> Hits {
         Hits {
             filter: self.request.calls.filter,
@@ -53,12 +50,10 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns whether waits for locks are watched.
     pub fn locks(&self) -> bool {
         self.request.user_locks().is_some()
     }
 
-    /// Returns whether hits of functions, or scopes, are counted.
     pub fn has_hits(&self) -> bool {
         !self.probes.is_empty() || self.request.reports_scopes() || !self.locks()
     }
@@ -68,7 +63,6 @@ impl<'a> Plan<'a> {
         self.request.user_locks()?.held
     }
 
-    /// Returns whether locks are reported by thread.
     pub fn lock_threads(&self) -> bool {
         self.locks() && self.request.user_lock_split() == Split::Thread
     }
@@ -83,8 +77,7 @@ impl<'a> Plan<'a> {
         self.request.budget_share()
     }
 
-    /// Returns the probes of a process, and the gate. If they `may_wait`, they may also match libraries that are loaded
-    /// later.
+    /// Returns the probes of a process, and the gate. Probes that `may_wait` may also match libraries loaded later.
     pub fn resolve(
         &self,
         process: Process,
@@ -98,7 +91,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the option because of which the kernel cannot count for this request; `None` if it can.
+    /// Returns the option that keeps the kernel from counting for this request.
     pub fn against_kernel(&self) -> Option<AgentOption> {
         let options = [
             (self.request.calls.record, AgentOption::Record),
@@ -109,14 +102,13 @@ impl<'a> Plan<'a> {
         given.map(|(_, option)| option)
     }
 
-    /// Returns what a trap and the kernel's uprobes cost; `None` if they cannot be measured. The first call of a boot
-    /// takes tens of ms, others of a run get the value of the first.
+    /// Returns what a trap and the kernel's uprobes cost, if that can be measured. The first call
+    /// after a boot takes tens of ms; a run measures only once.
     pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
         let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
         *self.trap_alternatives.get_or_init(fetch)
     }
 
-    /// Returns what the kernel's uprobes cost.
     pub fn fetch_kernel_costs(&self) -> KernelCosts {
         let known = self.trap_alternatives.get().copied().flatten();
         known.map_or_else(
@@ -173,7 +165,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the terms for an agent with this layout.
     pub fn terms(&self, layout: &Layout) -> Terms {
         Terms {
             lock_slot: layout.lock_slot,

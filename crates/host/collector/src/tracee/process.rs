@@ -35,14 +35,11 @@ pub use watches::ArmedThreads;
 
 /// The longest time until an agent sends its hello.
 const GREETING: Duration = Duration::from_secs(5);
-/// How many times the threads are listed in search of the agent's.
+/// How often the threads are listed in search of the agent's.
 const LISTS: usize = 20;
 
-/// A process that is traced.
 pub struct TracedProcess {
-    /// The process, with the agent in it.
     pub target: Attached,
-    /// When counting began.
     pub since: RunClock,
     pub presence: AgentPresence,
     reported: ReportedEnds,
@@ -59,17 +56,16 @@ impl TracedProcess {
         }
     }
 
-    /// Returns the link to the agent. Fails if the agent has not entered.
+    /// Fails if the agent has not entered.
     pub fn link(&self) -> Result<&Link, Error> {
         self.target.link.as_ref().ok_or(Error::AgentLeft)
     }
 
-    /// Returns whether the agent can still answer.
     pub fn has_serving_agent(&self) -> bool {
         self.presence.serves(&self.target)
     }
 
-    /// Waits for the agent's hello, and finds the agent's thread. Fails if that thread still has rights.
+    /// Waits for the agent's hello, and finds its thread. Fails if that thread still has rights.
     pub fn greet(&mut self) -> Result<Hello, Error> {
         let (process, link) = (self.target.process, self.link()?);
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
@@ -87,8 +83,8 @@ impl TracedProcess {
         Ok(hello)
     }
 
-    /// Decides whether trap bytes may be written, and returns the signals that the agent owns. `tls` is the offset of the
-    /// agent's thread-local words.
+    /// Decides whether trap bytes may be written, and returns the signals that the agent owns.
+    /// `tls` is the offset of the agent's thread-local words.
     pub fn own_signals(
         &mut self,
         tls: i64,
@@ -104,7 +100,6 @@ impl TracedProcess {
         Ok(masks)
     }
 
-    /// Returns whether a site can be patched in this process.
     pub fn may_be_armed(&self, site: &Site) -> bool {
         self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
@@ -117,7 +112,7 @@ impl TracedProcess {
         }
     }
 
-    /// Renames the agent in the loader of a command, if the command has it.
+    /// Renames the agent in a command's loader, if it is there.
     pub fn rename_agent(&self, plan: &Plan, maps: &[Mapping]) -> Result<(), Error> {
         if let Some(base) = agent_in(maps) {
             let name = base + AgentFile::parse(plan.request.agent)?.name;
@@ -138,7 +133,6 @@ impl TracedProcess {
             .flatten()
     }
 
-    /// Returns the address of the lock whose hold times are measured.
     pub fn lock_to_hold(
         &self,
         plan: &Plan,
@@ -170,8 +164,8 @@ impl TracedProcess {
         }
     }
 
-    /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
-    /// it is the target's claim, and must only be displayed.
+    /// Returns how the agent kept its copy of the address space, and the copy's last state. Must
+    /// only be displayed, because all of it is the target's claim.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
         if self.has_serving_agent() {

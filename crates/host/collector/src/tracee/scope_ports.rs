@@ -24,25 +24,23 @@ use crate::words::session_target;
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
 
-/// The names of events, and for each node how often each event happened.
+/// The names of events, and their counts for each node.
 pub type ChargedEvents = (Vec<String>, Vec<NodeSums>);
 
-/// The kernel's number of the task clock; that of the CPU clock is lower.
+/// The kernel's number of the task clock; the CPU clock's is lower.
 const TASK_CLOCK: u64 = 1;
-/// How many times events are opened, if threads start in between.
+/// How often events are opened, if threads start in between.
 const TRIES: usize = 20;
 
-/// What is read of a process's scopes.
 #[derive(Default)]
 pub struct ScopeWatch {
-    /// A library reports scopes.
+    /// Whether any library reports scopes.
     has_ports: bool,
     charging: Option<Scopes>,
 }
 
 impl ScopeWatch {
-    /// Returns the charged events and their amounts for each node until `now`, in ns; `None` if
-    /// none are charged.
+    /// Returns the charged events and their amounts for each node until `now`, in ns.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -93,7 +91,7 @@ impl ScopeWatch {
         self.open_ports(process, plan, modules)
     }
 
-    /// Begins to charge events. If the kernel refuses, only times are reported.
+    /// If the kernel refuses, only times are reported.
     fn charge_events(
         &mut self,
         process: &TracedProcess,
@@ -178,7 +176,6 @@ fn scopes_link(process: &TracedProcess) -> Option<&Link> {
     link.filter(|link| link.scope_slot != 0)
 }
 
-/// Returns the names of the program's scopes.
 pub fn scope_names(process: &TracedProcess) -> Result<Tree, Error> {
     let Some(link) = scopes_link(process) else {
         return Ok(Tree::default());
@@ -202,8 +199,7 @@ pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Erro
         return Ok(sums);
     };
     let threads = process.target.process.threads().unwrap_or_default();
-    // From the slab's own words, which contain the present node, to the end of the scopes'
-    // words.
+    // From the slab's own words, which contain the present node, to the end of the scopes' words.
     let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
     let own = (link.scope_slot - Geometry::SCOPE) as usize;
     let each = |owner: Option<&SlabOwner>, words: &[u64]| {
@@ -221,7 +217,6 @@ pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Erro
     Ok(sums)
 }
 
-/// Returns the addresses of all ports of one kind.
 fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return Vec::new();

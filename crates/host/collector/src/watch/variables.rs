@@ -15,16 +15,14 @@ use super::variable_lifetime::VariableLifetime;
 use crate::error::Error;
 use crate::resolve;
 
-/// The address of a page that no program may map: breakpoints without a variable are moved there.
+/// A page that no program may map: breakpoints without a variable are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;
 
-/// A requested variable.
 pub(super) struct RequestedVariable {
     watch: Watch,
     is_pinned: bool,
 }
 
-/// A variable in a process.
 pub(super) struct WatchedVariable {
     name: String,
     address: u64,
@@ -38,8 +36,8 @@ pub(super) struct WatchedVariable {
     of_thread: Option<Owner>,
     pub(super) lifetime: VariableLifetime,
     value: Type,
-    /// Whether the variable may be in an allocator's memory: it was requested by address, or
-    /// through pointers, and is in no file's data.
+    /// Whether the variable may be in an allocator's memory: it was requested by address or through
+    /// pointers, and is in no file's data.
     is_object: bool,
     pub(super) way: Option<PointerPath>,
 }
@@ -62,7 +60,7 @@ pub(super) fn parse_all<'a>(
 }
 
 impl Target {
-    /// Finds variables. Thread-local ones are those of `thread`, a number or name.
+    /// Thread-local variables are those of `thread`, a number or name.
     pub(super) fn find(
         &self,
         variables: &[RequestedVariable],
@@ -154,7 +152,6 @@ impl Target {
     }
 }
 
-/// Why no memory can be watched.
 struct LocateFailure {
     error: Error,
     /// Whether a pointer on the path may just not be set yet.
@@ -240,7 +237,6 @@ impl WatchedVariable {
         self.access
     }
 
-    /// Returns whether the variable may be in an allocator's memory.
     pub(super) fn is_object(&self) -> bool {
         self.is_object
     }
@@ -258,7 +254,7 @@ impl WatchedVariable {
         self.is_pinned
     }
 
-    /// Returns the variable in the kernel's form. After the variable's end its address is unmapped.
+    /// After the variable's end the watchpoint's address is unmapped.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -294,7 +290,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Fails if an option chooses accesses by their values, and this is code, which has none.
+    /// Fails if an option chooses accesses by their values and the variable is code, which has none.
     pub(super) fn has_values(&self, option: &str) -> Result<(), Error> {
         if !self.is_code() {
             return Ok(());
@@ -310,7 +306,6 @@ impl WatchedVariable {
         store.values_from_registers(&after.registers, after.flags, self.address, self.len)
     }
 
-    /// Returns the variable in a session's form.
     pub(super) fn to_session(
         &self,
         hits: Hits,
@@ -341,7 +336,6 @@ impl WatchedVariable {
         format!("mem:{}:{}:{}", self.name, self.len, self.access)
     }
 
-    /// Returns an address inside the instruction of a hit.
     pub(super) fn within(&self, ip: u64) -> u64 {
         match self.access {
             Access::Execute => ip,
@@ -367,7 +361,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Formats the value before an access; `?` if it is unknown.
+    /// Formats the value before an access.
     pub(super) fn old_value(&self, value: Option<u64>) -> String {
         value.map_or_else(|| "?".to_owned(), |value| self.value(value))
     }

@@ -1,10 +1,10 @@
-//! Keeps the cost of watching waits for locks within the budget. If there are more waits than the
-//! budget pays for, some are only counted (`tiptoe_futex::gaps`). This module computes how many.
+//! Keeps the cost of watching waits for locks within the budget: computes how many waits are only
+//! counted (`tiptoe_futex::gaps`).
 //!
 //! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
 //! reading the clock. All threads may have the same number of waits timed per second. A thread with
 //! fewer waits has each one timed, and leaves its rest to the others. So long waits are timed,
-//! because a thread has few of them. Only threads that wake each other over and over are sampled.
+//! because a thread has few of them; only threads that wake each other over and over are sampled.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ use crate::tracee::Plan;
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;
 const WAKE_NS: f64 = 9.0;
-/// The additional cost of timing a wait, without the clock, which is read twice.
+/// The additional cost of timing a wait, without its two readings of the clock.
 const TIMED_NS: f64 = 5.0;
-/// The budget is at least that of a process that uses this part of a CPU.
+/// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 /// The least part of the budget that is left for timing.
 const LEAST_TIMED: f64 = 0.1;
-/// How long waits are remembered: shorter than the seconds over which a budget must hold.
+/// For how long waits are remembered: shorter than the seconds over which a budget must hold.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
@@ -39,14 +39,12 @@ pub struct Thinning {
     known: RefCell<BudgetState>,
 }
 
-/// The state at the last look.
 struct BudgetState {
     /// The time of the last look, and the ticks of the last two.
     at: Instant,
     ticks: [u64; 2],
     /// The process's CPU time at the last look.
     used: Duration,
-    /// The recently earned part of the CPU time.
     earned_ns: f64,
     threads: BTreeMap<u32, Waiter>,
 }
@@ -57,7 +55,7 @@ struct Waiter {
     /// Totals at the last look.
     waits: u64,
     wakes: u64,
-    /// Recent waits and wakes, with older ones decayed.
+    /// Older ones have decayed.
     recent_waits: f64,
     recent_wakes: f64,
     /// Whether any of its waits was ever skipped.
@@ -68,7 +66,7 @@ struct Waiter {
 }
 
 impl Thinning {
-    /// Returns the state for a plan, for a process that has used this CPU time; `None` if waits are not watched, or their cost is unlimited.
+    /// `used` is the process's CPU time so far. `None` if waits are not watched, or their cost is unlimited.
     pub fn of(plan: &Plan, used: Duration) -> Option<Thinning> {
         let share = plan.share().filter(|_| plan.locks())?;
         let now = clock::ticks();
@@ -86,7 +84,7 @@ impl Thinning {
         })
     }
 
-    /// Leaves a part of the budget to other spenders in the same process.
+    /// Leaves a part of the budget to others that spend it in the same process.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
@@ -123,7 +121,7 @@ impl Thinning {
 }
 
 impl BudgetState {
-    /// Returns how many recent waits of each thread may be timed, at this price.
+    /// Returns how many recent waits of each thread may be timed at this price.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
         let counted = waiters()
@@ -159,7 +157,7 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks the waits that the last look saw as in progress. Such a wait began between the two
+    /// Marks the waits that the last look saw in progress, too. Such a wait began between the two
     /// looks of `before`, and the middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
@@ -192,8 +190,7 @@ impl Waiter {
     }
 }
 
-/// Returns how many waits to skip on average for each timed one, so that `fair` of `waits` are
-/// timed.
+/// Returns how many waits to skip for each timed one, on average, so that `fair` of `waits` are timed.
 fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
         true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,

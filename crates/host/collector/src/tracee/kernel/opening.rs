@@ -19,18 +19,16 @@ use crate::tracee::{Candidate, Counter, Coverage, Patches, Plan, TracedProcess, 
 
 mod beside_patches;
 
-/// Opens the probes that the kernel counts.
 pub struct KernelOpening<'a> {
     pub plan: &'a Plan<'a>,
     pub process: &'a TracedProcess,
-    /// What the agent has patched.
     pub patches: &'a Patches,
     pub coverage: &'a mut Coverage,
     pub kernel: &'a mut KernelProbes,
 }
 
 impl KernelOpening<'_> {
-    /// Counts probes in the kernel. Returns those that the kernel does not take and that have a trap.
+    /// Returns the probes that the kernel does not take and that have a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {
@@ -113,8 +111,7 @@ impl KernelOpening<'_> {
         Ok(traps)
     }
 
-    /// Adds a counter for each probe of a set, in the set's order. Returns the probes that the kernel
-    /// refused and that have a trap.
+    /// Adds a counter for each probe of a set, in the set's order. Returns the refused probes that have a trap.
     fn read_from(
         &mut self,
         refused: Vec<RefusedProbe>,
@@ -183,8 +180,8 @@ impl KernelOpening<'_> {
         Ok(entries)
     }
 
-    /// Returns the probes whose instruction the kernel can run. It refuses other code only if it is
-    /// mapped already, and silently counts nothing in a program that starts later.
+    /// Returns the probes whose instruction the kernel can run. The kernel refuses other code only
+    /// if it is mapped already, and silently counts nothing in a program that starts later.
     fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         for candidate in probes {
@@ -201,7 +198,7 @@ impl KernelOpening<'_> {
         self.without(good, bad)
     }
 
-    /// Refuses the bad ones, and returns the others. Fails if there are no others, and no agent.
+    /// Refuses the bad probes, and returns the good ones. Fails if none is good and there is no agent.
     fn without(
         &mut self,
         good: Vec<Candidate>,
@@ -229,7 +226,7 @@ impl KernelOpening<'_> {
         }
     }
 
-    /// Notes that the kernel's counts are not split by `--by`. Fails if only the kernel counts.
+    /// Fails if only the kernel counts.
     fn note_unsplit(&mut self) -> Result<(), Error> {
         let plan = self.plan;
         match plan.request.hit_split() {
@@ -243,8 +240,7 @@ impl KernelOpening<'_> {
     }
 }
 
-/// Opens the probes' files, which must stay open with the descriptors. Returns the files, and the
-/// probes' positions in them.
+/// Opens the probes' files, which must stay open with the descriptors.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());

@@ -21,14 +21,13 @@ pub struct TrapFreeProcess {
     pub why: Reason,
 }
 
-/// The agent's thread, and what keeps it from harming the program.
 pub struct AgentPresence {
-    /// The program that ran when the process was attached, so that an exec can be detected.
+    /// The program at the attach, by which an exec is detected.
     pub program: RunningProgram,
     pub thread: Option<u32>,
     /// The signals that the agent owns, and where it records the threads that block them.
     pub masks: Option<Masks>,
-    /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
+    /// Set if no trap byte may be written, because threads may block SIGTRAP unseen.
     pub quiet: Option<TrapFreeProcess>,
     /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<Reason>>,
@@ -58,8 +57,7 @@ impl AgentPresence {
         self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
     }
 
-    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
-    /// `None` if they cannot.
+    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]), if they can.
     pub fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
@@ -67,8 +65,8 @@ impl AgentPresence {
     }
 
     /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
-    /// maps are read twice, because a reading that races with the removal may be incomplete.
+    /// agent's thread and removes its memory. An exit does too, but leaves no memory at all. Reads
+    /// the maps twice, because a reading that races with the removal may be incomplete.
     pub fn has_execed(&self, target: &Attached) -> bool {
         let Some(tid) = self.thread else {
             return false;
@@ -81,7 +79,6 @@ impl AgentPresence {
         !std::path::Path::new(&thread).exists() && another() && another()
     }
 
-    /// Returns whether the agent can still answer.
     pub fn serves(&self, target: &Attached) -> bool {
         self.left.get().is_none() && !target.has_ended() && !self.has_execed(target)
     }
@@ -98,7 +95,7 @@ impl AgentPresence {
         }
     }
 
-    /// Returns the agent's signals, with its thread's current number: that changes if the program
+    /// Returns the agent's signals with its thread's current number, which changes if the program
     /// changes its user or its namespaces.
     pub fn masks_now(&self, process: Process, link: &Link) -> Option<Masks> {
         let spare = agent_thread(process, link.data().thread());
@@ -107,7 +104,6 @@ impl AgentPresence {
             .map(|masks| Masks { spare, ..masks })
     }
 
-    /// Returns the signals that the agent owns, and where it records the threads that block them.
     pub fn masks(
         &self,
         process: Process,

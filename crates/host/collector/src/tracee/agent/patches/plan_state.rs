@@ -18,16 +18,13 @@ use crate::tracee::{Plan, TracedProcess};
 /// The thunks made for each followed function: one for each caller, on average.
 const CALLERS: usize = 16;
 
-/// The state from which the next plan continues.
 #[derive(Default)]
 pub struct PlanState {
     pub abi: Abi,
     pub recall: i32,
-    /// All sites that the agent has.
     pub agent_sites: Vec<Site>,
     pub probe_slots: ProbeSlots,
     pub callers: Vec<CallerArena>,
-    /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
     /// Libraries loaded when the session began, which the loader has not reported since.
     pub initial: Vec<(FileKey, Library)>,
@@ -42,8 +39,7 @@ pub struct PlanState {
 }
 
 impl PlanState {
-    /// Returns the state from which the first plan and those of later libraries continue. An earlier session's agent has
-    /// `agent_sites`.
+    /// Returns the state for the first plan. An earlier session's agent has `agent_sites`.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;
@@ -59,7 +55,7 @@ impl PlanState {
         })
     }
 
-    /// Returns the planner's state of a process, for a plan after the first.
+    /// For a plan after the first.
     pub fn process_state<'a>(
         &'a self,
         link: &Link,
@@ -85,7 +81,6 @@ impl PlanState {
         }
     }
 
-    /// Records the new sites that the agent has.
     pub fn note_sites<'a>(&mut self, planned: impl Iterator<Item = &'a PlannedSite>, lost: &[u64]) {
         let given = planned.filter(|plan| !plan.is_in_table && plan.has_room(lost));
         self.agent_sites.extend(given.map(|plan| plan.site));
@@ -128,14 +123,13 @@ impl PlanState {
         Some((link.filter(|_| self.watching)?, self.served))
     }
 
-    /// Returns the doorbell of an agent that reports changes.
     pub fn bell<'p>(&self, process: &'p TracedProcess) -> Option<Bell<'p>> {
         let (link, served) = self.watched(process)?;
         Some((link.data().doorbell()?, served as u32))
     }
 
-    /// Runs `look`. Returns `None` if the program's libraries changed in between, because `look`
-    /// may have seen a library half patched.
+    /// Returns `None` if the program's libraries changed during `look`, because it may have seen a
+    /// library half patched.
     pub fn undisturbed<T>(&self, process: &TracedProcess, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || {
             self.watched(process)
@@ -164,8 +158,7 @@ impl PlanState {
                 .position(|module| module.bias == library.base);
             let same = now.is_none_or(|at| modules[at].object.key == *file);
             if is_reported(library.base) {
-                // If another library has this address now, the agent must not find the old one
-                // there.
+                // If another library has this address now, the agent must not find the old one there.
                 let base = if same { library.base } else { u64::MAX };
                 libraries.push(Library { base, ..*library });
                 now.filter(|_| same).map(|at| modules.remove(at));

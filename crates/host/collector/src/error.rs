@@ -179,7 +179,7 @@ pub enum Error {
     Unmapped {
         expression: String,
         address: u64,
-        /// The process; `None` for a command that has not begun.
+        /// `None` for a command that has not begun.
         pid: Option<u32>,
     },
     #[error("`{one}` and `{other}` are at the same address")]
@@ -255,7 +255,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what makes an error of reading the `what` in slabs.
     pub(crate) fn unreadable(what: &'static str) -> impl Fn(io::Error) -> Error + Copy {
         move |error| Error::UnreadableSlabs { what, error }
     }
@@ -271,7 +270,7 @@ pub enum AgentOption {
 }
 
 impl AgentOption {
-    /// Returns why the kernel does not serve it.
+    /// Returns why the kernel does not serve the option.
     pub fn why(self) -> &'static str {
         match self {
             Self::Record => "the kernel's uprobes cannot record calls",

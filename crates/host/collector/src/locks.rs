@@ -1,8 +1,7 @@
 //! Waits for the kernel's locks: BPF programs in the kernel, as an [`Instrument`].
 //!
-//! There is no agent, no patch and no process to follow: every process hits the kernel's
-//! tracepoints, and the BPF programs filter by process. Rows are read only at the end; an interval
-//! has only its number of waits.
+//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are
+//! read only at the end; an interval has only its number of waits.
 
 use std::time::Duration;
 
@@ -33,7 +32,6 @@ pub(crate) struct KernelLocks<'a> {
     last: u64,
 }
 
-/// Runs a request until it ends.
 pub(crate) fn locks(
     request: &Request<'_>,
     watched: WaitSelection,
@@ -62,7 +60,7 @@ fn targets(request: &Request<'_>) -> Result<Targets, Error> {
 }
 
 impl<'a> KernelLocks<'a> {
-    /// Loads the BPF programs, which do not count yet.
+    /// The BPF programs do not count yet.
     pub(crate) fn load(
         request: &'a Request<'a>,
         watched: WaitSelection,
@@ -90,7 +88,7 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Chooses the processes whose waits count, if they are a command that has been started. Others were chosen before.
+    /// Chooses a started command's process for the waits to count. Other processes were chosen before.
     pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
         match self.request.is_command() {
             true => Ok(self.waits.choose(&at.pids())?),
@@ -98,8 +96,7 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's
-    /// own measure.
+    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's own measure.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
@@ -190,7 +187,6 @@ impl Instrument for KernelLocks<'_> {
     }
 }
 
-/// Returns the reasons why waits were dropped.
 fn dropped(drops: WaitDrops) -> Vec<Dropped> {
     words::dropped([
         (drops.no_begin, DropReason::NoWaitBegin),

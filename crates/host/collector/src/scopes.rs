@@ -1,7 +1,5 @@
-//! Reads scopes of a program from its agent's words: their names, and the time spent in them.
-//!
-//! The target may have written anything. So a scope's name must be escaped like a thread's, and no
-//! number may be relied on.
+//! Reads a program's scopes from its agent's words: their names, and the time spent in them. The
+//! target may have written anything, so names must be escaped, and no number may be relied on.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +7,9 @@ use tiptoe_wire::scopes::{NODES, NodeTotals, OTHERS, RESUMED, node, spent};
 
 use crate::counts::plain;
 
-/// The name for time outside all scopes.
+/// Time outside all scopes.
 pub const OUTSIDE: &str = "(no scope)";
-/// The name of scopes for which there was no room.
+/// Scopes for which there was no room.
 pub const NO_ROOM: &str = "(other scopes)";
 
 #[derive(Debug, Default)]
@@ -56,13 +54,11 @@ impl Tree {
 /// The sums of a scope over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// How often threads entered it.
     pub entries: u64,
-    /// Ticks in it, without those in inner scopes.
+    /// Without the ticks in inner scopes.
     pub ticks: u64,
 }
 
-/// The sums of scopes, by node.
 #[derive(Clone, Debug, Default)]
 pub struct ScopeTimes {
     nodes: BTreeMap<u32, Scope>,

@@ -1,6 +1,5 @@
-//! Counts perf's events: sets of perf events, as an [`Instrument`].
-//!
-//! Nothing is traced. The kernel counts, and only sums are read: at the end, or at each interval.
+//! Counts perf's events: sets of perf events, as an [`Instrument`]. The kernel counts, and only
+//! sums are read, at the end or at each interval.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -38,14 +37,12 @@ use cpu_use::Meter;
 /// The pause between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The counters of a request.
 struct CounterRequest<'a> {
     request: &'a Request<'a>,
-    /// Groups of events, the leader first.
+    /// The leader of each group is first.
     groups: Vec<Vec<Counter<'a>>>,
 }
 
-/// Runs a request until it ends.
 pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let counters = CounterRequest {
@@ -97,18 +94,17 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     })
 }
 
-/// The events of one run.
 struct CountingRun<'a> {
     request: &'a Request<'a>,
     source: Box<dyn CountSource>,
     meter: Meter,
     stat: &'a mut Stat,
-    /// The sums when the last interval ended; after the run, the last ones.
+    /// The sums at the end of the last interval or the run.
     last: Sums,
 }
 
 impl<'a> CountingRun<'a> {
-    /// Opens the events, which do not count yet. Adds notes for the user.
+    /// The events do not count yet.
     fn open(
         counters: &CounterRequest<'a>,
         targets: &Targets,
@@ -194,7 +190,6 @@ impl Instrument for CountingRun<'_> {
     }
 }
 
-/// Returns the counted processes, and the command that ends the run.
 fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
     let meanwhile = || {
         let command = request.meanwhile.as_deref().map(Attached::start_alone);
@@ -213,7 +208,7 @@ fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
     })
 }
 
-/// Returns the session's events, with unscaled counts.
+/// The counts are unscaled.
 fn events(sums: &Sums) -> Vec<Event> {
     let counted = sums
         .counts(None)

@@ -9,22 +9,21 @@ pub const MOST_BY_VALUE: usize = 280;
 /// The most counters that each thread has for calls timed by value. A function has 226 KB of them;
 /// a thread touches only those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
-// These counters must leave room for functions that are only counted.
+// Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
 
-/// What is recorded of each hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// The number of hits.
+    /// Hits.
     #[default]
     No,
-    /// The number of hits, and that of returns.
+    /// Hits and returns.
     Returns,
-    /// The number of hits, and the duration of the calls.
+    /// Hits, and the duration of the calls.
     Times,
-    /// The number of hits, by the value of an argument.
+    /// Hits by the value of an argument.
     Values,
-    /// The number of hits, and the duration of the calls, by the value of an argument.
+    /// Hits and the duration of the calls, by the value of an argument.
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
@@ -61,7 +60,6 @@ impl Follow {
         }
     }
 
-    /// Returns how many counters a number of probes has.
     pub fn room(self, probes: u32) -> u32 {
         self.within(probes.saturating_mul(self.width()))
     }

@@ -1,8 +1,6 @@
 //! Supplies the BPF program with facts about the code that hits: the source of a store's value, and
-//! the rule to step from an address to its caller. Both are read from the program's files, once for
-//! each address.
-//!
-//! Some are supplied before the watch begins ([`initial_rules`](super::initial_rules)), the others after an
+//! the rule to step from an address to its caller. Both are read from the program's files once for
+//! each address: before the watch begins ([`initial_rules`](super::initial_rules)), or after an
 //! address's first hit.
 
 use std::collections::HashSet;
@@ -16,10 +14,9 @@ use super::begin::Target;
 use crate::error::Error;
 use crate::module::Module;
 
-/// The most stores, and the most rules: the BPF maps have no room for more.
+/// The BPF maps have room for this many stores, and as many rules.
 const MOST: usize = 12_000;
 
-/// The facts that were already supplied.
 #[derive(Default)]
 pub(super) struct LearnedCode {
     /// The ends of store instructions.
@@ -105,7 +102,6 @@ impl LearnedCode {
         self.add_rule_in(set, module, at, distance_back)
     }
 
-    /// Supplies a rule from the module that contains its address.
     pub(super) fn add_rule_in(
         &mut self,
         set: &mut Watchpoints,

@@ -1,6 +1,5 @@
 //! Follows variables to which pointers lead: if the pointers lead to another object, the watch
-//! moves there. Until the pointers are first set, the breakpoint is at an address that no program
-//! may map.
+//! moves there. Until they are first set, the breakpoint is at an address that no program may map.
 
 use tiptoe_session::{Note, WatchNote};
 
@@ -13,7 +12,6 @@ use crate::drive::{Targets, Turn};
 use crate::error::Error;
 
 impl WatchedVariable {
-    /// Returns how often the variable moved.
     pub(super) fn moves(&self) -> u32 {
         self.way.as_ref().map_or(0, |way| way.moves)
     }
@@ -30,8 +28,8 @@ impl WatchedVariable {
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
-    /// Returns whether the variable is watched at this address. One that has ended is not, although
-    /// it keeps its address for the report.
+    /// Returns whether the variable is watched at this address. A variable that has ended keeps its
+    /// address only for the report.
     fn is_watched_at(&self, address: u64) -> bool {
         self.address() == address && !self.lifetime.has_ended()
     }
@@ -92,8 +90,7 @@ impl Run<'_> {
         )
     }
 
-    /// Moves a variable's breakpoint from an address to the present one, if the variable has a
-    /// register.
+    /// Moves a variable's breakpoint from an address to the present one, if the variable has a register.
     pub(super) fn move_from(&mut self, from: u64, index: usize, at: &Targets) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {

@@ -4,13 +4,12 @@ use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
 use super::begin::Target;
 
-/// The looks in a row that must find no memory before the pointers are reported as lost.
+/// After this many looks in a row without memory, the pointers are reported as lost.
 const MOST_LOST: u32 = 3;
 
 pub(super) struct PointerPath {
     plan: Plan,
     here: LoadedFile,
-    /// How often the path has led to another address.
     pub(super) moves: u32,
     /// The path has led nowhere so far.
     pub(super) is_unset: bool,
@@ -31,7 +30,7 @@ pub(super) enum Change {
 }
 
 impl PointerPath {
-    /// Returns the path. `None` if it follows no pointer: then the variable never moves.
+    /// `None` if the path follows no pointer: then the variable never moves.
     pub(super) fn new(plan: &Plan, here: LoadedFile) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
@@ -52,8 +51,7 @@ impl PointerPath {
         one == two
     }
 
-    /// Follows the pointers; returns what has changed for a variable of this length, watched at
-    /// this address.
+    /// Follows the pointers; returns what has changed for a variable of this length, watched at this address.
     pub(super) fn look(&mut self, address: u64, len: u8, target: &Target) -> Option<Change> {
         let found = self
             .plan
@@ -103,7 +101,7 @@ mod tests {
         PointerPath::new(&plan, LoadedFile::default()).expect("a pointer")
     }
 
-    /// An ending process gives up its memory before its end is reported, so each look failed.
+    /// Regression: an ending process gives up its memory before its end is reported, so each look failed.
     #[test]
     fn pointers_of_an_ended_process_are_not_lost() {
         let mut command = Command::new("cat");

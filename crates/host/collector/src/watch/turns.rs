@@ -12,7 +12,7 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::Error;
 
-/// The shortest turn: in shorter ones most of the time would go to moving breakpoints.
+/// Most of a shorter turn would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// The variables that have a register, and until when. All times are since the start.
@@ -22,7 +22,6 @@ pub(super) struct Turns {
     next: Option<Duration>,
 }
 
-/// The registers, and what is needed to fill them.
 pub(super) struct Registers<'a> {
     pub(super) form: &'a mut dyn Breakpoints,
     pub(super) at: &'a Targets,
@@ -44,8 +43,7 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Plans the turns. Without turns all variables are served, and opening fails if there are too
-    /// few registers.
+    /// Without turns all variables are served, and opening fails if there are too few registers.
     pub(super) fn new(
         variables: &[WatchedVariable],
         each: Option<Duration>,
@@ -82,18 +80,15 @@ impl Turns {
         self.each.is_some()
     }
 
-    /// Starts the first turn.
     pub(super) fn start(&mut self) {
         self.rotation.start(0);
         self.next = self.each;
     }
 
-    /// Returns when the next turn begins.
     pub(super) fn next(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Begins the next turn if it is due.
     pub(super) fn rotate(
         &mut self,
         now: Duration,
@@ -209,8 +204,8 @@ mod tests {
         fn note(&mut self, _: &Note) {}
     }
 
-    /// A turn's time was read before the hits of the former variable were, so the next variable was credited with the
-    /// time of these reads.
+    /// Regression: a turn's time was read before the hits of the former variable were, so the next
+    /// variable was credited with the time of these reads.
     #[test]
     fn a_variable_is_credited_only_since_it_has_a_register() {
         static WATCHED: [u64; 2] = [0; 2];

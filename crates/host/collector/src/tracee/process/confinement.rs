@@ -1,6 +1,6 @@
 //! Notices that a program has confined itself more than the agent's thread. A seccomp filter may
-//! forbid what the agent does in a thread, or kill the thread for it. And the agent's thread must
-//! not have a right that no thread of the program has.
+//! forbid what the agent does, or kill its thread for it. And the agent's thread must not have a
+//! right that no thread of the program has.
 //!
 //! Each look reads the status of three threads, and the namespace links of one.
 
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 2;
 const PAUSE: Duration = Duration::from_millis(15);
 
 pub struct Confinement {
-    /// The most seccomp restrictions that any thread had when it was attached.
+    /// The most seccomp restrictions that any thread had at the attach.
     seccomp: u32,
     /// The agent's thread by its own number and by tiptoe's, with its rights, which never grow.
     agent: Cell<Option<(u32, u32, Rights)>>,
@@ -43,8 +43,7 @@ impl Confinement {
         }
     }
 
-    /// Returns how the process has confined itself, if it has. `thread` is the agent's thread by
-    /// its own number.
+    /// Returns how the process has confined itself. `thread` is the agent's thread by its own number.
     pub fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
             return None;

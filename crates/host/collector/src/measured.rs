@@ -24,8 +24,8 @@ impl Measured {
         }
     }
 
-    /// Subtracts the counts from before the start. A timed call that was in progress then still counts, because its
-    /// end and its time do.
+    /// Subtracts the counts from before the start. A timed call that was in progress still counts,
+    /// because its end and its time do.
     pub fn since(&mut self, earlier: &Measured) {
         self.reading = self.reading.since(earlier.reading);
         if let (Some(_), Some(ends)) = (self.reading.latency, earlier.reading.ends) {
@@ -36,7 +36,6 @@ impl Measured {
         }
     }
 
-    /// Returns the part of an event with this key.
     pub fn part(&self, key: &str) -> CountPart {
         let mut part = CountPart::new(key, self.reading.count);
         if let Some(ends) = self.reading.ends {

@@ -1,5 +1,4 @@
-//! Assigns slots to functions of files, so that a library that is loaded again, at any address,
-//! continues its counts.
+//! Assigns slots to functions of files, so that a library that is loaded again, at any address, continues its counts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +24,6 @@ impl SlotKey {
     }
 }
 
-/// The slots of a session.
 #[derive(Default)]
 pub struct ProbeSlots {
     slots: HashMap<SlotKey, u32>,
@@ -37,7 +35,6 @@ impl ProbeSlots {
         self.slots.get(key).copied()
     }
 
-    /// Returns whether a slot belongs to a key.
     pub fn has(&self, slot: u32) -> bool {
         self.taken.contains(&slot)
     }

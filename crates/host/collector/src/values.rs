@@ -11,7 +11,6 @@ use crate::call_sums::add_calls;
 /// The most values to keep of one event, because a target may make up any number.
 const MOST: usize = 1 << 16;
 
-/// The values that all threads recorded of one event.
 #[derive(Clone, Debug, Default)]
 pub struct Values(BTreeMap<u64, u64>);
 
@@ -44,7 +43,7 @@ impl Values {
 /// The most values of one event with times of their own.
 const MOST_TIMED: usize = 1 << 12;
 
-/// The calls of all threads by value, `None` for unknown values. The words are those of
+/// The calls of all threads by value; `None` is for unknown values. The words are those of
 /// [`tiptoe_wire::calls::words`].
 #[derive(Clone, Debug, Default)]
 pub struct TimedValues(BTreeMap<Option<u64>, Vec<u64>>);
@@ -65,7 +64,6 @@ impl TimedValues {
         self.0.iter().map(|(value, words)| (*value, &words[..]))
     }
 
-    /// Returns the sums of all calls' words.
     pub fn all(&self) -> Vec<u64> {
         let mut all = vec![0; words::ALL as usize];
         self.0.values().for_each(|words| add_calls(&mut all, words));

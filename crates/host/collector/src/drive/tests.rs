@@ -9,7 +9,6 @@ use super::*;
 use tiptoe_attach::Attached;
 use tiptoe_session::{Call, Interval};
 
-/// Counts polls, and records the loop's calls.
 #[derive(Default)]
 struct Turns {
     polls: u64,

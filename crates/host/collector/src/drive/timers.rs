@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use super::Span;
 
-/// When intervals and the run end. All times are since the start of counting.
+/// All times are since the start of counting.
 #[derive(Debug)]
 pub(crate) struct Timers {
     /// The length of an interval, and the end of the present one.
     interval: Option<(Duration, Duration)>,
-    /// When the last interval ended.
     last: Duration,
     duration: Option<Duration>,
 }
@@ -40,12 +39,10 @@ impl Timers {
         (self.interval.is_some() && elapsed > last).then_some(last..elapsed)
     }
 
-    /// Returns whether the run's duration is over.
     pub(crate) fn is_over(&self, elapsed: Duration) -> bool {
         self.duration.is_some_and(|duration| elapsed >= duration)
     }
 
-    /// Returns the time until the interval or the run ends.
     pub(crate) fn pause(&self, elapsed: Duration) -> Duration {
         let ends = [self.interval.map(|(_, end)| end), self.duration];
         let next = ends.into_iter().flatten().min();

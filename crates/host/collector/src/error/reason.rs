@@ -6,8 +6,7 @@ use tiptoe_event::spec::Kind;
 
 use super::Error;
 
-/// Why something is not counted, or is counted by other means. It becomes text where the session's note or refusal is
-/// made.
+/// A reason becomes text where the session's note or refusal is made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Reason {
     // Other crates' reasons.

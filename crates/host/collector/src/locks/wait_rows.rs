@@ -10,10 +10,9 @@ use tiptoe_sys::host::cgroup::{self, Cgroups};
 
 use crate::request::Split;
 
-/// The key of a row: type, mode, outcome, and the value that groups rows.
+/// Type, mode, outcome, and the value that groups rows.
 type GroupKey = (&'static str, Mode, Outcome, u64);
 
-/// The parts of one row.
 #[derive(Default)]
 struct RowSum {
     count: u64,
@@ -22,13 +21,11 @@ struct RowSum {
     times: Box<Times>,
     /// The time of each stack; its first address is the call site.
     stacks: BTreeMap<Vec<u64>, u64>,
-    /// The name that all the merged rows share.
     whose: String,
 }
 
-/// Returns the rows, those with the most time first.
-///
-/// `processes` are present names, because the kernel recorded the name at a process's first wait.
+/// Returns the rows, longest time first. `processes` are present names, because the kernel recorded
+/// a process's name at its first wait.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,
@@ -81,7 +78,6 @@ fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> GroupKey {
     (traits.kind(), traits.mode(), traits.outcome(), grouping)
 }
 
-/// What names rows.
 struct RowNames<'a> {
     callsites: &'a Callsites,
     processes: &'a BTreeMap<u32, String>,
@@ -141,8 +137,7 @@ impl RowSum {
         }
     }
 
-    /// Returns the call site with the most time, with its most expensive callers; and the number of
-    /// call sites.
+    /// Returns the call site with the most time, with its most expensive callers; and the number of call sites.
     fn callsite(&self) -> (&[u64], usize) {
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();
         for (stack, ns) in &self.stacks {

@@ -65,8 +65,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the hook of a function. A lasting hook may have been unmapped with its library, and is
-    /// then patched again.
+    /// A lasting hook may have been unmapped with its library, and is then patched again.
     pub(super) fn interception(
         &mut self,
         module: &Module,

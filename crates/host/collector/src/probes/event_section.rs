@@ -13,7 +13,7 @@ use crate::drive::Targets;
 const CALLED: f64 = 2.0;
 
 impl Probes<'_> {
-    /// Returns the events' prices for targets that have used this much CPU time.
+    /// `cpu_ns` is the CPU time that the targets used.
     pub(super) fn event_prices(&self, costs: UnitCosts, cpu_ns: u64) -> Prices {
         Prices {
             costs,
@@ -86,8 +86,7 @@ impl Probes<'_> {
     }
 }
 
-/// Notes how often each function of `--under` was called, and how many of these calls could not be
-/// followed.
+/// Notes how often each function of `--under` was called, and how many of these calls could not be followed.
 fn note_gates(events: &Events, session: &mut Session) {
     for (event, total) in &events.gates {
         let function = || event.strip_prefix("uprobe:").unwrap_or(event).to_owned();
@@ -110,7 +109,6 @@ fn note_gates(events: &Events, session: &mut Session) {
     }
 }
 
-/// Adds the cost of the targets' forks.
 pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
     let forks = at
         .traced
@@ -118,8 +116,7 @@ pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
         .map(|tracee| (tracee, tracee.agent.forks.count(&tracee.process.target)));
     let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
     let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
-    // Targets are mostly copies of one program, so one price serves for all: that of the target
-    // with the most forks.
+    // Targets are mostly copies of one program, so the price of the target with the most forks serves for all.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
     if let Some(each) = most.and_then(|(tracee, _)| tracee.agent.forks.cost()) {
         cost.add_forks(count, each, cpu_ns);

@@ -19,7 +19,6 @@ pub struct Total {
     /// How the kernel executes the instruction, if it counts.
     pub step: Step,
     pub names: Vec<String>,
-    /// Further remarks for the user.
     pub remarks: Vec<Note>,
     /// The most functions of this name in one process.
     pub bearers: u64,
@@ -60,7 +59,7 @@ impl Total {
 pub struct Events {
     pub order: Vec<String>,
     pub by_name: BTreeMap<String, Total>,
-    /// The functions whose calls must enclose a hit (`--under`).
+    /// The functions of `--under`.
     pub gates: BTreeMap<String, Total>,
 }
 
@@ -95,7 +94,6 @@ impl Events {
         }
     }
 
-    /// Subtracts earlier counts.
     pub fn since(&mut self, before: &Events) {
         for (name, earlier) in &before.by_name {
             let Some(total) = self.by_name.get_mut(name) else {

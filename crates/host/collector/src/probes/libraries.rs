@@ -26,14 +26,12 @@ pub(super) fn missed(tracee: &Tracee) -> Option<Note> {
     tracee.agent.patches.later.missed(&tracee.process)
 }
 
-/// Returns the specs that have matched nothing yet.
 fn waiting(at: &Targets) -> impl Iterator<Item = &String> {
     let traced = at.traced.iter();
     traced.flat_map(|one| &one.agent.patches.later.waiting)
 }
 
 impl Probes<'_> {
-    /// Probes the libraries that were just loaded.
     pub(super) fn look_for_libraries(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
         for tracee in &mut at.traced {
             let results = tracee.serve_loader(self.plan, &mut self.cache);
@@ -56,7 +54,6 @@ impl Probes<'_> {
         at.traced.iter_mut().fold(false, catch)
     }
 
-    /// Notes the specs that wait for a library.
     pub(super) fn note_waiting(&self, at: &Targets, observer: &mut dyn Observer) {
         for spec in waiting(at) {
             let spec = spec.clone();

@@ -17,8 +17,7 @@ use crate::ulocks::{self, WaitTotals};
 use crate::words::session_target;
 
 impl Probes<'_> {
-    /// Reads what naming locks and code needs, because a process may have ended when they are
-    /// reported.
+    /// Must run early, because a process may have ended when its locks are reported.
     pub(super) fn look_for_names(&mut self, at: &mut Targets) {
         if !self.plan.locks() {
             return;
@@ -29,7 +28,7 @@ impl Probes<'_> {
         }
     }
 
-    /// Adds the locks to the session. Returns what watching them cost.
+    /// Returns what watching the locks cost.
     pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) -> Cost {
         let holds = locks.holds.iter().map(|hold| hold.count);
         let thinned = locks.rows.iter();
@@ -54,7 +53,7 @@ impl Probes<'_> {
         cost
     }
 
-    /// Reads the last waits. Returns for how long was counted.
+    /// Reads the last waits. Returns for how long they were counted.
     pub(super) fn read_locks(
         &mut self,
         by: Split,
@@ -65,7 +64,7 @@ impl Probes<'_> {
         for tracee in &mut at.traced {
             tracee.locks.stop_in_kernel();
         }
-        // Reads all processes before naming any: naming takes long, and the processes still run.
+        // Reads all processes before naming any, because naming takes long and the processes still run.
         let noted = at.traced.iter();
         let noted = noted.map(|tracee| tracee.locks.records(&tracee.process, by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
@@ -100,8 +99,7 @@ impl Probes<'_> {
     }
 }
 
-/// Returns the cost of these waits, and of visits to scopes. `None` while the price of the agent's
-/// hooks is unknown.
+/// Returns the cost of these waits, and of visits to scopes. `None` while the price of the agent's hooks is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,

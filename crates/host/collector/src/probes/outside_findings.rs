@@ -8,10 +8,9 @@ use tiptoe_sys::host::procfs::Process;
 use crate::drive::Targets;
 use crate::tracee::Tracee;
 
-/// The most threads of a process whose children are looked for: each has a file to read.
+/// The children of at most this many threads are looked for, because each thread has a file to read.
 const THREADS: usize = 64;
 
-/// What all looks have found.
 #[derive(Default)]
 pub(super) struct OutsideFindings {
     /// The events that other tracers probe as well.
@@ -21,7 +20,6 @@ pub(super) struct OutsideFindings {
 }
 
 impl OutsideFindings {
-    /// Looks for events that another tracer probes as well.
     pub(super) fn look_for_foreign(&mut self, at: &Targets) {
         for tracee in &at.traced {
             let events = tracee
@@ -33,7 +31,6 @@ impl OutsideFindings {
         }
     }
 
-    /// Adds notes on what was found.
     pub(super) fn note(&self, at: &Targets, session: &mut Session) {
         let events: Vec<String> = self.foreign.iter().cloned().collect();
         if !events.is_empty() {
@@ -51,7 +48,6 @@ impl OutsideFindings {
         }
     }
 
-    /// Looks how many untraced children run the same program now.
     pub(super) fn look_for_children(&mut self, at: &Targets) {
         let traced: Vec<u32> = at.counted().map(|one| one.process.pid()).collect();
         let all = at.traced.iter().map(|one| untraced(one, &traced)).sum();

@@ -37,7 +37,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// Returns what the probes match in newly loaded libraries. A probe that matches nothing is no error.
+/// Returns what the probes match in newly loaded libraries. A probe without a match is no error.
 pub fn later(
     specs: &[ProbeSpec<'_>],
     entries: Follow,

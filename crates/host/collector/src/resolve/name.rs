@@ -37,7 +37,6 @@ pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the resolved spec.
 pub fn event(kind: Kind, module: &str, name: &str, offset: u64) -> String {
     match offset {
         0 => format!("{kind}:{module}:{name}"),

@@ -9,11 +9,9 @@ use tiptoe_symbol::glob;
 
 use crate::error::Error;
 
-/// The names and patterns, and the cgroups that matched so far.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     patterns: Vec<String>,
-    /// Whether each pattern has matched.
     used: Vec<bool>,
     chosen: Vec<u64>,
 }
@@ -65,7 +63,6 @@ impl Choice {
         self.chosen.extend(new);
     }
 
-    /// Returns a note about patterns that never matched.
     pub(super) fn unused(&self) -> Option<StatNote> {
         let unused = self
             .patterns
@@ -76,7 +73,6 @@ impl Choice {
         (!patterns.is_empty()).then_some(StatNote::UnmatchedPatterns { patterns })
     }
 
-    /// Stops reporting these cgroups.
     pub(super) fn forget(&mut self, ids: &[u64]) {
         self.chosen.retain(|id| !ids.contains(id));
     }
@@ -110,7 +106,6 @@ fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
     }
 }
 
-/// Returns a path as users write it.
 pub(super) fn plain(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => "/",
@@ -118,7 +113,6 @@ pub(super) fn plain(path: &str) -> &str {
     }
 }
 
-/// Returns a cgroup's name in the report.
 pub(super) fn name(tree: &Tree, id: u64) -> String {
     match tree.get(id) {
         Some(node) => plain(&node.path).to_owned(),

@@ -24,7 +24,6 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Reads the first values.
     pub(super) fn start(targets: &Targets) -> Meter {
         let first = switches(targets).into_iter();
         Meter {
@@ -40,8 +39,8 @@ impl Meter {
         }
     }
 
-    /// Returns what was used. Must be called after a command was reaped: user and system time are the command's.
-    /// Switches are of whatever was counted.
+    /// Must be called after a command was reaped: user and system time are the command's. Switches
+    /// are of whatever was counted.
     pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
         let (before, after) = (self.children, children());
         let switches = self.switches.iter();
@@ -66,7 +65,6 @@ fn switches(targets: &Targets) -> Vec<Option<u64>> {
     }
 }
 
-/// Returns the use of all reaped children.
 fn children() -> CpuUse {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return CpuUse::default();

@@ -1,5 +1,4 @@
-//! Counts each cgroup if BPF may not be used: by the kernel's cgroup events, or by the cgroups'
-//! files.
+//! Counts each cgroup if BPF may not be used: by the kernel's cgroup events, or by the cgroups' files.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,8 +15,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// An event set for the system, and one for each cgroup. The kernel enables and disables the latter
-/// at each switch between cgroups.
+/// An event set for the system, and one for each cgroup, which the kernel enables and disables at
+/// each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -25,7 +24,7 @@ pub(super) struct BySets {
 }
 
 impl BySets {
-    /// Opens the sets, which do not count yet. Cgroups that are made later are not counted.
+    /// The sets do not count yet. Cgroups that are made later are not counted.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,

@@ -6,12 +6,11 @@ use crate::error::Reason;
 use crate::planner::PlannedSite;
 use crate::resolve::Probe;
 
-/// A probe for the kernel.
 pub struct Candidate {
     pub probe: Probe,
     /// Why the agent did not take it.
     pub why: Option<Reason>,
-    /// The agent's trap, if the kernel does not take it.
+    /// The agent's trap, if the kernel does not take the probe.
     pub trap: Option<PlannedSite>,
 }
 
@@ -30,10 +29,9 @@ pub fn step_at(probe: &Probe) -> Step {
     tiptoe_kernel::step(instruction(probe).unwrap_or_default())
 }
 
-/// Returns why the kernel cannot run the probe's instruction; `None` if it can.
+/// Returns why the kernel cannot run the probe's instruction.
 pub fn against(probe: &Probe) -> Option<Reason> {
-    // A cold part is entered by a jump from the middle of its function, whose variables may be
-    // below the stack pointer.
+    // A cold part is entered by a jump from the middle of its function, whose variables may be below the stack pointer.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
     match instruction(probe) {
         Some(code) => tiptoe_kernel::unprobeable(code, at_entry).map(Reason::Unprobeable),

@@ -1,4 +1,4 @@
-//! What is not counted of a process.
+//! What is not counted of a process, and what else the user must know.
 
 use tiptoe_attach::Attached;
 use tiptoe_session::{KernelNote, Note, ProcessNote};
@@ -8,15 +8,13 @@ use super::Plan;
 use crate::error::{Error, Reason};
 use crate::words::session_target;
 
-/// What is not counted of a process, and what else the user must know.
 #[derive(Default)]
 pub struct Coverage {
-    /// What is not counted: the event and the reason.
     pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
     /// Why the agent did not enter, if it should have.
     pub left_out: Option<Reason>,
-    /// How many functions are missing because the user broke the attach off.
+    /// How many functions are missing because the user interrupted the attach.
     pub unattached: usize,
 }
 
@@ -50,7 +48,6 @@ impl Coverage {
         }
     }
 
-    /// Returns whether functions are missing because the user broke the attach off.
     pub fn is_partial(&self) -> bool {
         self.unattached > 0
     }
@@ -67,7 +64,7 @@ impl Coverage {
     }
 }
 
-/// Fails if the user has broken the attach off.
+/// Fails if the user has interrupted the attach.
 pub fn check_broken_off() -> Result<(), Error> {
     match attach_progress::is_broken_off() {
         true => Err(Error::BrokenOff),

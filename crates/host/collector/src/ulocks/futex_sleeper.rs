@@ -8,7 +8,6 @@ use crate::error::Error;
 
 const FUTEX: u64 = 202;
 
-/// A thread that sleeps in a futex call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FutexSleeper {
     pub(super) address: u64,

@@ -6,8 +6,8 @@ use crate::error::Reason;
 use crate::module::Module;
 
 /// Returns the address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`.
-/// Otherwise returns what is wrong with the text. Text after an address is ignored, because it only
-/// describes the address.
+/// Otherwise returns what is wrong. Ignores text after an address, because it only describes the
+/// address.
 pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, Reason> {
     let first = lock.split_whitespace().next().unwrap_or_default();
     let (word, address) = match number(first) {

@@ -9,7 +9,7 @@ use tiptoe_patch::first_argument;
 
 use super::Names;
 
-/// The table's linker symbol. A program has one table.
+/// The linker symbol of the table, of which a program has one.
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {

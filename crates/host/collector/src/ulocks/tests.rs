@@ -159,8 +159,7 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(UNSEEN, 300)], None);
 }
 
-/// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as
-/// unfinished.
+/// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_reported_as_unfinished() {
     let mut noted = WaitRecords::default();

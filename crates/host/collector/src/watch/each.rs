@@ -6,7 +6,7 @@ use super::Run;
 use crate::clock::RunClock;
 use crate::request::Observer;
 
-/// Names of instructions, by variable and address.
+/// By variable and address.
 pub(super) type InstructionNames = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {

@@ -7,7 +7,6 @@ use super::breakpoints::Breakpoints;
 use crate::error::{Error, Reason};
 use crate::request::Observer;
 
-/// What was done about other processes.
 #[derive(Debug, Default)]
 pub(super) struct ForeignHits {
     /// Windows in which the watch was disabled because of other processes.

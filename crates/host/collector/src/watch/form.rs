@@ -2,7 +2,7 @@
 //!
 //! All CPUs is the better form: it sees later threads without inheritance, and adds nothing to a
 //! context switch. Threads are for users who may not watch all CPUs, and for addresses that other
-//! processes use as well, because each hit of theirs would trap.
+//! processes use as well, because each hit of another process would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
@@ -15,7 +15,6 @@ use super::holders;
 use super::in_kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
 use crate::error::{Error, Reason};
 
-/// Why the kernel's breakpoints cannot be used.
 pub(super) struct BreakpointRefusal {
     pub(super) error: Error,
     /// Whether this user may not open the kernel's breakpoints. The program's own threads may.

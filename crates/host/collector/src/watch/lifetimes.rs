@@ -1,8 +1,6 @@
 //! Ends a watch before its process ends, because the process runs another program or the variable
-//! no longer exists.
-//!
-//! The report says why: at once, or when the command has ended. If one of several variables no
-//! longer exists, a note says so, and the others are still watched.
+//! no longer exists. If one of several variables no longer exists, a note says so, and the other
+//! variables are still watched.
 
 use std::time::Duration;
 
@@ -16,8 +14,8 @@ use crate::error::Error;
 use crate::words::session_target;
 
 impl WatchedVariable {
-    /// Returns why the variable no longer exists. `None` if it exists, or if its process is ending or
-    /// runs another program.
+    /// Returns why the variable no longer exists. `None` if it exists, or if its process is ending
+    /// or runs another program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
             .of_thread()
@@ -52,11 +50,10 @@ impl Run<'_> {
         })
     }
 
-    /// Ends the watches of variables that no longer exist. Returns whether no watch is left.
+    /// Returns whether no watch is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.variables.len() {
-            // Must be taken before the look: a variable that the look finds existed at this time,
-            // but maybe not later.
+            // Must be taken before the look: a variable that the look finds existed at this time, but maybe not later.
             let now = turn.clock.elapsed();
             let variable = &self.variables[index];
             let cause = match variable.lifetime.has_ended() || variable.is_unset() {

@@ -9,7 +9,7 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// The sources of some rows' instructions and callers, by an address inside each.
+/// By an address inside each instruction or caller.
 pub(super) struct InstructionOrigins {
     known: HashMap<u64, Origin>,
     /// The files whose debug information takes too long to read.
@@ -17,7 +17,7 @@ pub(super) struct InstructionOrigins {
 }
 
 impl InstructionOrigins {
-    /// Looks the rows' addresses up, all those of a file together.
+    /// Looks up all addresses of a file together.
     pub(super) fn of(
         found: &[WatchHits],
         variables: &[WatchedVariable],
@@ -58,8 +58,7 @@ impl InstructionOrigins {
         unread.map(|file| WatchNote::SourcesUnread { file }.into())
     }
 
-    /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing
-    /// is known.
+    /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing is known.
     pub(super) fn source_suffix(&self, at: u64) -> String {
         let Some(origin) = self.known.get(&at) else {
             return String::new();

@@ -73,7 +73,7 @@ pub fn at_the_end(reading: Reading) -> Reading {
     }
 }
 
-/// Returns the durations of a function's calls; `None` if they are not timed.
+/// `None` if calls are not timed.
 pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histogram>> {
     if !follow.is_timed() {
         return None;

@@ -94,8 +94,8 @@ fn agent_leaves(process: &TracedProcess) -> bool {
     process.presence.left.get().is_some() || process.target.link.as_ref().is_some_and(leaves)
 }
 
-/// Returns a note if hits found that another tracer's probe had been removed from our sites,
-/// even if [`InProcess::foreign`] never saw that probe.
+/// Returns a note if hits found that another tracer's probe had been removed from our sites, even
+/// if [`InProcess::foreign`] never saw that probe.
 pub fn came_and_went(link: &Link, process: Process) -> Option<Note> {
     let (pid, times) = (process.pid(), link.data().rearmed());
     (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())

@@ -17,14 +17,13 @@ use crate::forks::CopiedMemory;
 pub struct ForkCounts {
     /// The part of tiptoe's memory that a fork copies, as of the last look.
     copied: RefCell<Option<CopiedMemory>>,
-    /// The number of looks.
     looks: Cell<u32>,
     /// The number of forks before counting began.
     early: Cell<u64>,
 }
 
 impl ForkCounts {
-    /// Returns the number of forks that the agent has counted in the reported time.
+    /// Returns the forks that the agent has counted in the reported time.
     pub fn count(&self, target: &Attached) -> u64 {
         all_forks(target).saturating_sub(self.early.get())
     }
@@ -39,8 +38,8 @@ impl ForkCounts {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
-    /// of two, because that memory changes little later. The process must still live.
+    /// Looks at the memory of tiptoe that a fork would copy, in calls whose number is a power of
+    /// two, because that memory changes little later. The process must still live.
     pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);

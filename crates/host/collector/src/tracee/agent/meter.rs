@@ -1,5 +1,4 @@
-//! Measures how often traps are hit. A trap that is hit too often is switched off, because its hits
-//! cost thousands of times as much as those of a jump.
+//! Switches off traps that are hit too often, because their hits cost thousands of times as much as those of a jump.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,8 +11,7 @@ use super::{AgentCounter, Patches};
 use crate::counts;
 use crate::tracee::TracedProcess;
 
-/// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a
-/// core.
+/// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a core.
 const MOST_A_SECOND: f64 = 10_000.0;
 /// The shortest time over which a rate is averaged.
 pub const WINDOW: Duration = Duration::from_millis(100);
@@ -32,7 +30,7 @@ impl Meters {
         self.off.get(&slot).copied()
     }
 
-    /// Records a look. Returns the slots that were hit too often since the last one.
+    /// Returns the slots that were hit too often since the last look.
     fn look(&mut self, now: Instant, counts: BTreeMap<u32, u64>) -> Vec<u32> {
         let Some((then, before)) = &self.last else {
             self.last = Some((now, counts));
@@ -52,7 +50,7 @@ impl Meters {
         hot
     }
 
-    /// Switches off traps that are hit too often. Returns a note for each.
+    /// Returns a note for each trap that is switched off.
     pub fn switch_off_hot(&mut self, process: &TracedProcess, patches: &Patches) -> Vec<Note> {
         let traps = self.live_traps(process, patches);
         let hot_slots = match trap_counts(process, &traps) {

@@ -19,16 +19,15 @@ use crate::tracee::{TracedProcess, scope_names};
 use crate::values::{TimedValues, Values};
 
 pub struct Reads {
-    /// One for each counter.
+    /// By counter.
     pub all: Vec<Measured>,
-    /// One for each gate.
+    /// By gate.
     pub gates: Vec<Measured>,
     /// For each counter, the non-empty parts of threads or names.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
 impl Reads {
-    /// Adds counters that are not split.
     pub fn add_unsplit(&mut self, readings: Vec<Reading>) {
         let parts = readings.iter().map(|_| BTreeMap::new());
         self.parts.extend(parts);
@@ -41,8 +40,7 @@ impl Reads {
 }
 
 impl InProcess {
-    /// Reads all counters first and then the records, so that no counted record is missed. The clock
-    /// is the run's.
+    /// Reads all counters first and then the records, so that no counted record is missed. The clock is the run's.
     pub fn read(
         &self,
         process: &TracedProcess,
@@ -120,7 +118,7 @@ impl InProcess {
         })
     }
 
-    /// Forgets the longest time of each timed function. That of a call that returns just now may be forgotten, too.
+    /// Forgets the longest time of each timed function, maybe also that of a call that returns just now.
     pub fn forget_longest_calls(&self, process: &TracedProcess) -> Result<(), Error> {
         let Some(link) = &process.target.link else {
             return Ok(());
@@ -149,7 +147,6 @@ impl InProcess {
     }
 }
 
-/// How values are named.
 enum Keys {
     Argument(u8),
     Scopes(Tree),

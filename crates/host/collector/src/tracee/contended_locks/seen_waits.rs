@@ -16,7 +16,7 @@ use crate::ulocks::{ThreadIds, ns_between};
 pub struct SeenWaits {
     /// The threads that had ended at the last look, by the ids in their slabs.
     ended: BTreeSet<u32>,
-    /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
+    /// By thread and wait number: the wait's beginning, and when it was last seen, in ticks.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
     /// The time of the last look, in ticks.
     at: u64,
@@ -51,7 +51,7 @@ impl SeenWaits {
         }
     }
 
-    /// Returns the time of the last look, in ticks; 0 before the first.
+    /// In ticks; 0 before the first look.
     pub fn last_look(&self) -> u64 {
         self.at
     }

@@ -14,9 +14,9 @@ use crate::error::Error;
 /// The result of opening breakpoints for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArmedThreads {
-    /// The number of threads that have breakpoints.
+    /// Threads that have breakpoints.
     pub threads: u32,
-    /// The number of these that started while breakpoints were opened.
+    /// Of those, the threads that started while breakpoints were opened.
     pub late: u32,
 }
 
@@ -33,7 +33,7 @@ impl TracedProcess {
         link.data().hits()
     }
 
-    /// Opens breakpoints for all threads, also for those that start later.
+    /// Opens breakpoints for all threads, also for later ones.
     pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
         let link = self.watching()?;
         let head = [cpus.into()];

@@ -1,8 +1,10 @@
-//! Leaves functions to the kernel into which no jump fits, if the kernel's uprobe costs less than a trap on this machine.
+//! Leaves functions to the kernel into which no jump fits, if the kernel's uprobe costs less than a
+//! trap on this machine.
 //!
-//! A trap is a signal, whose handler moves the thread on. A uprobe is as dear as that if the kernel must single-step the
-//! function's first instruction, and cheaper by far if it emulates the instruction, as it does a `push`. If the kernel
-//! does not take a probe, or counts only threads that exist already, the agent sets the trap.
+//! A trap is a signal, whose handler moves the thread on. A uprobe is as dear if the kernel must
+//! single-step the function's first instruction, and far cheaper if the kernel emulates it, as it
+//! does a `push`. If the kernel does not take a probe, or counts only threads that exist already,
+//! the agent sets the trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Step, may_count_processes};
@@ -67,7 +69,6 @@ fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
     site.strategy == Strategy::Trap && is_there && counts
 }
 
-/// Returns why the kernel counts.
 fn why(costs: &TrapAlternatives, step: Step) -> Reason {
     Reason::CostlyTrap {
         uprobe_ns: costs.kernel.of(step).ns,

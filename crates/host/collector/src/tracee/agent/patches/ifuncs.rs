@@ -9,7 +9,8 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::resolve::{Limit, Limits, Probe};
 
-/// Returns probes of the implementations that IFUNCs chose in this process. Adds the IFUNCs without a probe to `refused`.
+/// Returns probes of the implementations that IFUNCs chose in this process. Adds the IFUNCs without
+/// a probe to `refused`.
 pub fn chosen(
     link: &Link,
     modules: &[Module],

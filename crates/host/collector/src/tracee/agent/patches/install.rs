@@ -14,11 +14,11 @@ use crate::tracee::{Counter, Coverage};
 /// A probe that the agent cannot take, and why.
 pub type LeftProbe = (Probe, Option<Reason>);
 
-/// The most sites to arm between two looks whether the user breaks the attach off.
+/// The most sites to arm between two looks whether the user interrupts the attach.
 const PART: usize = 4096;
 
 impl Patches {
-    /// Installs probes; returns those that the agent cannot take, with the reasons.
+    /// Returns the probes that the agent cannot take.
     pub fn install_probes(
         &mut self,
         on: &mut Arming,
@@ -94,8 +94,8 @@ pub fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
     (probe.event, why.unwrap_or(Reason::CannotPatch))
 }
 
-/// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
-/// why it is not armed.
+/// Writes trampolines and arms sites part by part, so that the user may interrupt the attach.
+/// Returns for each site why it is not armed.
 fn install_in_parts(
     on: &Arming,
     planned: &[&PlannedSite],
@@ -124,8 +124,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
-/// and a refusal says so.
+/// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

@@ -14,12 +14,11 @@ use crate::module::key_of;
 use crate::resolve::Probe;
 use crate::tracee::Candidate;
 
-/// The length of a hook's jump.
 const HOOK: u64 = 5;
 
 impl KernelOpening<'_> {
     /// Returns the probes that are neither on a byte of the agent's patches, nor inside any other
-    /// patch after its first byte. The others are refused.
+    /// patch after its first byte. Refuses all other probes.
     pub(super) fn beside_patches(
         &mut self,
         probes: Vec<Candidate>,
@@ -46,7 +45,6 @@ impl KernelOpening<'_> {
     }
 }
 
-/// A process's code in memory, and its mappings.
 struct Text {
     maps: Vec<Mapping>,
     memory: Option<File>,

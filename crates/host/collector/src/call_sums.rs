@@ -8,7 +8,6 @@ pub fn add(sums: &mut [u64], words: &[u64]) {
     }
 }
 
-/// Adds one thread's words of a timed function to the sums over other threads.
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);

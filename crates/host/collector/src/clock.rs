@@ -26,7 +26,7 @@ impl RunClock {
         self.start_ns < other.start_ns
     }
 
-    /// Returns the time from the start to a time of CLOCK_MONOTONIC, zero if the latter is earlier.
+    /// Zero if `at_ns` is before the start.
     pub(crate) fn until(self, at_ns: u64) -> Duration {
         Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
     }

@@ -1,8 +1,6 @@
-//! Reads counts from slabs.
-//!
-//! Slabs must be read through the memfd, not the mapping, because a hole then reads as zeroes
-//! without becoming a page. The target may have written anything, so no number read here may be
-//! used as an index.
+//! Reads counts from slabs. They must be read through the memfd, not the mapping, because a hole
+//! then reads as zeroes without becoming a page. The target may have written anything, so no number
+//! read here may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,13 +17,13 @@ use crate::values::{TimedValues, Values};
 
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// By slot, over all threads.
+    /// The sums over all threads, by slot.
     pub totals: Vec<u64>,
-    /// By thread or name, then by slot.
+    /// Counts by thread or name, then by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// Of slots that keep values.
+    /// Values of the slots that keep values.
     pub values: BTreeMap<u32, Values>,
-    /// Of slots whose calls are timed by value.
+    /// Calls of the slots that are timed by value.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
@@ -36,11 +34,10 @@ const OTHERS: &str = "(other threads)";
 /// Slots whose words cannot simply be summed over threads.
 #[derive(Default)]
 pub struct SlotKinds {
-    /// The first slots of timed functions.
     pub timed: Vec<u32>,
     /// The first slots of an argument's values.
     pub valued: Vec<u32>,
-    /// The first slots of functions whose calls are timed by value. The totals get the sums over all values.
+    /// The first slots of functions whose calls are timed by value. Their totals are the sums over all values.
     pub timed_values: Vec<u32>,
 }
 
@@ -80,7 +77,7 @@ pub fn read(
     Ok(counts)
 }
 
-/// Returns the sums of some slots over all threads, without reading other slots.
+/// Does not read other slots.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -91,7 +88,7 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
-/// Calls `visit` with some slots of each slab and the slab's thread; the overflow slab has none.
+/// The overflow slab has no thread.
 pub fn each_slab(
     file: &File,
     geometry: Geometry,
@@ -106,7 +103,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Sets the words at these slots to zero in each slab. Words that are zero are not written.
+/// Sets these words to zero in each slab. Words that are zero are not written, because they may be in a hole.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     if slots.is_empty() {
         return Ok(());
@@ -149,7 +146,7 @@ impl Counts {
     }
 }
 
-/// Returns a thread's name, which must be escaped before it is displayed, because the target may have chosen it.
+/// Returns a name that must be escaped before it is displayed, because the target may have chosen it.
 pub fn plain(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
     String::from_utf8_lossy(name).into_owned()
@@ -161,14 +158,13 @@ pub struct SlabOwner {
 }
 
 impl SlabOwner {
-    /// Reads a directory entry; `None` if no thread entered the slab.
+    /// `None` if no thread entered the slab.
     fn read(entry: &[u8]) -> Option<SlabOwner> {
         let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
         let comm = plain(&entry[8..24]);
         (tid != 0).then_some(SlabOwner { tid, comm })
     }
 
-    /// Returns the key that groups the thread's counts.
     pub fn key(&self, by: Split) -> String {
         match by {
             Split::Thread => format!("{} {}", self.tid, self.comm),
@@ -182,7 +178,7 @@ struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Zero outside the stretches.
+    /// Words outside the stretches are zero.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -222,7 +218,6 @@ impl<'a> SlabWords<'a> {
         Ok(())
     }
 
-    /// Returns the word of a slot, and all words after it.
     fn from(&self, slot: u32) -> &[u64] {
         let at = slot.checked_sub(self.slots.start);
         at.and_then(|at| self.words.get(at as usize..))
@@ -240,7 +235,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Adds all slots; `timed` are the first slots of timed functions.
+    /// `timed` are the first slots of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {

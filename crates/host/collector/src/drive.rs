@@ -1,7 +1,6 @@
 //! The only loop of a run: lets an [`Instrument`] count until its targets end, the duration is
-//! over, or the user stops it.
-//!
-//! All times of a run are on CLOCK_MONOTONIC ([`RunClock`]), and since counting began.
+//! over, or the user stops it. All times are on CLOCK_MONOTONIC ([`RunClock`]), and since counting
+//! began.
 //!
 //! One wait ends at whatever needs the loop: the ends of processes, signals, the doorbells of
 //! agents, the instrument's next turn, the interval and the duration. INVARIANT: no wake-up is
@@ -34,10 +33,8 @@ pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The longest pause between two turns. Each turn asks the observer whether it wants the counts so
-/// far, and another thread may set `stop` without a wake-up.
+/// The longest pause between two turns, because another thread may set `stop` without a wake-up.
 const LOOK: Duration = Duration::from_millis(100);
-/// The shortest pause, even for shorter intervals.
 const SHORTEST: Duration = Duration::from_micros(100);
 
 pub(crate) type Span = Range<Duration>;
@@ -50,7 +47,6 @@ pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
 pub(crate) enum Next {
     /// After this time at the latest.
     Within(Duration),
-    /// Never, because nothing is left to count.
     Ended,
 }
 
@@ -82,7 +78,7 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Returns whether the time since the last interval is an interval, too, so that all intervals sum to the total.
+    /// Returns whether the time since the last interval is one, too, so that intervals sum to the total.
     fn reports_rest(&self) -> bool {
         false
     }
@@ -96,7 +92,7 @@ pub(crate) trait Instrument {
     /// failure, because a failed run must leave nothing in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
-    /// Adds the counts to the session, which has the duration and the CPU time. Returns the cost of counting.
+    /// Adds the counts to the session. Returns the cost of counting.
     fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session)
     -> Result<Cost, Error>;
 }
@@ -105,12 +101,10 @@ pub(crate) trait Instrument {
 pub(crate) struct RunEnd {
     pub(crate) clock: RunClock,
     pub(crate) elapsed: Duration,
-    /// Whether nothing was left to count.
     pub(crate) has_ended: bool,
 }
 
-/// Runs an instrument to its outcome, and waits for the end of a started command. `own` must have
-/// begun before the targets were attached.
+/// Waits also for the end of a started command. `own` must have begun before the targets were attached.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -133,8 +127,7 @@ pub(crate) fn run(
     })
 }
 
-/// Counts from now, or from the end of the delay, until the run ends. Adds the beginning, duration
-/// and CPU time to the session.
+/// Counts from now, or from the end of the delay, until the run ends.
 pub(crate) fn drive(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -229,7 +222,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a held command begin. Fails if the user ended the run first, because the command must never begin then.
+    /// Fails if the user ended the run first, because a held command must never begin then.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -240,7 +233,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting. Returns false if nothing is left to count or `stop` is set before the time is over.
+    /// Returns false if nothing is left to count or `stop` is set before the time is over.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {

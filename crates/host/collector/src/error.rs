@@ -130,7 +130,7 @@ pub enum Error {
     NotStopped,
     #[error("{}", Reason::BrokenOff)]
     BrokenOff,
-    /// Memory that the agent writes cannot be read: the counts, waits or scopes.
+    /// Memory that the agent writes: the counts, waits or scopes.
     #[error("cannot read the {what}: {error}")]
     UnreadableSlabs {
         what: &'static str,
@@ -199,7 +199,6 @@ pub enum Error {
     NotOneThread {
         wanted: String,
         count: usize,
-        /// The threads to choose from, by id and name.
         threads: Vec<String>,
     },
     #[error("cannot find the variables of thread {tid} ({comm})")]
@@ -217,7 +216,6 @@ pub enum Error {
     #[error("{error}")]
     NoSlot {
         error: tiptoe_kernel::Error,
-        /// The debuggers that may hold the debug registers.
         debuggers: Vec<String>,
         perf_events: Vec<String>,
     },

@@ -1,6 +1,6 @@
 //! The additional cost of a traced process's forks. The kernel copies the agent's mappings with
-//! their pages and page tables, patched pages of code, and the mappings of arenas, whose pages are
-//! shared. Only the parent's part is priced, because a child is no target.
+//! their page tables, patched pages of code, and the mappings of arenas. Only the parent's part is
+//! priced, because a child is no target.
 //!
 //! A single fork cannot be timed with and without the copies. So a child of tiptoe maps memory of
 //! the same shape at the same addresses, and forks alternately with and without it
@@ -26,10 +26,9 @@ use tiptoe_price::{Child, median};
 const PAGE: u64 = 4096;
 /// The most pages to read of one mapping, because the target may claim any range.
 const MOST_PAGES: u64 = 1 << 15;
-/// The number of forks in one timing, and of timings.
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
-/// The estimated cost of a fork for each mapping and each page, in ns, if measuring fails.
+/// Estimates for each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
 /// The range of a fork in the target relative to a measured one, because the program uses the caches between forks.
@@ -48,14 +47,14 @@ struct MappingPages {
     pages: u64,
     /// A file's code, whose resident pages are copied only because tiptoe wrote other pages of the file.
     is_file: bool,
-    /// The numbers of its private pages, which tiptoe wrote.
+    /// The numbers of private pages, which tiptoe wrote.
     written: Vec<u64>,
-    /// The numbers of resident pages that are the file's.
+    /// The numbers of the file's resident pages.
     shown: Vec<u64>,
 }
 
 impl CopiedMemory {
-    /// Reads the memory of a process whose agent has its `tables` in this range. `None` if reading is not permitted.
+    /// `None` if reading is not permitted. The agent of the process has its `tables` in this range.
     pub fn of(
         process: Process,
         tables: Range<u64>,
@@ -80,7 +79,6 @@ impl CopiedMemory {
         Some(CopiedMemory { parts })
     }
 
-    /// Returns the additional cost of each fork for the parent.
     pub fn cost(&self) -> Cost {
         // On a busy machine noise may exceed the difference.
         let measured = self.measure().filter(|ns| *ns > 0.0);
@@ -147,7 +145,7 @@ struct ForkPlan {
     parts: Vec<MappingPages>,
     file: i32,
     file_pages: u64,
-    /// The range at which each part was mapped; empty if mapping failed.
+    /// Empty ranges could not be mapped.
     mapped: Vec<Range<usize>>,
 }
 
@@ -241,7 +239,6 @@ fn forks(plan: &ForkPlan, advice: i32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns memory in `count` distant mappings, with some pages written in each.
     fn memory(count: u64) -> CopiedMemory {
         let part = |number: u64| MappingPages {
             start: 0x2100_0000_0000 + (number << 32),

@@ -4,20 +4,20 @@
 //! |---|---|
 //! | [`request`] | the request for a run, and its outcome |
 //! | [`error`](mod@error) | all messages and hints |
-//! | [`module`] | the files that a target has mapped, and their functions |
+//! | [`module`] | the files that a target has mapped |
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes |
 //! | [`counts`] | reads counts from slabs |
-//! | [`call_sums`] | sums of words that slabs have |
-//! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
+//! | [`call_sums`] | sums the words of slabs |
+//! | [`tracee`] | one process, and who counts its probes |
 //! | [`probes`] | probes, locks of programs and scopes |
 //! | [`run`](mod@run) | picks the instruments of a request |
-//! | [`start`] | attaches to running processes, or starts a command |
+//! | [`start`] | attaches to processes, or starts a command |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks |
-//! | [`ulocks`] | waits for the locks of programs, summed up and named |
+//! | [`ulocks`] | waits for the locks of programs |
 //! | [`watch`](mod@watch) | accesses to variables |
-//! | [`stat`](mod@stat) | events by perf's names, and their cost |
+//! | [`stat`](mod@stat) | events by perf's names |
 //! | [`drive`](mod@drive) | the one loop of a run and its clock |
 //!
 //! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that

@@ -21,14 +21,13 @@ use crate::words;
 
 mod wait_rows;
 
-/// The pause between two reads of the targets' CPU time, which is lost when they end.
+/// Between two reads of the targets' CPU time, which is lost when they end.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) struct KernelLocks<'a> {
     request: &'a Request<'a>,
     watched: WaitSelection,
     waits: Waits,
-    /// The number of waits when the last interval ended.
     last: u64,
 }
 
@@ -44,7 +43,7 @@ pub(crate) fn locks(
     run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
-/// Returns the processes whose waits count. A command among them is held.
+/// A command among the processes is held.
 fn targets(request: &Request<'_>) -> Result<Targets, Error> {
     match &request.target {
         RequestTarget::System => {
@@ -96,7 +95,7 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's own measure.
+    /// For the whole system, the cost is the kernel's own measure.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();

@@ -3,7 +3,6 @@
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{CountPart, Latency};
 
-/// A reading, and a histogram if calls are timed.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub reading: Reading,
@@ -11,7 +10,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds counts from elsewhere, over the same time.
+    /// Both counts are over the same time.
     pub fn add(&mut self, other: &Measured) {
         let (one, more) = (self.reading, other.reading);
         self.reading = Reading {

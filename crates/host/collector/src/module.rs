@@ -36,7 +36,7 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// How each function's return address is read, by link-time address.
+    /// By link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// The kernel's uprobes need the open file.
     pub file: Rc<File>,
@@ -48,23 +48,20 @@ pub struct Object {
     own_calls: OnceCell<OwnCalls>,
 }
 
-/// What debug information says of functions, by link-time address, read at first use.
 #[derive(Default)]
 struct DescribedFunctions {
     inlined: OnceCell<Result<HashMap<u64, InlinedPlaces>, BudgetExceeded>>,
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
-/// The marks of compilers in the names of copied functions.
+/// Compilers' marks in the names of copied functions.
 const COPIES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
-/// The first function of the C library in a statically linked program.
 const FIRST_OF_LIBC: &str = "__libc_start_main";
 
-/// The mark in every Go program.
 const GO: &[u8] = b"\xff Go buildinf:";
 const GO_SECTION: &str = ".go.buildinfo";
-/// The searched bytes at the start of each writable segment, if the file has no section of that name.
+/// The searched bytes at the start of each writable segment of a file without that section.
 const MOST_SEARCHED: u64 = 1 << 20;
 
 /// Device and inode, as in `/proc/PID/maps`.
@@ -77,7 +74,6 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 /// A file mapped into one process.
 pub struct Module {
     pub object: Rc<Object>,
-    /// The name in resolved specs.
     pub name: String,
     /// The path in the target's file system.
     pub path: PathBuf,
@@ -181,8 +177,7 @@ impl Object {
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
-    /// Returns the link-time addresses of these bytes in code. `is_it` decides about each position
-    /// in a section's bytes.
+    /// `is_it` decides about each position of these bytes in a section's code.
     fn addresses_with<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -219,9 +214,8 @@ impl Object {
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// Returns where debug information says that a function was inlined, if anywhere. Ignores a
-    /// library's separate debug file, because reading a C library's takes longer than many programs
-    /// run.
+    /// Returns where debug information says that a function was inlined. Ignores a library's
+    /// separate debug file, because reading a C library's takes longer than many programs run.
     pub fn inlined_places(
         &self,
         function: &Function,
@@ -308,7 +302,6 @@ impl Object {
         })
     }
 
-    /// Returns the code from a link-time address to the end of its section.
     pub fn code_from(&self, address: u64) -> Option<&[u8]> {
         self.code_sections().find_map(|(start, code)| {
             let at = usize::try_from(address.checked_sub(start)?).ok()?;
@@ -338,7 +331,6 @@ impl Module {
 
     /// Returns the program and its libraries for a command that has not called exec yet, at made-up load addresses.
     pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
-        // The program is started by this name, even if that is a link.
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());

@@ -1,6 +1,5 @@
-//! Plans the patches of probes: where each goes, with which bytes.
-//!
-//! Sites of earlier sessions are reused, so that a thousand attaches need no more memory than one.
+//! Plans the patches of probes: where each goes, with which bytes. Sites of earlier sessions are
+//! reused, so that a thousand attaches need no more memory than one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,27 +37,24 @@ pub use standard::{Extent, standard_rows};
 pub use unhooked_code::{blocks_signals, replaces_block};
 pub use wrappers::{is_of_libc, wrappers};
 
-/// Where a hook of a system call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookLocation {
-    /// In the C library.
     Libc,
-    /// In other code. The agent works without this hook.
+    /// The agent works without this hook.
     Elsewhere,
-    /// In other code, at a call that may give a thread another thread-local block.
+    /// At a call that may give a thread another thread-local block.
     Storage,
 }
 
 pub struct PlannedSite {
     pub site: Site,
     pub strategy: Strategy,
-    /// The bytes to write before the site is patched, by address; empty if the agent already has them.
+    /// Written before the site is patched, by address; empty if the agent already has the bytes.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has the site from an earlier session.
     pub is_in_table: bool,
     /// The address after the hooked system call; 0 for other sites.
     pub after_syscall: u64,
-    /// For the hook of a system call.
     pub location: HookLocation,
     /// Whether the agent's table has other sites at the same address. Any of them may be the current one.
     pub has_others: bool,
@@ -77,16 +73,14 @@ impl PlannedSite {
 
 #[derive(Default)]
 pub struct PatchPlan {
-    /// The address ranges to map for new arenas.
     pub ranges: Vec<Range<u64>>,
     pub arenas: Vec<Arena>,
     pub callers: Vec<CallerArena>,
-    /// The bases of callers' arenas that must be mapped.
     pub new_callers: Vec<u64>,
     pub hooks: Vec<PlannedSite>,
     /// Code that may give a thread another thread-local block but has no room for a hook.
     pub unhooked: Option<String>,
-    /// The address to which signal handlers return.
+    /// Signal handlers return to this address.
     pub restorer: Option<u64>,
     /// For each intercepted unwinder, the function that returns the address of a frame.
     pub unwinders: Vec<u64>,
@@ -96,21 +90,16 @@ pub struct PatchPlan {
 
 pub struct ProcessState<'a> {
     pub maps: &'a [Mapping],
-    /// The agent's sites, from earlier sessions and from this one.
     pub agent_sites: &'a [Site],
     /// Where the code of this session is mapped.
     pub mapped: Vec<Range<u64>>,
-    /// The callers' arenas of this session.
     pub callers: &'a [CallerArena],
     pub probe_slots: &'a ProbeSlots,
     pub geometry: Geometry,
-    /// The first slot that probes may use.
     pub first_slot: u32,
-    /// The unwinders that already have a number.
     pub unwinders: &'a [u64],
     pub follows: bool,
     pub locks: bool,
-    /// The address of the lock whose holds are timed.
     pub hold: Option<u64>,
     /// The loader's function to hook, which it calls when its list of libraries changes.
     pub changed: Option<u64>,
@@ -257,16 +246,16 @@ impl Draft<'_> {
         known.rev().copied()
     }
 
-    /// Returns the latest site at an address that is `wanted`. Reuse bounds a process's trampolines
-    /// to the number of different ones ever requested.
+    /// Returns the latest `wanted` site at an address. Reuse bounds a process's trampolines to the
+    /// number of different ones ever requested.
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(reuse(site, has_others))
     }
 
-    /// As [`Draft::reusable_at`], but the site's original bytes must be unchanged, because another
-    /// library may have been mapped there since.
+    /// As [`Draft::reusable_at`], but with the original bytes, because another library may have
+    /// been mapped there since.
     fn reusable(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
@@ -395,8 +384,7 @@ fn hash(text: &str) -> u32 {
     })
 }
 
-/// Returns what to write for a patch: the trampoline, its unwind information, and the index entry
-/// by which unwinders find that information.
+/// Returns the trampoline, its unwind information, and the index entry by which unwinders find that information.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
     let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![

@@ -39,7 +39,7 @@ impl ProbeSlots {
         self.taken.contains(&slot)
     }
 
-    /// Assigns a slot to a key; returns `true` if the key had none.
+    /// Returns `true` if the key had no slot.
     pub fn insert(&mut self, key: SlotKey, slot: u32) -> bool {
         self.taken.insert(slot);
         self.slots.insert(key, slot).is_none()

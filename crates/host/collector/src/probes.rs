@@ -1,17 +1,4 @@
 //! Probes, the locks of programs, and scopes, counted by agents or by the kernel's uprobes, as an [`Instrument`].
-//!
-//! | module | job |
-//! |---|---|
-//! | `ends` | notes on processes and traces that have ended |
-//! | `event_section` | the session's events and their cost |
-//! | `event_sums` | events over all processes |
-//! | `libraries` | libraries that are loaded during the run |
-//! | `lock_section` | the session's locks and their cost |
-//! | `outside_findings` | other tracers, and untraced children |
-//! | `prices` | the price of events |
-//! | `progress` | the counts so far, and their cost |
-//! | `recorded_calls` | records of calls |
-//! | `scope_section` | the session's scopes |
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -52,12 +39,11 @@ use progress::RunPrices;
 use recorded_calls::READ_PAUSE;
 use scope_section::ScopeSection;
 
-/// The pause between two checks whether a target called exec, or runs as another user.
+/// Between two checks whether a target called exec, or runs as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
-/// The pause between two checks whether another tracer probes the same functions.
+/// Between two checks whether another tracer probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
-/// The probes of one run.
 struct Probes<'a> {
     request: &'a Request<'a>,
     plan: &'a Plan<'a>,
@@ -77,7 +63,6 @@ struct Probes<'a> {
 struct Report {
     notes: Vec<Note>,
     refusals: Vec<Refusal>,
-    /// Each process's address space at the end.
     spaces: Vec<Option<AddressSpace>>,
 }
 
@@ -122,7 +107,7 @@ struct CountsSoFar {
     end: Option<Events>,
 }
 
-/// Runs a request, with `others` that count in the same processes.
+/// `others` count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -172,9 +157,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
-/// them again `times` times while it runs, and detaches. Returns how often it did so, which is less
-/// than `times` if the request's `stop` was set.
+/// Shows that the patcher is safe: removes and writes the probes of one running process `times`
+/// times while it runs. Returns how often it did so, which is less if the request's `stop` was set.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -240,7 +224,6 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Switches off traps that are hit too often, unless the budget is off.
     fn look_at_traps(&mut self, at: &Targets, observer: &mut dyn Observer) {
         if self.request.budget == Budget::Off {
             return;
@@ -250,7 +233,6 @@ impl<'a> Probes<'a> {
         notes.for_each(|note| self.report.add(note, observer));
     }
 
-    /// Closes the kernel's probes that exceed the budget, and opens those that may count again.
     fn throttle(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
         let tracees = at.traced.iter_mut();
         let notes = tracees.filter_map(|tracee| {
@@ -274,7 +256,7 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Reads the last counts. Returns for how long it counted.
+    /// Returns for how long it counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
@@ -302,7 +284,6 @@ impl<'a> Probes<'a> {
         Ok(elapsed)
     }
 
-    /// Asks all agents to leave, even if one does not answer.
     fn detach(&mut self, at: &mut Targets) {
         for tracee in &mut at.traced {
             // A held command must not run. It is killed.

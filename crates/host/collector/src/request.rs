@@ -24,7 +24,7 @@ pub struct Request<'a> {
     pub meanwhile: Option<Vec<OsString>>,
     /// What counts.
     pub via: Via,
-    /// What results are split by; if `None` or not supported by an instrument, the instrument's default.
+    /// What results are split by. An instrument without this split uses its default.
     pub split: Option<Split>,
     /// How much of the target's CPU time tracing may take; for variables, of one CPU's time.
     pub budget: Budget,
@@ -64,11 +64,11 @@ pub struct AccessOptions {
     pub thread: Option<String>,
     /// Count only accesses that changed the value.
     pub only_changed: bool,
-    /// Report each access separately as well.
+    /// Also report each access separately.
     pub trace: bool,
     /// Count only accesses for which this condition holds.
     pub when: Option<String>,
-    /// Use all debug registers, also the one that is reserved for debuggers.
+    /// Also use the debug register that is reserved for debuggers.
     pub all_slots: bool,
     /// The length of a turn, if there are more variables than registers.
     pub rotate: Option<Duration>,
@@ -189,8 +189,7 @@ impl<'a> Request<'a> {
         self.reports_scopes() || self.split == Some(Split::Scope)
     }
 
-    /// Returns the share of the target's CPU time for each user of the budget (followed calls,
-    /// waits for locks of programs, accesses). `None` if there is no limit.
+    /// Returns the share of the target's CPU time for each user of the budget. `None` if there is no limit.
     pub(crate) fn budget_share(&self) -> Option<f64> {
         let is_followed = |probe: ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
         let follows = self.calls.latency || self.calls.record || self.probes().any(is_followed);
@@ -240,8 +239,7 @@ pub struct RunOptions {
     /// Set by the caller to end the run and get the results.
     pub stop: Arc<AtomicBool>,
     /// Set by the caller to the signal that set `stop`. A started command gets that signal, because
-    /// it would otherwise continue after its trace. An attach that the signal interrupts ends with
-    /// it.
+    /// it would otherwise continue after its trace.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -283,7 +281,7 @@ pub trait Observer {
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Returns whether to report the progress now. The driver asks in each turn of its loop, so this must be cheap.
+    /// Returns whether to report the progress now. Called in each turn of the loop, so this must be cheap.
     fn wants_progress(&mut self) -> bool {
         false
     }

@@ -29,25 +29,21 @@ mod readers;
 
 pub use gate::below;
 
-/// One instruction to probe, in one process.
 #[derive(Clone)]
 pub struct Probe {
     /// The resolved spec, such as `uprobe:redis-server:dictFind`.
     pub event: String,
-    /// Other names of the same code.
     pub names: Vec<String>,
     pub notes: Vec<Note>,
     pub object: Rc<Object>,
-    /// The run-time address minus the link-time address.
     pub bias: u64,
     pub function: Function,
-    /// The offset from the function's first byte.
     pub offset: u64,
     pub follow: Follow,
 }
 
 impl Probe {
-    /// Returns the run-time address of the probed instruction.
+    /// The run-time address of the probed instruction.
     pub fn address(&self) -> u64 {
         self.place_in_file().wrapping_add(self.bias)
     }
@@ -67,7 +63,7 @@ impl Probe {
         }
     }
 
-    /// Returns the file offset of the probed instruction, by which a uprobe is placed.
+    /// Returns where in the file the instruction is; a uprobe is placed by that offset.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
@@ -80,20 +76,16 @@ pub struct Resolution {
     pub probes: Vec<Probe>,
     /// IFUNCs, whose choice is known only inside the target.
     pub ifuncs: Vec<Probe>,
-    /// Matched functions that cannot be probed: the spec and the reason.
     pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
-    /// The specs that matched something.
     pub met: Vec<String>,
-    /// How many functions are timed by value.
     by_value: usize,
     /// The addresses that have a probe, with the kinds of their events.
     seen: BTreeMap<u64, Kind>,
 }
 
 impl Resolution {
-    /// Returns what to record of one more function. The number of functions that are timed by value
-    /// is limited, because they need much room.
+    /// Limits the number of functions that are timed by value, because they need much room.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -105,9 +97,8 @@ impl Resolution {
     }
 }
 
-/// Resolves all probes against a process's modules; `entries` says what to record of each entry of
-/// a function. With `may_match_later`, a probe without a match is no error if a later library may
-/// match it.
+/// `entries` says what to record of each entry of a function. With `may_match_later`, a probe
+/// without a match is no error if a later library may match it.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -243,7 +234,7 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-/// Returns why the file of a mapped binary cannot be read; `None` if it can.
+/// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<tiptoe_sys::host::Error> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
     let mut files = maps.iter().filter(|mapping| mapping.perms.exec);
@@ -395,7 +386,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns the other modules with the function or the glob's functions, because only the program was searched.
+/// Only the program was searched: returns the other modules with the function or the glob's functions.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {

@@ -16,7 +16,6 @@ pub const NO_ROOM: &str = "(other scopes)";
 pub struct Tree(BTreeMap<u32, String>);
 
 impl Tree {
-    /// Reads the nodes in the words of slab 0.
     pub fn read(words: &[u64]) -> Tree {
         let mut names: BTreeMap<u32, String> = BTreeMap::new();
         for number in 1..NODES {
@@ -51,11 +50,10 @@ impl Tree {
     }
 }
 
-/// The sums of a scope over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     pub entries: u64,
-    /// Without the ticks in inner scopes.
+    /// Ticks in the scope, without its inner scopes.
     pub ticks: u64,
 }
 
@@ -67,8 +65,7 @@ pub struct ScopeTimes {
 }
 
 impl ScopeTimes {
-    /// Adds a thread's words. `is_in` has the thread's present node, and the ticks since it was
-    /// entered, which the words do not contain yet.
+    /// `is_in` has the thread's present node, and the ticks since it was entered, which the words do not contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);

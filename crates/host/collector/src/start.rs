@@ -39,11 +39,9 @@ const NAMESAKES: u32 = 1 << 10;
 #[derive(Default)]
 pub(crate) struct AttachedProcesses {
     pub(crate) tracees: Vec<Tracee>,
-    /// The processes that ended before tiptoe had attached to them.
     pub(crate) ended: Vec<SessionProcess>,
 }
 
-/// The user may interrupt the attach.
 pub(crate) fn attach_all(
     pids: &[u32],
     plan: &Plan,
@@ -85,7 +83,7 @@ pub(crate) fn broken_off(
     })
 }
 
-/// Attaches to processes until the user stops it. Omits a process that ends first, unless it is the only one.
+/// Omits a process that ends before the attach, unless it is the only one.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -194,12 +192,10 @@ pub(crate) fn start(
     Ok(tracee)
 }
 
-/// Returns why the agent could not work in a command that inherits tiptoe's seccomp filter.
 fn refused_calls() -> Option<Reason> {
     agent_calls().err().map(Reason::RefusedCall)
 }
 
-/// Returns whether a file is an ELF program, of any machine.
 fn is_elf(path: &std::path::Path) -> bool {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
@@ -272,8 +268,8 @@ fn wait_for_agent(target: &Attached) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Returns whether a program has libc but no agent. The agent will not be mapped then, because
-/// preloaded libraries are mapped first.
+/// Returns whether a program has libc but no agent. Then no agent will be mapped, because preloaded
+/// libraries are mapped first.
 fn is_past_preloading(process: Process) -> bool {
     let maps = process.maps();
     let is_libc = |mapping: &Mapping| {
@@ -283,7 +279,7 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts through the kernel in a running command, or in one held by an agent that cannot serve.
+/// Counts in a running command, or in one held by an agent that cannot serve.
 fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);

@@ -34,12 +34,11 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// The pause between two reads of the target's use, which is lost when the target ends.
+/// Between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {
     request: &'a Request<'a>,
-    /// The leader of each group is first.
     groups: Vec<Vec<Counter<'a>>>,
 }
 
@@ -175,7 +174,7 @@ impl Instrument for CountingRun<'_> {
         Ok(turn.clock.elapsed())
     }
 
-    /// Closes the events. Their cost is known only once all runs have ended.
+    /// The events' cost is known only once all runs have ended.
     fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<Cost, Error> {
         self.last = self.source.sums(self.request.counters.per_cpu)?;
         if !self.source.is_complete() {
@@ -208,7 +207,6 @@ fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
     })
 }
 
-/// The counts are unscaled.
 fn events(sums: &Sums) -> Vec<Event> {
     let counted = sums
         .counts(None)

@@ -51,7 +51,7 @@ pub struct Tracee {
     pub process: TracedProcess,
     pub agent: InProcess,
     pub kernel: KernelProbes,
-    /// What the agent or the kernel recorded of waits for locks.
+    /// Waits recorded by the agent or the kernel.
     pub locks: LockWatch,
     pub scopes: ScopeWatch,
     pub coverage: Coverage,
@@ -83,15 +83,14 @@ impl Tracee {
         }
     }
 
-    /// Attaches to a running command. If the command ends first, nothing of it is counted.
+    /// If the command ends first, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let entered = tracee.enter(plan, cache);
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// Returns a command's process after tiptoe entered it, or tried to. If the command has ended,
-    /// nothing of it is counted, and `ended` says so.
+    /// If the command has ended, nothing of it is counted, and `ended` says so.
     fn unless_ended(
         self,
         entered: Result<Option<(Vec<Module>, Error)>, Error>,
@@ -108,7 +107,7 @@ impl Tracee {
         }
     }
 
-    /// Returns a process of which nothing is counted, because it ended, as `note` says.
+    /// Returns a process of which nothing is counted, because it ended.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
@@ -116,8 +115,7 @@ impl Tracee {
         tracee
     }
 
-    /// Begins to count in a running process. If its agent fails, the kernel must count: returns the
-    /// modules and the agent's error.
+    /// If the agent fails, the kernel must count: returns the modules and the agent's error.
     fn enter(
         &mut self,
         plan: &Plan,
@@ -203,8 +201,7 @@ impl Tracee {
         Ok(None)
     }
 
-    /// Counts through the kernel, on request or because the agent cannot enter, for the reason
-    /// `left_out`. `pid` is for the note with that reason.
+    /// Counts through the kernel, on request or because the agent cannot enter, for the reason `left_out`.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
@@ -291,15 +288,13 @@ impl Tracee {
             let on = &mut Arming::of(&self.process, plan, &mut self.coverage)?;
             self.agent.patches.set_traps(on, traps)?;
         }
-        // Both spend the budget.
         if self.agent.spends() && self.kernel.leave(HALF) {
             self.agent.leave(HALF);
         }
         Ok(())
     }
 
-    /// Counts in the kernel after the agent failed with `error`. Returns the error unless the agent
-    /// has restored everything.
+    /// Returns the error unless the agent has restored everything.
     fn leave_to_kernel(
         self,
         plan: &Plan,
@@ -330,7 +325,7 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// Reads all counters. The clock is the run's.
+    /// The clock is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;
@@ -338,7 +333,6 @@ impl Tracee {
         Ok(reads)
     }
 
-    /// Returns whether a budget limits calls, waits, or the kernel's probes here.
     pub fn has_budget(&self) -> bool {
         self.agent.has_budget(&self.process) || self.kernel.is_throttled()
     }
@@ -360,9 +354,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note that the target was not traced as it should be: hits found that another
-    /// tracer's probe had been removed from our sites, or the kernel counted in another program.
-    /// Only known at the end.
+    /// Returns a note that another tracer's probe had been removed from our sites, or that the
+    /// kernel counted in another program. Only known at the end.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

@@ -57,7 +57,6 @@ struct Waits {
     left: u64,
     episodes: u64,
     slept_ns: u64,
-    /// Waits that slept and were timed.
     timed: u64,
     longest: u64,
     readers: u64,
@@ -155,7 +154,7 @@ impl Waits {
 pub struct WaitRecords {
     /// By key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
-    /// Waits that were in progress when the trace began, by key, and by thread or scope.
+    /// Waits that were in progress when the trace began.
     early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
@@ -167,11 +166,10 @@ pub struct WaitRecords {
     threads: BTreeMap<u32, String>,
     all_waits: u64,
     all_wakes: u64,
-    /// Waits in progress at the end of the trace, by key, and by thread or scope.
+    /// Waits in progress at the end of the trace.
     unfinished: BTreeMap<(Key, String), Unfinished>,
-    /// Waits in progress of threads that had ended.
     unfinished_without_row: u64,
-    /// The time of the reading, in ticks.
+    /// In ticks.
     now: u64,
     others: u64,
     drops: Vec<Dropped>,
@@ -246,7 +244,6 @@ impl WaitRecords {
         self.threads.insert(tid, thread.to_owned());
     }
 
-    /// Adds the calls of threads that had no words.
     pub fn add_unseen(&mut self, calls: u64) {
         self.others = self.others.saturating_add(calls);
     }
@@ -278,7 +275,7 @@ impl WaitRecords {
         }
     }
 
-    /// Adds a wait that the kernel saw begin `ns` before. `who`, the thread, is empty if rows are not by thread.
+    /// Adds a wait that the kernel saw begin `ns` before. The thread `who` is empty if rows are not by thread.
     pub fn add_open_in_kernel(&mut self, key: FutexKey, who: &str, ns: u64) {
         let FutexKey {
             address, site, via, ..
@@ -435,7 +432,6 @@ struct Rows {
     all: Waits,
     early: EarlyWaitSums,
     unfinished: Unfinished,
-    /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
     /// Whether any wait for one of the row's locks was not timed, in this row or in another.
     is_sampled: bool,

@@ -30,7 +30,6 @@ impl Values {
         self.0.iter().map(|(value, hits)| (*value, *hits))
     }
 
-    /// Returns how many of `all` hits have no known value.
     pub fn others(&self, all: u64) -> u64 {
         let known = self
             .0
@@ -40,7 +39,6 @@ impl Values {
     }
 }
 
-/// The most values of one event with times of their own.
 const MOST_TIMED: usize = 1 << 12;
 
 /// The calls of all threads by value; `None` is for unknown values. The words are those of
@@ -91,7 +89,6 @@ mod tests {
         assert_eq!((values.others(50), values.others(3)), (7, 0));
     }
 
-    /// Returns one thread's words, with these calls and longest times of values.
     fn timed(sets: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut all = vec![0; timed_values::WIDTH as usize];
         for (number, (value, calls, longest)) in (timed_values::FIRST..).zip(sets) {

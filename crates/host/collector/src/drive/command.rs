@@ -13,7 +13,7 @@ use tiptoe_sys::host::ends::Ends;
 use super::LOOK;
 use crate::request::Observer;
 
-/// How long a command may run after its trace, before a note explains why tiptoe waits.
+/// A note explains why tiptoe waits if a command runs this long after its trace.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits for the command among the targets to end, if there is one, and returns its status.

@@ -1,6 +1,5 @@
 //! Several instruments in one run, as one [`Instrument`]. Each gets the same turns in the same
-//! targets. The run ends when no instrument has anything left to count. The cost is the sum of
-//! their costs.
+//! targets. The run ends when no instrument has anything left to count.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, T
 use crate::error::Error;
 use crate::request::Progress;
 
-/// At least one instrument. The first that serves an agent must leave the targets.
+/// The first instrument that serves an agent must leave the targets.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
     /// Whether each has nothing left to count.

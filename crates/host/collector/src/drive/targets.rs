@@ -51,7 +51,6 @@ impl Targets {
         }
     }
 
-    /// The whole system has no counted processes.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Attached> {
         let traced = self.traced.iter().map(|tracee| &tracee.process.target);
         self.alone.iter().chain(traced)
@@ -66,7 +65,7 @@ impl Targets {
         counted.chain(&mut self.meanwhile)
     }
 
-    /// Begins to count the processes' CPU time. Returns the run's clock, which begins now.
+    /// Also begins to count the processes' CPU time.
     pub(crate) fn start_clock(&self) -> RunClock {
         self.counted().for_each(Attached::mark);
         RunClock::start()
@@ -101,7 +100,6 @@ impl Targets {
         self.traced.iter().filter_map(Tracee::bell)
     }
 
-    /// Returns what wakes the loop when one of the processes ends whose end ends the run.
     pub(crate) fn ends(&self) -> Ends {
         // A process without a descriptor is polled, less often.
         let _ = limits::reserve_open_files(self.ending().count() as u64);
@@ -114,7 +112,6 @@ impl Targets {
         });
     }
 
-    /// Returns the number of CPUs if the whole system is counted.
     pub(crate) fn cpus(&self) -> Option<u32> {
         self.is_system.then(limits::online_cpus)
     }

@@ -18,9 +18,7 @@ struct Turns {
     did: Vec<&'static str>,
     intervals: Vec<Span>,
     reports_rest: bool,
-    /// Whether its first turn is its last.
     ends: bool,
-    /// Whether its first turn fails.
     fails: bool,
     /// Set in the first turn, as a signal would.
     stops: Option<Arc<AtomicBool>>,

@@ -22,7 +22,7 @@ impl Timers {
         }
     }
 
-    /// Returns the interval if it is over, and begins the next one.
+    /// Begins the next interval if this one is over.
     pub(crate) fn take_interval(&mut self, elapsed: Duration) -> Option<Span> {
         let (length, end) = self.interval.as_mut()?;
         if elapsed < *end {
@@ -33,7 +33,6 @@ impl Timers {
         self.rest(elapsed)
     }
 
-    /// Returns the time since the last interval, if there are intervals.
     pub(crate) fn rest(&mut self, elapsed: Duration) -> Option<Span> {
         let last = std::mem::replace(&mut self.last, elapsed);
         (self.interval.is_some() && elapsed > last).then_some(last..elapsed)
@@ -67,7 +66,6 @@ mod tests {
             (3, None, 7),
             (12, Some(0..12), 8),
             (21, Some(12..21), 9),
-            // Two ends were missed; one interval follows at once.
             (59, Some(21..59), 0),
             (60, Some(59..60), 9),
             (68, None, 1),

@@ -11,7 +11,6 @@ use super::{TICK, Targets};
 /// program that loads many libraries rarely reaches this number, because each load waits for
 /// tiptoe, so there are waits without a ring.
 const RINGS: u32 = 1000;
-/// The pause between two turns in a flood of rings.
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct Wakes {
@@ -28,9 +27,8 @@ impl Wakes {
         }
     }
 
-    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. The kernel
-    /// cannot wait for a doorbell, which is a futex, and for a descriptor at once. So with
-    /// doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
+    /// The kernel cannot wait for a doorbell, which is a futex, and for a descriptor at once. So
+    /// with doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {

@@ -7,7 +7,6 @@ use tiptoe_symbol::variable::VariableError;
 use super::{AgentOption, Error};
 use crate::words::{few, few_processes};
 
-/// What helps if a variable does not exist before the command begins.
 const NOT_BEGUN: &str =
     "before a command begins, its libraries are not loaded: `-p PID` watches a running program";
 
@@ -28,13 +27,11 @@ pub enum InsteadOfFunction {
     Elsewhere(Vec<String>),
     /// A function whose calls are all inlined, and the functions that contain them.
     Inlined { name: String, within: Vec<String> },
-    /// A file that was not read whole.
     CutFile,
     /// A file without the names of some functions.
     Stripped {
         nameless: usize,
         functions: usize,
-        /// The commands that bring the names.
         remedy: String,
     },
 }

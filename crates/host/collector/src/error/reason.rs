@@ -14,7 +14,6 @@ pub enum Reason {
     Failure(Arc<Error>),
     #[error(transparent)]
     Patch(#[from] tiptoe_patch::Refusal),
-    /// Why the agent cannot enter a program, by its file.
     #[error("{0}")]
     Program(&'static str),
 

@@ -19,13 +19,13 @@ struct RowSum {
     total_ns: u64,
     max_ns: u64,
     times: Box<Times>,
-    /// The time of each stack; its first address is the call site.
+    /// The first address of each stack is the call site.
     stacks: BTreeMap<Vec<u64>, u64>,
     whose: String,
 }
 
-/// Returns the rows, longest time first. `processes` are present names, because the kernel recorded
-/// a process's name at its first wait.
+/// Returns the longest time first. `processes` are present names, because the kernel recorded a
+/// process's name at its first wait.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,
@@ -85,7 +85,6 @@ struct RowNames<'a> {
 }
 
 impl RowNames<'_> {
-    /// Returns the name of the waiting thread, process or cgroup, or of the lock.
     fn whose(&self, row: &WaitSums, by: Option<Split>) -> String {
         let key = &row.key;
         match by {
@@ -115,7 +114,6 @@ impl RowNames<'_> {
     }
 }
 
-/// Returns the paths of the cgroups that waited and still exist.
 fn cgroup_paths(found: &[WaitSums]) -> BTreeMap<u64, PathBuf> {
     let mut ids: Vec<u64> = found.iter().map(|row| row.key.cgroup).collect();
     ids.sort_unstable();

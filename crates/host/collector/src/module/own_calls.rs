@@ -14,10 +14,9 @@ pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
 
-/// The same in each process.
 #[derive(Debug, Default)]
 pub struct OwnCalls {
-    /// The addresses of functions that may make a call of [`HOOKED_EVERYWHERE`].
+    /// Functions that may make a call of [`HOOKED_EVERYWHERE`].
     pub functions: Vec<u64>,
     /// The first function that may block signals without passing a hook of libc.
     pub blocks_signals: Option<String>,
@@ -76,7 +75,6 @@ fn wrfsbase(object: &Object) -> Option<String> {
         })
 }
 
-/// Returns whether code contains a `syscall` and one of these numbers as an immediate.
 pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
     let bytes = code.bytes;
     let mut four = bytes

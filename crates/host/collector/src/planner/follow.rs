@@ -6,24 +6,23 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed by value.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters that each thread has for calls timed by value. A function has 226 KB of them;
-/// a thread touches only those that it uses, but all are mapped.
+/// A function has 226 KB of counters in each thread for calls timed by value; a thread touches only
+/// those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
 // Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// Hits.
     #[default]
     No,
     /// Hits and returns.
     Returns,
-    /// Hits, and the duration of the calls.
+    /// Hits, and the durations of calls.
     Times,
     /// Hits by the value of an argument.
     Values,
-    /// Hits and the duration of the calls, by the value of an argument.
+    /// Hits and the durations of calls, by the value of an argument.
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
@@ -40,7 +39,6 @@ impl Follow {
         matches!(self, Follow::Times | Follow::TimedValues)
     }
 
-    /// Returns what remains if only entries are counted.
     pub fn entries(self) -> Follow {
         match self {
             Follow::Values | Follow::TimedValues => Follow::Values,
@@ -48,7 +46,6 @@ impl Follow {
         }
     }
 
-    /// Returns how many counters a probe has.
     pub fn width(self) -> u32 {
         match self {
             Follow::No => 1,

@@ -36,7 +36,6 @@ const FUNCTIONS: [(&str, i32); 22] = [
     ("cnd_timedwait", LEAVES),
 ];
 
-/// The bytes on the stack at a function's entry.
 const RETURN_ADDRESS: u32 = 8;
 /// A function of at most this many bytes may be only a jump to another function.
 const SMALL: usize = 16;

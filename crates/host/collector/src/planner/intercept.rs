@@ -30,7 +30,6 @@ pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
 
-/// Returns whether a patch stays after the session.
 pub(super) fn stays(body: &Body) -> bool {
     matches!(body, Body::Intercept { stay: true, .. })
 }
@@ -85,8 +84,7 @@ impl Draft<'_> {
     }
 }
 
-/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if the
-/// module lacks that function.
+/// Records the function that the agent calls in an unwinder; `None` if the module lacks that function.
 fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

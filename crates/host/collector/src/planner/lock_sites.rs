@@ -12,20 +12,16 @@ use super::{Draft, PlannedSite, body_hash, is_libc, planned};
 use crate::error::Reason;
 use crate::module::Module;
 
-/// The system call number of futex, as an operand.
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
 /// The beginning of libc's cancellable calls, since version 2.41: the number is pushed.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 #[derive(Default)]
 pub struct Locks {
-    /// Sites before futex calls and after them.
     pub sites: Vec<PlannedSite>,
     /// The beginnings of calls and their system calls.
     pub calls: Vec<(u64, u64)>,
-    /// Calls that cannot be seen, and why.
     pub left_out: Vec<(String, Reason)>,
-    /// Calls that are recorded in part, and what is missing.
     pub in_part: Vec<(String, Reason)>,
 }
 
@@ -64,7 +60,7 @@ impl Calls {
     }
 }
 
-/// Returns the unwind rules before a call and after it; both are unknown unless both are known.
+/// Both rules are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let after = site.after_call.as_ref().map_or(front, Shape::site);
@@ -200,7 +196,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans one site of a call; returns whether it is planned, now or for an earlier call.
+    /// Returns whether the site is planned, now or for an earlier call.
     fn lock_half(
         &mut self,
         module: &Module,
@@ -242,7 +238,7 @@ impl Draft<'_> {
         is_planned
     }
 
-    /// Returns the notice of futex calls in libc's function `syscall`, if locks are watched.
+    /// `site` is in libc's function `syscall`.
     pub(super) fn any_notice(
         &mut self,
         module: &Module,

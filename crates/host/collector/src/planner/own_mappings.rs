@@ -2,8 +2,8 @@
 //!
 //! A fork copies no page-table entries of a file's mapping in which no page was written, because
 //! the child can read the pages from the file. One patched page makes the fork copy the entries of
-//! all resident pages of its mapping, and the child's end removes them again. So patched pages
-//! close to each other become one mapping, and other pages keep the file's.
+//! all resident pages of its mapping. So patched pages close to each other become one mapping, and
+//! other pages keep the file's.
 
 use std::ops::Range;
 

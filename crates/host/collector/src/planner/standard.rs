@@ -1,5 +1,4 @@
-//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's
-//! call site must pass. Most were compiled into the program or into a user's library.
+//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's call site must pass.
 
 use std::ops::Range;
 
@@ -36,7 +35,6 @@ const MAY_WAIT: [&str; 20] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
-    /// Functions that may wait, by their names.
     MayWait,
 }
 
@@ -71,7 +69,7 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns at most `most` return addresses in [`standard_functions`], first those in functions that may wait.
+/// Returns first the return addresses in functions that may wait.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {
         standard_functions(module, extent).filter_map(|f| module.object.code(f, module.bias))

@@ -1,6 +1,6 @@
-//! The functions between a futex call and its user, for the kernel's programs, which search for the
-//! user's call site. They belong to the C library, also a linked one, to Go's runtime, or to the
-//! standard libraries of C++ and Rust that were compiled in.
+//! The functions between a futex call and its user, which the kernel's programs skip to find the
+//! user's call site. They belong to the C library, to Go's runtime, or to the standard libraries of
+//! C++ and Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,6 @@ const LIBC: [&str; 17] = [
     "puts",
 ];
 
-/// Returns whether a function belongs to the C library or the compiler, not to the user.
 pub fn is_of_libc(module: &Module, function: &Function) -> bool {
     let reserved = |name: &str| name.starts_with("__");
     let known = |name: &str| LIBC.iter().any(|beginning| name.starts_with(beginning));
@@ -62,7 +61,7 @@ pub fn is_of_libc(module: &Module, function: &Function) -> bool {
             && !names.any(|name| is_mangled(name))
 }
 
-/// Returns whether the name is one of C++ or Rust, in which no C library is written.
+/// No C library is written in C++ or Rust.
 fn is_mangled(name: &str) -> bool {
     ["_Z", "_R"]
         .iter()

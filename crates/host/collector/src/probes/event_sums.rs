@@ -10,7 +10,6 @@ use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
 
-/// One event over all processes.
 pub struct Total {
     pub all: Measured,
     pub via: Via,
@@ -59,7 +58,6 @@ impl Total {
 pub struct Events {
     pub order: Vec<String>,
     pub by_name: BTreeMap<String, Total>,
-    /// The functions of `--under`.
     pub gates: BTreeMap<String, Total>,
 }
 

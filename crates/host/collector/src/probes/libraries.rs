@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
-/// Notes the specs that never matched; fails if nothing at all matched.
+/// Fails if nothing at all matched.
 pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), Error> {
     let is_unread = at.traced.iter().any(|tracee| missed(tracee).is_some());
     let mut specs = waiting(at).cloned();
@@ -21,7 +21,6 @@ pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), 
     Ok(())
 }
 
-/// Returns a note if libraries ran before they were probed.
 pub(super) fn missed(tracee: &Tracee) -> Option<Note> {
     tracee.agent.patches.later.missed(&tracee.process)
 }

@@ -28,7 +28,6 @@ impl Probes<'_> {
         }
     }
 
-    /// Returns what watching the locks cost.
     pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) -> Cost {
         let holds = locks.holds.iter().map(|hold| hold.count);
         let thinned = locks.rows.iter();
@@ -53,7 +52,7 @@ impl Probes<'_> {
         cost
     }
 
-    /// Reads the last waits. Returns for how long they were counted.
+    /// Returns for how long the waits were counted.
     pub(super) fn read_locks(
         &mut self,
         by: Split,
@@ -99,7 +98,7 @@ impl Probes<'_> {
     }
 }
 
-/// Returns the cost of these waits, and of visits to scopes. `None` while the price of the agent's hooks is unknown.
+/// `None` while the price of the agent's hooks is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,

@@ -8,12 +8,11 @@ use tiptoe_sys::host::procfs::Process;
 use crate::drive::Targets;
 use crate::tracee::Tracee;
 
-/// The children of at most this many threads are looked for, because each thread has a file to read.
+/// The most threads whose children are looked for, because each thread has a file to read.
 const THREADS: usize = 64;
 
 #[derive(Default)]
 pub(super) struct OutsideFindings {
-    /// The events that other tracers probe as well.
     foreign: BTreeSet<String>,
     /// The most untraced children at any look.
     children: usize,
@@ -55,7 +54,6 @@ impl OutsideFindings {
     }
 }
 
-/// Returns how many children of a process run its program and are not in `traced`.
 fn untraced(tracee: &Tracee, traced: &[u32]) -> usize {
     let process = tracee.process.target.process;
     let Ok(program) = process.exe() else {

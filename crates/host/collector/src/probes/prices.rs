@@ -21,11 +21,9 @@ pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
     }
 }
 
-/// The cost of a hit of each kind.
 pub struct Prices {
     pub costs: UnitCosts,
     pub filtered: bool,
-    /// Whether some hits do not count because of `--under`.
     pub under: bool,
     pub cpu_ns: u64,
 }
@@ -74,7 +72,7 @@ impl Prices {
         }
     }
 
-    /// Returns the average time between two hits; infinite if unknown.
+    /// Infinite if unknown.
     fn gap_ns(&self, hits: u64) -> f64 {
         match (self.cpu_ns, hits) {
             (0, _) | (_, 0) => f64::INFINITY,

@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::request::Progress;
 use crate::ulocks::WaitTotals;
 
-/// The stack size of a thread that measures prices.
 const STACK: usize = 1 << 20;
 
 /// The prices while a run counts. Separate threads measure them, because that may take 0.1 s, and

@@ -64,13 +64,11 @@ impl NamedScopes {
 
 #[derive(Default)]
 pub(super) struct ScopeSection {
-    /// How often threads entered and left scopes.
     pub(super) visits: u64,
-    /// When counting began, if the processes were attached before.
+    /// The sums at the start of counting, if the processes were attached before.
     first: NamedScopes,
-    /// When the last interval ended.
     last: Option<Scopes>,
-    /// At the end, until the last interval is reported.
+    /// Scopes at the end, until the last interval is reported.
     pub(super) end: Option<Scopes>,
 }
 
@@ -103,13 +101,12 @@ impl ScopeSection {
         self.end.take().or(self.last.take())
     }
 
-    /// The processes were attached before.
     pub(super) fn begin(&mut self, request: &Request, at: &Targets) -> Result<(), Error> {
         self.first = sums(request, at)?;
         Ok(())
     }
 
-    /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
+    /// Scopes that threads are still in count until now.
     pub(super) fn read(
         &mut self,
         request: &Request,
@@ -171,7 +168,7 @@ fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     Ok(all)
 }
 
-/// Returns what rows have counted since an earlier time, without empty rows.
+/// Empty rows are left out.
 fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     let none = Scope::default();
     let since = |row: &Scope| {

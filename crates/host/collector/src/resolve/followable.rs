@@ -24,7 +24,7 @@ const TWICE: [&str; 8] = [
     "__vfork",
     "getcontext",
 ];
-/// Functions that use their return address in a way that their instructions do not show.
+/// Functions whose instructions do not show how they use their return address.
 const LOOKERS: [&str; 2] = ["_start", "__interceptor_dlsym"];
 
 /// Returns what a spec records of each hit; `entries` is what the request records of each entry.
@@ -37,7 +37,6 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
 }
 
 pub enum Limit {
-    /// Calls can be followed to their return.
     None,
     /// Only entries can be counted.
     Entries(Reason),
@@ -127,8 +126,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns whether most of the module's functions have unwind information. Otherwise the module
-    /// was built without it, and a missing rule says nothing about a function.
+    /// Returns whether most of the module's functions have unwind information. Otherwise a missing
+    /// rule says nothing about a function.
     fn is_described(&self) -> bool {
         *self.is_described.get_or_init(|| {
             let object = &self.module.object;

@@ -1,10 +1,10 @@
 //! Finds functions whose return address is read: by themselves, by a function that they jump to, or
-//! by one that they call.
+//! by one that they call. While a function is followed, its return address is a thunk's, which
+//! `dladdr` does not know. So calls are only counted if the function, or one that it leads to,
+//! reads that word (`tiptoe_patch::return_reads`).
 //!
-//! While a function is followed, its return address is a thunk's, which `dladdr` does not know. So
-//! calls are only counted if the function, or one that it leads to, reads that word
-//! (`tiptoe_patch::return_reads`). A jump or call through a linkage table is resolved by name, in
-//! all files that the process has mapped. Functions reached through a pointer are not checked.
+//! A jump or call through a linkage table is resolved by name, in all files that the process has
+//! mapped. Functions reached through a pointer are not checked.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use crate::error::Reason;
 use crate::module::Module;
 use crate::planner::is_intercepted;
 
-/// The index of the function's module, and the function's link-time address.
+/// The index of a function's module, and the function's link-time address.
 type FunctionAddress = (usize, u64);
 
 /// The most functions to check because others jump to them.
@@ -27,9 +27,9 @@ const MOST_JUMPS: usize = 64;
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
-    /// By a word of a module: the functions whose address it may contain.
+    /// The functions whose address a module's word may contain, by the word.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
-    /// By module: the names by which the loader fills its words.
+    /// The names by which the loader fills a module's words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 
@@ -128,8 +128,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions whose address a module's word may contain, by the name that the loader
-    /// looks up for the word.
+    /// Returns the functions with the name that the loader looks up for a module's word.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();
@@ -161,7 +160,6 @@ fn is_left_alone(function: &&Function) -> bool {
     !function.is_ifunc && !intercepted
 }
 
-/// Returns the canonical frame address in the patcher's form.
 fn cfa(rule: Rule) -> Option<Cfa> {
     if rule == Rule::OUTERMOST {
         return Some(Cfa::Nowhere);

@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// Of removed cgroups, at most this many (or half of the spare room) are kept. Otherwise all are
-/// forgotten, and their counts are added to their nearest existing ancestors.
+/// If more removed cgroups are kept (or more than half of the spare room), all are forgotten, and
+/// their counts are added to their nearest existing ancestors.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;
@@ -70,7 +70,6 @@ enum ColumnSource {
 type CgroupSum = Vec<CpuCounts>;
 
 impl ByCgroup {
-    /// The events do not count yet.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -105,7 +104,6 @@ impl ByCgroup {
         })
     }
 
-    /// Returns the events if none of them is available.
     pub(super) fn counts_nothing(&self) -> Option<Vec<String>> {
         let names = self.columns.iter().map(|one| one.event.clone());
         let mut columns = self.columns.iter();
@@ -128,7 +126,7 @@ impl CountSource for ByCgroup {
         Ok(())
     }
 
-    /// Returns the system's sums, then those of each chosen cgroup.
+    /// The system's sums are first.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;
@@ -146,7 +144,6 @@ impl CountSource for ByCgroup {
             add(&mut all, cpus);
             let own = match whose {
                 CountOwner::Cgroup(id) if tree.get(id).is_some() => id,
-                // Counts of an unknown cgroup are added to the root.
                 _ => tree.root(),
             };
             for id in tree.line(own) {
@@ -346,7 +343,7 @@ fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
     }
 }
 
-/// Returns notes about faults. Some only matter if events are read.
+/// Some faults only matter if events are read.
 fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [

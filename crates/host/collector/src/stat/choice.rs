@@ -17,9 +17,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Chooses among the existing cgroups. A name without a match is an error; a pattern may match
-    /// later cgroups. A name may also be the path of the cgroup's folder below `root`, where
-    /// cgroups are mounted.
+    /// A name without a match is an error; a pattern may match later cgroups. A name may also be
+    /// the path of the cgroup's folder below `root`, where cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             return Err(Error::NamelessCgroup);

@@ -20,9 +20,7 @@ use crate::request::RequestTarget;
 const PAIRS: usize = 9;
 /// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
-/// System calls that hit a tracepoint.
 const CALLS: u32 = 5_000;
-/// A tracepoint that we can hit at will.
 const PASSED: &str = "syscalls:sys_enter_getppid";
 
 #[derive(Clone, Copy)]
@@ -196,7 +194,6 @@ impl Ring {
     }
 }
 
-/// Reports the nanoseconds of each job.
 fn work(mut from: PipeReader, mut to: PipeWriter, jobs: &Receiver<Job>, answer: &Sender<f64>) {
     for job in jobs {
         let start = Instant::now();
@@ -226,7 +223,6 @@ fn work(mut from: PipeReader, mut to: PipeWriter, jobs: &Receiver<Job>, answer: 
     }
 }
 
-/// Answers until the other thread ends.
 fn other(mut from: PipeReader, mut to: PipeWriter) {
     let mut byte = [0];
     while from

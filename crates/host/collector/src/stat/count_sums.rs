@@ -17,7 +17,6 @@ pub(super) trait CountSource {
 
     fn disable(&mut self) -> Result<(), Error>;
 
-    /// Returns the counts so far.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
 
     /// As [`CounterSet::is_complete`].
@@ -35,7 +34,7 @@ pub(super) trait CountSource {
         false
     }
 
-    /// Returns a run's notes, and the cost of its switches if it was measured.
+    /// Returns notes, and the cost of the run's switches if it was measured.
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         Ok(None)
     }
@@ -62,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// The key of a row. An index would not do, because cgroups are created and removed between readings.
+/// Rows have no index, because cgroups are created and removed between readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -70,7 +69,6 @@ pub(super) struct CountKey {
     pub(super) cpu: Option<u32>,
 }
 
-/// An event's counts, on all places together or on one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct EventSum {
     pub(super) key: CountKey,

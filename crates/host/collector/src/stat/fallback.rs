@@ -15,8 +15,7 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// An event set for the system, and one for each cgroup, which the kernel enables and disables at
-/// each switch between cgroups.
+/// The kernel enables and disables a cgroup's event set at each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -76,7 +75,7 @@ impl CountSource for BySets {
     }
 }
 
-/// Counts from the cgroups' files: CPU time, and faults if memory is accounted.
+/// Counts CPU time, and faults if memory is accounted.
 #[derive(Debug)]
 pub(super) struct ByFiles {
     events: Vec<(String, Option<u64>)>,
@@ -110,12 +109,11 @@ impl ByFiles {
         }
     }
 
-    /// Returns whether the files contain none of the events.
     pub(super) fn counts_nothing(&self) -> bool {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    /// Reads each cgroup's count of each event; `None` if its files do not contain it.
+    /// A count is `None` if the cgroup's files do not contain it.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

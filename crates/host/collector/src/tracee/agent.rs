@@ -37,17 +37,14 @@ const TOGGLES: u64 = 1000;
 #[derive(Default)]
 pub struct InProcess {
     pub patches: Patches,
-    /// Measures how often the agent's traps are hit.
     meters: RefCell<Meters>,
     call_budget: Option<CallBudget>,
-    /// Decides how many waits for locks are timed.
     thinning: Option<Thinning>,
     rings: RefCell<Option<Rings>>,
     pub forks: ForkCounts,
 }
 
 impl InProcess {
-    /// `used` is the process's CPU time so far.
     pub fn begin_budget(&mut self, plan: &Plan, used: Duration) {
         self.call_budget = CallBudget::of(plan, used);
         self.thinning = Thinning::of(plan, used);
@@ -69,13 +66,11 @@ impl InProcess {
         rings.as_mut().map(Rings::take_calls).unwrap_or_default()
     }
 
-    /// Switches off traps that are hit too often. Returns a note for each.
     pub fn switch_off_hot_traps(&self, process: &TracedProcess) -> Vec<Note> {
         let mut meters = self.meters.borrow_mut();
         meters.switch_off_hot(process, &self.patches)
     }
 
-    /// Refills the credit of threads that spent some, and sets how many waits are timed.
     pub fn refill_budgets(&self, process: &TracedProcess) {
         let Some(link) = &process.target.link else {
             return;
@@ -103,7 +98,6 @@ impl InProcess {
         }
     }
 
-    /// Returns whether a budget limits calls or waits.
     pub fn has_budget(&self, process: &TracedProcess) -> bool {
         let mut counters = self.patches.counters.iter();
         let limits_waits = self.thinning.is_some() && process.target.link.is_some();
@@ -128,7 +122,6 @@ impl InProcess {
         }
     }
 
-    /// Removes all jumps and traps and writes them again, `times` times.
     pub fn toggle(
         &self,
         process: &TracedProcess,

@@ -8,7 +8,6 @@ use crate::resolve::Probe;
 
 pub struct Candidate {
     pub probe: Probe,
-    /// Why the agent did not take it.
     pub why: Option<Reason>,
     /// The agent's trap, if the kernel does not take the probe.
     pub trap: Option<PlannedSite>,
@@ -24,12 +23,10 @@ impl From<(Probe, Option<Reason>)> for Candidate {
     }
 }
 
-/// Returns how the kernel executes the probe's instruction.
 pub fn step_at(probe: &Probe) -> Step {
     tiptoe_kernel::step(instruction(probe).unwrap_or_default())
 }
 
-/// Returns why the kernel cannot run the probe's instruction.
 pub fn against(probe: &Probe) -> Option<Reason> {
     // A cold part is entered by a jump from the middle of its function, whose variables may be below the stack pointer.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
@@ -39,7 +36,6 @@ pub fn against(probe: &Probe) -> Option<Reason> {
     }
 }
 
-/// Returns the code from the probe's instruction on.
 fn instruction(probe: &Probe) -> Option<&[u8]> {
     let code = probe.object.code(&probe.function, probe.bias)?;
     let offset = usize::try_from(probe.offset).ok()?;

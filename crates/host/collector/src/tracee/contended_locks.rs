@@ -29,7 +29,6 @@ use seen_waits::SeenWaits;
 mod futexes;
 mod seen_waits;
 
-/// The pause between two looks for the libraries of a command that loads them.
 pub const START_PAUSE: Duration = Duration::from_micros(200);
 /// The longest time until a command's loader has mapped its libraries.
 const LOADING: Duration = Duration::from_millis(500);
@@ -110,8 +109,7 @@ impl LockWatch {
         }
     }
 
-    /// Records which threads wait for locks. Must be called before anything is patched, because no
-    /// hook saw these waits begin.
+    /// Must be called before anything is patched, because no hook saw these waits begin.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name is reported later, when the lock is watched.
@@ -121,8 +119,8 @@ impl LockWatch {
         }
     }
 
-    /// Watches the planned sites of futex calls, and leaves other calls to the kernel. `outcomes`
-    /// say why sites are not armed; `armed` are the addresses of armed hooks.
+    /// Leaves calls without a site to the kernel. `outcomes` say why sites are not armed; `armed`
+    /// are the addresses of armed hooks.
     pub fn watch_sites(
         &mut self,
         on: &mut Arming,
@@ -228,7 +226,7 @@ impl LockWatch {
         false
     }
 
-    /// Reads the mappings, for names and for libraries loaded since, and where threads have their stacks.
+    /// Reads the mappings, and where threads have their stacks.
     pub fn look_for_names(
         &mut self,
         process: &TracedProcess,
@@ -276,13 +274,11 @@ impl LockWatch {
         Ok(())
     }
 
-    /// Returns the sums of all waits so far; zero if locks are not watched.
     pub fn waits_so_far(&self, process: &TracedProcess) -> Result<WaitTotals, Error> {
         let noted = self.records(process, Split::Lock)?;
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
-    /// `None` if locks are not watched.
     pub fn records(
         &self,
         process: &TracedProcess,
@@ -325,13 +321,11 @@ impl LockWatch {
         Ok(Some((noted, names)))
     }
 
-    /// `None` if the agent reports some.
     pub fn kernel_note(&self, target: &Attached, coverage: &Coverage) -> Option<Note> {
         let watched = self.in_kernel.as_ref().filter(|watched| watched.is_alone)?;
         Some(watched.note(target, coverage.left_out.as_ref()))
     }
 
-    /// The counts stay readable.
     pub fn stop_in_kernel(&mut self) {
         if let Some(watched) = &mut self.in_kernel {
             watched.futexes.stop();

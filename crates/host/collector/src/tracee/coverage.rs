@@ -14,7 +14,7 @@ pub struct Coverage {
     pub notes: Vec<Note>,
     /// Why the agent did not enter, if it should have.
     pub left_out: Option<Reason>,
-    /// How many functions are missing because the user interrupted the attach.
+    /// Functions that are missing because the user interrupted the attach.
     pub unattached: usize,
 }
 
@@ -27,7 +27,7 @@ impl Coverage {
         self.refused.extend(refused);
     }
 
-    /// Records why the agent does not enter, with a note for the user unless locks are watched.
+    /// Adds a note for the user unless locks are watched.
     pub fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, why: Reason) {
         let note = KernelNote::Traces {
             pid,
@@ -37,7 +37,6 @@ impl Coverage {
         self.notes.extend((!plan.locks()).then_some(note.into()));
     }
 
-    /// Returns an error that also says why the agent did not enter, if it should have.
     pub fn or_agent(&self, error: Error) -> Error {
         match self.left_out.clone() {
             Some(why) => Error::WithoutAgent {
@@ -52,7 +51,7 @@ impl Coverage {
         self.unattached > 0
     }
 
-    /// Notes how many functions are missing; `counted` are not.
+    /// The other `counted` functions are not missing.
     pub fn note_missing(&mut self, target: &Attached, counted: usize) {
         if self.is_partial() {
             self.note(ProcessNote::FunctionsMissing {
@@ -64,7 +63,6 @@ impl Coverage {
     }
 }
 
-/// Fails if the user has interrupted the attach.
 pub fn check_broken_off() -> Result<(), Error> {
     match attach_progress::is_broken_off() {
         true => Err(Error::BrokenOff),

@@ -22,7 +22,6 @@ pub use opening::KernelOpening;
 pub struct KernelCounter {
     pub counter: Counter,
     index: usize,
-    /// How the kernel executes the instruction, which decides the price.
     pub step: Step,
 }
 
@@ -30,7 +29,7 @@ pub struct KernelCounter {
 pub struct KernelProbes {
     uprobes: Option<Uprobes>,
     pub counters: Vec<KernelCounter>,
-    /// What is counted, by file and offset, wherever the file is mapped.
+    /// Places that are counted wherever their file is mapped.
     pub places: HashSet<(FileKey, u64)>,
 }
 
@@ -54,7 +53,7 @@ impl KernelProbes {
         throttle.map(|throttle| throttle.leave(part)).is_some()
     }
 
-    /// Keeps the cost of the kernel's probes within the budget. Returns a note at the first closing.
+    /// Returns a note at the first closing.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place);
@@ -64,13 +63,12 @@ impl KernelProbes {
         })
     }
 
-    /// Returns when [`KernelProbes::throttle`] must be called next.
     pub fn next_throttle(&self) -> Option<Instant> {
         let throttle = self.uprobes.as_ref()?.throttle.as_ref()?;
         Some(throttle.next)
     }
 
-    /// Closes all probes, and keeps their counts.
+    /// The counts stay readable.
     pub fn close(&mut self) {
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.set.close_all();

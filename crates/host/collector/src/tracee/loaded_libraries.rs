@@ -2,9 +2,9 @@
 //!
 //! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock,
 //! and up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. Meanwhile tiptoe resolves
-//! the specs in the library and plans patches, which the agent's thread applies. So the patches are
-//! in place before the library's code runs. The agent remembers each library's sites, and patches
-//! it without tiptoe if it is closed and loaded again.
+//! the specs and plans patches, which the agent's thread applies before the library's code runs.
+//! The agent remembers each library's sites, and patches it without tiptoe if it is closed and
+//! loaded again.
 
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use crate::resolve::{self, Probe};
 #[derive(Default)]
 pub struct LibraryResults {
     pub notes: Vec<Note>,
-    /// Matched functions that cannot be probed, and why.
     pub refused: Vec<(String, Reason)>,
 }
 

@@ -15,16 +15,13 @@ use crate::planner::Follow;
 use crate::request::{Request, Split};
 use crate::resolve::{self, Resolution};
 
-/// A thread's credit without a budget.
 const UNLIMITED_CREDIT: u64 = u64::MAX >> 1;
 pub const INITIAL_CREDIT: u64 = 1000;
 
 pub struct Plan<'a> {
     pub request: &'a Request<'a>,
     pub probes: Vec<ProbeSpec<'a>>,
-    /// Whether each recorded call is reported, not only counted.
     pub wants_calls: bool,
-    /// What a trap and the kernel's uprobes cost; set when first needed.
     trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
@@ -58,7 +55,6 @@ impl<'a> Plan<'a> {
         !self.probes.is_empty() || self.request.reports_scopes() || !self.locks()
     }
 
-    /// Returns the lock whose hold times are measured.
     pub fn hold(&self) -> Option<&'a str> {
         self.request.user_locks()?.held
     }
@@ -91,7 +87,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the option that keeps the kernel from counting for this request.
     pub fn against_kernel(&self) -> Option<AgentOption> {
         let options = [
             (self.request.calls.record, AgentOption::Record),
@@ -102,8 +97,7 @@ impl<'a> Plan<'a> {
         given.map(|(_, option)| option)
     }
 
-    /// Returns what a trap and the kernel's uprobes cost, if that can be measured. The first call
-    /// after a boot takes tens of ms; a run measures only once.
+    /// `None` if the costs cannot be measured. The first call after a boot takes tens of ms; a run measures only once.
     pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
         let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
         *self.trap_alternatives.get_or_init(fetch)
@@ -117,7 +111,6 @@ impl<'a> Plan<'a> {
         )
     }
 
-    /// Returns what the kernel observes if the agent cannot enter.
     pub fn agent_substitute(&self) -> AgentSubstitute {
         match (self.locks(), self.breakpoints()) {
             (true, _) => AgentSubstitute::Locks,
@@ -132,7 +125,6 @@ impl<'a> Plan<'a> {
         calls.latency.then_some(calls.slower_ns.unwrap_or(0))
     }
 
-    /// Returns what is recorded of each entry.
     pub fn entries(&self) -> Follow {
         match (self.timed_ns(), self.hits().by) {
             (Some(_), None) => Follow::Times,
@@ -153,7 +145,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns what the agent's segment must have room for, besides `known` slots of an earlier session's sites.
+    /// `known` are the slots of an earlier session's sites.
     pub fn needs(&self, known: u32, counters: u32) -> Needs {
         Needs {
             known,

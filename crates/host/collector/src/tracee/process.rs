@@ -33,9 +33,8 @@ pub use enter::{short_of_room, unpatchable};
 pub use presence::TrapFreeProcess;
 pub use watches::ArmedThreads;
 
-/// The longest time until an agent sends its hello.
 const GREETING: Duration = Duration::from_secs(5);
-/// How often the threads are listed in search of the agent's.
+/// The threads are listed this often in search of the agent's.
 const LISTS: usize = 20;
 
 pub struct TracedProcess {
@@ -56,7 +55,6 @@ impl TracedProcess {
         }
     }
 
-    /// Fails if the agent has not entered.
     pub fn link(&self) -> Result<&Link, Error> {
         self.target.link.as_ref().ok_or(Error::AgentLeft)
     }
@@ -106,17 +104,14 @@ impl TracedProcess {
 
     /// Notes that a part of the functions counts. From now on a signal must not end tiptoe before the report.
     pub fn note_begun(&self) {
-        // A command has not begun yet, and never will.
         if Phase::now() == Phase::Preparing && !self.target.is_command() {
             Phase::Attaching.begin();
         }
     }
 
-    /// Renames the agent in a command's loader, if it is there.
     pub fn rename_agent(&self, plan: &Plan, maps: &[Mapping]) -> Result<(), Error> {
         if let Some(base) = agent_in(maps) {
             let name = base + AgentFile::parse(plan.request.agent)?.name;
-            // On failure the agent keeps the name under which it was loaded.
             let _ = loader::rename(self.target.process, base, name);
         }
         Ok(())
@@ -146,7 +141,7 @@ impl TracedProcess {
         lock.transpose().map_err(|why| Error::BadHold { pid, why })
     }
 
-    /// Removes everything from the process; the counts stay readable.
+    /// The counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
             Some(link) if self.has_serving_agent() => {
@@ -164,12 +159,11 @@ impl TracedProcess {
         }
     }
 
-    /// Returns how the agent kept its copy of the address space, and the copy's last state. Must
-    /// only be displayed, because all of it is the target's claim.
+    /// Returns how the agent kept its copy of the address space. Must only be displayed, because
+    /// all of it is the target's claim.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
         if self.has_serving_agent() {
-            // If the agent does not answer, its last reading stays.
             let _ = link.read_maps();
         }
         let readings = link.data().readings();

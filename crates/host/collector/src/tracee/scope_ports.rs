@@ -24,23 +24,20 @@ use crate::words::session_target;
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
 
-/// The names of events, and their counts for each node.
 pub type ChargedEvents = (Vec<String>, Vec<NodeSums>);
 
 /// The kernel's number of the task clock; the CPU clock's is lower.
 const TASK_CLOCK: u64 = 1;
-/// How often events are opened, if threads start in between.
 const TRIES: usize = 20;
 
 #[derive(Default)]
 pub struct ScopeWatch {
-    /// Whether any library reports scopes.
     has_ports: bool,
     charging: Option<Scopes>,
 }
 
 impl ScopeWatch {
-    /// Returns the charged events and their amounts for each node until `now`, in ns.
+    /// `now` is in ns.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -49,7 +46,6 @@ impl ScopeWatch {
         Ok(Some((names, charging.read(now)?)))
     }
 
-    /// Returns the run times of charging, for this process and for all, if the kernel reports them.
     pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let charging = self.charging.as_ref()?;
         Some((charging.times().ok()?, charging.times_of_all()))
@@ -108,7 +104,6 @@ impl ScopeWatch {
         Ok(())
     }
 
-    /// Returns a note if no library reported scopes during the run.
     pub fn without_scopes(&self, process: &TracedProcess, plan: &Plan) -> Option<Note> {
         let none = plan.request.needs_scopes() && !self.has_ports;
         none.then(|| {
@@ -123,7 +118,7 @@ impl ScopeWatch {
     }
 }
 
-/// Charges events. The caller must then open the ports.
+/// The caller must then open the ports.
 fn charge(
     process: &TracedProcess,
     counters: &[Counter<'_>],
@@ -170,7 +165,6 @@ pub fn find_ports(process: &TracedProcess, plan: &Plan, modules: &[Module]) -> R
     Ok(())
 }
 
-/// Returns the link to an agent that records scopes.
 fn scopes_link(process: &TracedProcess) -> Option<&Link> {
     let link = process.target.link.as_ref();
     link.filter(|link| link.scope_slot != 0)
@@ -192,7 +186,7 @@ pub fn scope_names(process: &TracedProcess) -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// Returns the sums of the program's scopes until `now`, in ticks.
+/// `now` is in ticks.
 pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Error> {
     let mut sums = ScopeTimes::default();
     let Some(link) = scopes_link(process) else {
@@ -239,7 +233,7 @@ fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     ports
 }
 
-/// Returns the requested counters except clocks, because times are reported anyway.
+/// Leaves out clocks, because times are reported anyway.
 fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error> {
     let mut all = Vec::new();
     for counter in request.counter_groups().into_iter().flatten() {

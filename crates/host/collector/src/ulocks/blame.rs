@@ -17,7 +17,6 @@ pub(super) struct Holders(BTreeMap<u64, u64>);
 #[derive(Debug, PartialEq)]
 pub(super) struct HeldTime {
     pub(super) holders: Vec<Holder>,
-    /// For how long the holder is unknown.
     pub(super) unknown_ns: u64,
 }
 

@@ -3,8 +3,7 @@
 //!
 //! tiptoe looks at the process before it patches anything, and again from time to time. A wait
 //! counts up to the last look that found its thread in the same call, without a context switch
-//! since the look before. So its time is a lower bound. A hold of the lock of `--hold` counts as
-//! long as looks find the same owner.
+//! since the look before. So its time is a lower bound.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use super::{Key, Names, WaitRecords};
 
 /// A process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// How long the first look after the attach waits for threads that the attach woke to sleep again.
+/// The first look after the attach waits for threads that the attach woke to sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -41,19 +40,16 @@ struct EarlyWait {
     thread: String,
     key: Key,
     asleep: FutexSleeper,
-    /// How long the wait had lasted when it was first seen.
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach. Earlier ones do not count,
-    /// because the attach wakes the thread.
+    /// The thread's context switches at the first look after the attach, because the attach wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }
 
 impl EarlyWaits {
-    /// Looks at the waits, and at the lock of `--hold`. Must be called before anything is patched.
-    /// Finds nothing if the process may not be read.
+    /// Must be called before anything is patched. Finds nothing if the process may not be read.
     pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
         let Ok(look) = WaitReader::new(process, names) else {
             return EarlyWaits::default();

@@ -66,7 +66,6 @@ impl LockKind {
         }
     }
 
-    /// Returns the kind of a lock that a library reports, by how the lock is taken.
     pub const fn reported(mode: u64) -> LockKind {
         let kind = match mode {
             mode::MUTEX => lock("mutex"),
@@ -106,7 +105,7 @@ const CALLS: [&str; 6] = [
 ];
 
 impl LockKind {
-    /// Returns the lock's address. Threads may wait on several words of one lock.
+    /// Returns the lock's address, because threads may wait on several words of one lock.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
             "rwlock" if !self.is_reported => rwlock::start_of(waited_at),

@@ -27,8 +27,8 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Adds the stacks of sleeping threads that are not known yet. A running thread must be looked
-    /// at again later, because the kernel does not report its stack.
+    /// Adds the stacks of sleeping threads. A running thread must be looked at again later, because
+    /// the kernel does not report its stack.
     pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
         let living: BTreeSet<u32> = threads.iter().copied().collect();
         self.looked_at.retain(|tid, _| living.contains(tid));
@@ -36,7 +36,6 @@ impl Stacks {
             if self.looked_at.contains_key(&tid) {
                 continue;
             }
-            // A thread that has ended has no stack.
             if let Ok(Some(sp)) = process.thread_stack_pointer(tid) {
                 let comm = process.thread_comm(tid).unwrap_or_default();
                 self.forget_those_in(sp, maps);
@@ -46,7 +45,7 @@ impl Stacks {
         }
     }
 
-    /// Other memory may be mapped there now.
+    /// Other memory may be mapped in an ended thread's stack now.
     pub fn forget_ended(&mut self, threads: &[u32]) {
         self.looked_at.retain(|tid, _| threads.contains(tid));
         let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
@@ -86,7 +85,7 @@ pub struct Names {
     pub modules: Vec<Module>,
     pub maps: Vec<Mapping>,
     pub sites: Vec<Site>,
-    /// By a module's bias: the names of functions that jump to the module's nameless ones. Filled when needed.
+    /// By a module's bias: the names of functions that jump to nameless ones. Filled when needed.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
     pub stacks: Stacks,
 }
@@ -174,13 +173,13 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// Names a call site by its return address.
+    /// `address` is a return address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.format_address(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// Names an instruction by its own address.
+    /// `address` is the instruction's own.
     pub fn instruction(&self, address: u64) -> String {
         self.format_address(address, self.function(address))
     }
@@ -235,7 +234,7 @@ impl Names {
         })
     }
 
-    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after it.
+    /// The zeroed memory right after a mapping of the file counts, too.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         let after = self
             .maps
@@ -264,7 +263,6 @@ impl Names {
     }
 }
 
-/// Returns the names of functions that end with a jump to a nameless one, by the nameless one's address.
 fn jumps_to_nameless(module: &Module) -> BTreeMap<u64, String> {
     let functions = module.object.image.functions();
     let named = functions

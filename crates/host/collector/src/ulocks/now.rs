@@ -1,8 +1,7 @@
-//! Reads from outside which thread waits for which lock now, and which one holds it. Nothing is
-//! patched and no thread is stopped, so even a hung process can be read.
-//!
-//! For a thread that sleeps in a system call, the kernel reports the call's number and arguments,
-//! and the stack pointer. A mutex and a write-held rwlock contain their holder's thread id.
+//! Reads from outside which thread waits for which lock now, and which one holds it. No thread is
+//! stopped, so even a hung process can be read. For a thread that sleeps in a system call, the
+//! kernel reports the call's number and arguments, and the stack pointer. A mutex and a write-held
+//! rwlock contain their holder's thread id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -42,7 +41,7 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     Ok(session)
 }
 
-/// Returns the process's threads that wait for each other in a cycle; empty if the process may not be read.
+/// Empty if the process may not be read.
 pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
     let waits = WaitReader::new(process, names).and_then(|look| look.waits());
     let waits = waits.unwrap_or_default();
@@ -56,8 +55,8 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
         .collect()
 }
 
-/// Returns which of these threads holds a mutex or a write-held rwlock, according to the lock's
-/// words. They contain the holder's id in its own namespace.
+/// Returns which of these threads holds a mutex or a write-held rwlock. The lock's words contain
+/// the holder's id in its own namespace.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -95,7 +94,6 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// As [`FutexSleeper::read`], but `None` for the agent's own waits.
     pub(super) fn asleep(&self, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let asleep = FutexSleeper::read(self.process, tid)?;
         let is_agents = |pc| (self.agent[0]..self.agent[1]).contains(&pc);
@@ -116,7 +114,6 @@ impl<'n> WaitReader<'n> {
         Ok(waits)
     }
 
-    /// `None` if the thread has ended.
     fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<WaitingThread> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via, user_sp) = self.walk_to_user(asleep);
@@ -154,7 +151,7 @@ impl<'n> WaitReader<'n> {
         (site, via)
     }
 
-    /// As [`WaitReader::walk`]; also returns the stack pointer of the last frame.
+    /// Also returns the stack pointer of the last frame.
     fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -199,7 +196,7 @@ impl<'n> WaitReader<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns the id in /proc of a lock's holder. The lock contains the holder's id in its own namespace.
+    /// Returns the id in /proc, because the lock contains the holder's id in its own namespace.
     fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner_at = asleep.address.wrapping_add(MUTEX_OWNER);

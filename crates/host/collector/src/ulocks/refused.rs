@@ -10,8 +10,7 @@ use super::futex_sleeper::FutexSleeper;
 
 const MUTEX: &str = "a priority-inheriting mutex";
 
-/// Returns whether a thread sleeps because the kernel refused its wait for a mutex: the futex is
-/// then in a frame of libc, below `user_sp`.
+/// The futex of a refused wait is in a frame of libc, below `user_sp`.
 pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
     kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
 }
@@ -45,7 +44,7 @@ pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     }
 }
 
-/// Returns whether a wait is for a mutex of thread `tid`, directly or through mutexes of other waiting threads.
+/// Returns whether a wait is for a mutex of thread `tid`, maybe through mutexes of other waiting threads.
 fn leads_to(waits: &[WaitingThread], wait: &WaitingThread, tid: u32) -> bool {
     let mut at = Some(wait);
     for _ in 0..waits.len() {

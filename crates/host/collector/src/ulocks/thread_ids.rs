@@ -7,7 +7,7 @@ use tiptoe_sys::host::procfs::Process;
 
 #[derive(Default)]
 pub struct ThreadIds {
-    /// Tiptoe's id of each thread by the thread's own id, also of threads that have ended. `None` if both are the same.
+    /// Tiptoe's id of each thread by the thread's own id, also of ended threads. `None` if both are the same.
     outer: Option<BTreeMap<u32, u32>>,
     has_looked: bool,
 }
@@ -34,7 +34,7 @@ impl ThreadIds {
         }
     }
 
-    /// Returns the id in /proc of the thread that has the id `own` in its namespace; `None` if no look has seen it.
+    /// Returns the id in /proc of the thread with the id `own` in its namespace; `None` if no look has seen it.
     pub fn outer(&self, own: u32) -> Option<u32> {
         match &self.outer {
             Some(outer) => outer.get(&own).copied(),
@@ -42,7 +42,6 @@ impl ThreadIds {
         }
     }
 
-    /// Returns how a thread is reported: by its id in /proc, and its name.
     pub fn label(&self, own: u32, comm: &str) -> String {
         match self.outer(own) {
             Some(tid) => format!("{tid} {comm}"),

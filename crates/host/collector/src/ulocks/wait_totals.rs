@@ -5,7 +5,6 @@ use super::{WaitRecords, slept};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitTotals {
     pub waits: u64,
-    /// Waits that were only counted, to keep the budget.
     pub untimed: u64,
     pub wakes: u64,
     pub holds: u64,

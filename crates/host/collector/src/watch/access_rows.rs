@@ -19,7 +19,7 @@ struct AccessRow<'r> {
     rows: Vec<&'r WatchHits>,
 }
 
-/// Returns the rows, those with the most accesses first.
+/// The rows with the most accesses are first.
 pub(super) fn rows(
     found: &[WatchHits],
     variables: &[WatchedVariable],
@@ -95,7 +95,7 @@ impl AccessRow<'_> {
         }
     }
 
-    /// Returns the thread that made all accesses; `None` if there were several.
+    /// `None` if several threads made the accesses.
     fn tid(&self, tid: u32) -> Option<u32> {
         let mut tids = self.rows.iter().map(|row| row.tid);
         let first = tids.next().flatten()?;
@@ -103,8 +103,7 @@ impl AccessRow<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// Computes the value of a row's only hit from its registers. The recorded value was read from
-    /// memory, because the instruction was not yet known.
+    /// Computes the value of a row's only hit from its registers, because the recorded value was read from memory.
     fn only_hit(&self, variable: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;

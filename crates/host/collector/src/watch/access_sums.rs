@@ -1,6 +1,6 @@
 //! Aggregates accesses that the program's threads recorded, by instruction, callers and thread
-//! name, with their values, as the BPF program at the kernel's breakpoints does. Because each hit
-//! has its registers, no instruction must be learnt first.
+//! name, with their values. Because each hit has its registers, no instruction must be learnt
+//! first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -206,7 +206,6 @@ impl AccessSums {
     }
 }
 
-/// Returns the low bytes that a variable of this length has.
 fn cut(value: u64, len: u8) -> u64 {
     match len {
         8.. => value,

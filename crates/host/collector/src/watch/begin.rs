@@ -18,23 +18,20 @@ use crate::module::{Cache, Module};
 use crate::request::RequestTarget;
 use crate::ulocks::Names;
 
-/// The shortest time between two reads of the maps, however much unknown code hits.
 const SELDOM: Duration = Duration::from_millis(5);
 /// The numbers of %rsp and %rbp among the saved registers.
 const SP: usize = 4;
 const BP: usize = 5;
-/// The most callers to unwind.
 const DEEPEST: usize = 16;
 
 pub(super) struct Target {
     pub(super) process: Process,
-    /// The process's command line, after exec: a script's begins with its interpreter.
+    /// Read after exec: a script's command line begins with its interpreter.
     pub(super) command: Vec<String>,
     /// Whether the process is a command that had not begun when its memory was opened.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
-    /// Addresses without code, each looked for only once.
     strange: HashSet<u64>,
     /// Since the maps were read.
     looked: RunClock,
@@ -80,8 +77,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped than before. A new command may end before a hit
-    /// in a library would cause that.
+    /// Reads the maps again if more code is mapped. A new command may end before a hit in a library would cause that.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -107,7 +103,6 @@ impl Target {
         }
     }
 
-    /// Returns whether all of the memory could be read.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         self.memory.read_exact_at(bytes, at).is_ok()
     }

@@ -40,7 +40,6 @@ pub(super) trait Breakpoints {
     /// Begins the next window; returns the result of the last one.
     fn refresh(&mut self, at: &Targets) -> Result<Window, Error>;
 
-    /// Returns the result of the window so far.
     fn window(&mut self, at: &Targets) -> Result<Window, Error>;
 
     /// Makes a slot watch another variable, or the same one at another address. Returns the result
@@ -54,7 +53,6 @@ pub(super) trait Breakpoints {
         target: &Target,
     ) -> Result<Window, Error>;
 
-    /// Forgets an address that is no longer watched.
     fn forget(&mut self, _address: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -65,14 +63,12 @@ pub(super) trait Breakpoints {
         Ok(Ok(None))
     }
 
-    /// Returns the single accesses since the last call, if the request wants them.
     fn take_accesses(&mut self) -> Vec<Access>;
 
     fn hits(&mut self, variable: u32) -> Result<Hits, Error>;
 
     fn hit_cost(&mut self) -> Result<Cost, Error>;
 
-    /// Returns what the process did to end the watch.
     fn ended_by(&mut self, at: &Targets) -> Option<EndCause>;
 
     /// Returns whether the program's threads have all ended while its process still exists.
@@ -80,10 +76,9 @@ pub(super) trait Breakpoints {
         false
     }
 
-    /// Stops counting, and leaves the process; the counts remain readable.
+    /// The counts remain readable.
     fn stop(&mut self, at: &Targets, target: &mut Target);
 
-    /// Returns the counts of the debug registers' accounting.
     fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error>;
 
     fn report(&mut self, at: &Targets) -> Result<BreakpointReport, Error>;
@@ -103,7 +98,6 @@ pub(super) struct BreakpointReport {
     pub(super) sees_kernel: bool,
 }
 
-/// Returns how breakpoints were set, in a session's form.
 pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement {
     Placement {
         by: by.to_owned(),
@@ -117,7 +111,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Returns the counts of the debug registers' accounting. Threads held `unreserved` registers without a reservation.
+/// Threads held `unreserved` registers without a reservation.
 pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
     let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()

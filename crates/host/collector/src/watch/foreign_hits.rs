@@ -16,8 +16,7 @@ pub(super) struct ForeignHits {
 }
 
 impl ForeignHits {
-    /// Handles a window that other processes used up: moves the watch to the threads of its
-    /// process, unless all CPUs were requested.
+    /// Moves the watch to the threads of its process, unless all CPUs were requested.
     pub(super) fn handle_window(
         &mut self,
         via: Via,

@@ -1,8 +1,7 @@
-//! Chooses the breakpoints' form: on all CPUs, or at the threads of the process.
-//!
-//! All CPUs is the better form: it sees later threads without inheritance, and adds nothing to a
-//! context switch. Threads are for users who may not watch all CPUs, and for addresses that other
-//! processes use as well, because each hit of another process would trap.
+//! Chooses the breakpoints' form: on all CPUs, or at the threads of the process. All CPUs is the
+//! better form: it sees later threads without inheritance, and adds nothing to a context switch.
+//! Threads are for users who may not watch all CPUs, and for addresses that other processes use as
+//! well, because each hit of another process would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
@@ -87,7 +86,6 @@ pub(super) fn open(
     Ok((Box::new(threads), why))
 }
 
-/// Returns whether threads may be watched although CPUs cannot.
 fn may_be_had_otherwise(error: &KernelError) -> bool {
     matches!(
         error,

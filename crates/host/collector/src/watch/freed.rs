@@ -21,10 +21,10 @@ const FUNCTIONS: [&str; 11] = [
     "operator delete",
     "operator new",
 ];
-/// Internal names of glibc, jemalloc, tcmalloc and mimalloc.
+/// Prefixes of internal names of glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
-/// Returns a note about a place that an allocator accessed, with the time of the first access.
+/// The note has the time of an allocator's first access.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
     let name = Some(place.name()).filter(|_| place.is_object())?;
     let mine = rows.iter().filter(|row| row.variable == name);

@@ -35,12 +35,10 @@ pub(super) struct KernelBreakpoints {
     learned: LearnedCode,
     /// Threads that are not accounted for, kept because their events no longer exist when the counts are read.
     unreserved: Unreserved,
-    /// The turns until the next one that learns.
     until_learn: u32,
 }
 
 pub(super) trait InKernel {
-    /// The form's word in a report.
     const BY: &str;
 
     fn kernel(&mut self) -> &mut KernelBreakpoints;
@@ -55,7 +53,7 @@ pub(super) trait InKernel {
         Ok(TICK)
     }
 
-    /// Does the work of [`Breakpoints::move_to_threads`]; `None` if the form cannot move.
+    /// `None` if the form cannot move to threads.
     fn to_threads(&mut self) -> Result<Moved, Error> {
         Ok(Ok(None))
     }
@@ -102,7 +100,7 @@ impl InKernel for ThreadBreakpoints {
 
 impl ThreadBreakpoints {
     pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
-        // The summary must be kept, because the events no longer exist when the counts are read.
+        // Their events no longer exist when the counts are read.
         let attached = kernel.set.attached();
         ThreadBreakpoints { kernel, attached }
     }

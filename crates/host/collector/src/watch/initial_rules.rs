@@ -107,7 +107,6 @@ fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// Returns the ends of possible instructions whose operand, relative to their end, is this address.
-/// The code begins at `start`.
 fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {

@@ -1,5 +1,5 @@
 //! Watches by breakpoints that the program's own threads open and whose hits they record
-//! themselves. This needs only the rights of the program's user. The agent opens breakpoints for
+//! themselves, which needs only the rights of the program's user. The agent opens breakpoints for
 //! the existing threads while it blocks thread creation; later threads inherit them.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ use crate::request::{Request, RequestTarget};
 use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
-/// The pause between two looks for threads that have ended.
+/// Between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 /// The pause after a turn with many hits. The ring has room for them, so that the next turn reads more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
@@ -62,13 +62,10 @@ pub(super) struct InProcessWatch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AgentUse {
-    /// The agent leaves with the watch.
     Own,
-    /// Another instrument uses the agent, and makes it leave.
     Shared,
 }
 
-/// Brings the agent into the process, or starts the command with it.
 pub(super) fn enter(request: &Request<'_>) -> Result<(Tracee, Target), Error> {
     let request = &Request {
         via: Via::Agent,
@@ -86,7 +83,7 @@ pub(super) fn enter(request: &Request<'_>) -> Result<(Tracee, Target), Error> {
 }
 
 impl InProcessWatch {
-    /// Hits do not count yet.
+    /// The hits do not count yet.
     pub(super) fn open(
         at: &Targets,
         wanted: WatchWanted,
@@ -141,7 +138,7 @@ impl InProcessWatch {
         Ok(())
     }
 
-    /// Reads the served variables' values if stores were missed and all events are enabled now.
+    /// Reads only if stores were missed and all events are enabled now.
     fn read_values(&mut self, at: &Targets, target: &Target) {
         let epoch = hits(at).map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
@@ -176,7 +173,6 @@ impl InProcessWatch {
         let (known, points) = (&self.variable_by_address, &self.points);
         self.holes += self.reader.read(&hits, is_end, |read| {
             count += 1;
-            // Every reported address was watched at some time.
             if let Some(index) = known.get(&read.hit().address) {
                 sums.add(read, *index, &points[*index], target);
             }

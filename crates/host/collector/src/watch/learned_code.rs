@@ -49,7 +49,7 @@ impl LearnedCode {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    /// Supplies a store's source; returns whether it is new and known.
+    /// Returns whether the store is new and known.
     pub(super) fn add_store(
         &mut self,
         set: &mut Watchpoints,
@@ -76,7 +76,7 @@ impl LearnedCode {
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.add_rule(set, target, *last, 1)?,
-            // The hit's own address, not a return address.
+            // The hit's own address is no return address.
             None => self.add_rule(set, target, row.key.ip, 0)?,
         }
         for word in &row.first.stack {
@@ -122,7 +122,7 @@ impl LearnedCode {
     }
 }
 
-/// Returns the store of the instruction that ends at an address.
+/// `end` is the end of the store's instruction.
 pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let linked = end.wrapping_sub(module.bias);
     let image = &module.object.image;

@@ -1,6 +1,5 @@
 //! Ends a watch before its process ends, because the process runs another program or the variable
-//! no longer exists. If one of several variables no longer exists, a note says so, and the other
-//! variables are still watched.
+//! no longer exists. Other variables are still watched.
 
 use std::time::Duration;
 
@@ -14,8 +13,7 @@ use crate::error::Error;
 use crate::words::session_target;
 
 impl WatchedVariable {
-    /// Returns why the variable no longer exists. `None` if it exists, or if its process is ending
-    /// or runs another program.
+    /// `None` if the variable exists, or if its process is ending or runs another program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
             .of_thread()
@@ -34,7 +32,6 @@ impl WatchedVariable {
 }
 
 impl Run<'_> {
-    /// Returns a note if another program runs at the watched addresses.
     pub(super) fn has_execed(&mut self, turn: &Turn<'_>) -> Option<Note> {
         let cause = self.form.ended_by(turn.at)?;
         let process = session_target(turn.at.counted().next()?);

@@ -11,9 +11,7 @@ pub(super) struct PointerPath {
     plan: Plan,
     here: LoadedFile,
     pub(super) moves: u32,
-    /// The path has led nowhere so far.
     pub(super) is_unset: bool,
-    /// The path led nowhere when the watch began.
     pub(super) is_late: bool,
     /// The path has led to the address of another watched variable.
     pub(super) is_alias: bool,
@@ -23,9 +21,7 @@ pub(super) struct PointerPath {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The path now leads to this address.
     Moved(u64),
-    /// The path no longer leads anywhere.
     Lost,
 }
 
@@ -45,13 +41,12 @@ impl PointerPath {
         })
     }
 
-    /// Returns whether both paths always lead to the same address.
     pub(super) fn is_same(&self, other: &PointerPath) -> bool {
         let [one, two] = [self, other].map(|way| (way.here, way.plan.start, &way.plan.steps));
         one == two
     }
 
-    /// Follows the pointers; returns what has changed for a variable of this length, watched at this address.
+    /// Returns what has changed for a variable of this length, watched at this address.
     pub(super) fn look(&mut self, address: u64, len: u8, target: &Target) -> Option<Change> {
         let found = self
             .plan

@@ -14,7 +14,6 @@ use crate::module::Module;
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
     pub(super) owner: Owner,
-    /// The thread's number and name, as displayed.
     pub(super) label: String,
     pointer: u64,
 }
@@ -75,7 +74,6 @@ impl OfThread {
         })
     }
 
-    /// Returns the address of the thread's block of a file's thread-local variables.
     pub(super) fn block(&self, module: &Module, target: &Target) -> Result<u64, VariableError> {
         let mut modules = target.names.modules.iter();
         let thread = Thread {
@@ -114,7 +112,6 @@ mod tests {
         assert!(before.has_ended(me), "another of its number");
         drop(end);
         thread.join().unwrap();
-        // The kernel may still be removing the thread.
         let mut looks = 0;
         while !owner.has_ended(me) && looks < 1000 {
             std::thread::sleep(Duration::from_millis(10));

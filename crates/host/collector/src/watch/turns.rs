@@ -15,7 +15,7 @@ use crate::error::Error;
 /// Most of a shorter turn would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// The variables that have a register, and until when. All times are since the start.
+/// All times are since the start.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
@@ -70,7 +70,6 @@ impl Turns {
         })
     }
 
-    /// Returns the variables that have a register.
     pub(super) fn serving(&self) -> &[usize] {
         self.rotation.slots()
     }
@@ -101,7 +100,7 @@ impl Turns {
         self.rotation.rotate(now.as_nanos() as u64, registers)
     }
 
-    /// Returns how long a variable had a register, until `until`.
+    /// Returns how long a variable had a register.
     pub(super) fn watched_ns(&self, variable: usize, until: Duration) -> u64 {
         self.rotation.ran_ns(variable, until.as_nanos() as u64)
     }
@@ -125,7 +124,6 @@ mod tests {
     use crate::module::Cache;
     use crate::request::{Observer, Request};
 
-    /// Breakpoints whose reads take time.
     struct Slow {
         clock: RunClock,
         read_until: Rc<Cell<Duration>>,
@@ -204,8 +202,7 @@ mod tests {
         fn note(&mut self, _: &Note) {}
     }
 
-    /// Regression: a turn's time was read before the hits of the former variable were, so the next
-    /// variable was credited with the time of these reads.
+    /// Regression: the next variable was credited with the time of reading the former one's hits.
     #[test]
     fn a_variable_is_credited_only_since_it_has_a_register() {
         static WATCHED: [u64; 2] = [0; 2];

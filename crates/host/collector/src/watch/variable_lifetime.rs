@@ -4,11 +4,9 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct VariableLifetime {
-    /// When the variable was last found, since the start.
     pub(super) seen: Duration,
-    /// Whether the last look missed the variable.
     is_missed: bool,
-    /// For how many ns the variable was watched, if its watch has ended.
+    /// For how many ns the variable was watched.
     pub(super) ended: Option<u64>,
 }
 
@@ -21,7 +19,7 @@ impl VariableLifetime {
         self.ended
     }
 
-    /// Records a look; returns whether the variable is certainly removed, which takes two misses in a row.
+    /// Returns whether the variable is certainly removed, which takes two misses in a row.
     pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tiptoe_wire::hits::{Epoch, Hit};
 
-/// A hit is recorded some microseconds after its store. A read of memory in between already has the new value.
+/// Hits are recorded some microseconds after their stores, so a read of memory in between already has the new value.
 const DELAY_NS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ enum ValueOrigin {
 }
 
 impl VariableValue {
-    /// Returns the value that memory had in this epoch, read at a time within `ns`.
+    /// `ns` are the times before and after the read.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
             true => ValueOrigin::Unknown,
@@ -42,7 +42,7 @@ impl VariableValue {
         VariableValue { value, since }
     }
 
-    /// Records the value that a hit stored. Returns the value before the hit, if it is known.
+    /// Returns the value before the hit, if it is known. The hit stored `new`.
     pub(super) fn replace(&mut self, hit: &Hit, new: Option<u64>) -> Option<u64> {
         let Epoch { number, is_gap } = hit.epoch;
         let is_known = match self.since {
@@ -51,8 +51,8 @@ impl VariableValue {
             // Memory already had this hit's value, because a store precedes its hit.
             ValueOrigin::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
             // A hit with the value read from memory may be of the very store that memory already
-            // included. The delay of its record has no bound, because a hypervisor may stop its CPU
-            // in between.
+            // included. The delay of its record has no bound, because a hypervisor may stop its
+            // CPU.
             ValueOrigin::Read {
                 number: since,
                 end_ns,

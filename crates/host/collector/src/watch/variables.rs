@@ -26,13 +26,12 @@ pub(super) struct RequestedVariable {
 pub(super) struct WatchedVariable {
     name: String,
     address: u64,
-    /// The unmapped address of its breakpoint before its pointers are set and after its end. Each
-    /// variable has its own, because hits are identified by address.
+    /// The unmapped address of the variable's breakpoint before its pointers are set and after its
+    /// end. Each variable has its own, because hits are identified by address.
     nowhere: u64,
     len: u8,
     access: Access,
     is_pinned: bool,
-    /// The thread whose thread-local variable this is.
     of_thread: Option<Owner>,
     pub(super) lifetime: VariableLifetime,
     value: Type,
@@ -42,7 +41,7 @@ pub(super) struct WatchedVariable {
     pub(super) way: Option<PointerPath>,
 }
 
-/// Parses the variables' expressions. Must run before anything is started, so that a bad name starts nothing.
+/// Must run before anything is started, so that a bad name starts nothing.
 pub(super) fn parse_all<'a>(
     variables: impl Iterator<Item = Memory<'a>>,
 ) -> Result<Vec<RequestedVariable>, Error> {
@@ -159,7 +158,6 @@ struct LocateFailure {
 }
 
 impl Target {
-    /// Returns the address of a variable of this length.
     fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, LocateFailure> {
         let refused = |error: VariableError| LocateFailure {
             is_unset: match error {
@@ -209,7 +207,6 @@ impl WatchedVariable {
         self.address == other.address || ways.is_some_and(|(way, other)| way.is_same(other))
     }
 
-    /// Changes the address; returns the old one.
     pub(super) fn move_to(&mut self, address: u64) -> u64 {
         if let Some(way) = &mut self.way {
             way.moves += u32::from(!way.is_unset);
@@ -223,12 +220,11 @@ impl WatchedVariable {
         self.is_object = target.is_object(self.address);
     }
 
-    /// Returns whether the variable's pointers have led nowhere so far.
     pub(super) fn is_unset(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }
 
-    /// Returns whether the variable's pointers were set only after the watch had begun.
+    /// Returns whether the pointers were set only after the watch had begun.
     fn is_late(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_late)
     }
@@ -241,7 +237,6 @@ impl WatchedVariable {
         self.is_object
     }
 
-    /// Returns the thread whose end is the variable's end.
     pub(super) fn of_thread(&self) -> Option<Owner> {
         self.of_thread
     }
@@ -282,7 +277,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Fails if conditions cannot compare the values.
     pub(super) fn comparable(&self) -> Result<(), Error> {
         match self.value.kind {
             ValueKind::Float => Err(Error::WhenFloat(self.name.clone())),
@@ -301,7 +295,6 @@ impl WatchedVariable {
         })
     }
 
-    /// Returns the values that follow from the registers after an access.
     pub(super) fn values_from_registers(&self, store: &Store, after: &Snapshot) -> AccessValues {
         store.values_from_registers(&after.registers, after.flags, self.address, self.len)
     }
@@ -331,7 +324,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns the variable in the event grammar.
     pub(super) fn event(&self) -> String {
         format!("mem:{}:{}:{}", self.name, self.len, self.access)
     }
@@ -351,7 +343,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Formats a value by the variable's type; code has none.
     pub(super) fn value(&self, value: u64) -> String {
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::from(self.len)];
@@ -361,7 +352,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Formats the value before an access.
     pub(super) fn old_value(&self, value: Option<u64>) -> String {
         value.map_or_else(|| "?".to_owned(), |value| self.value(value))
     }

@@ -28,11 +28,9 @@ pub struct CallBudget {
 
 #[derive(Default)]
 struct Accounts {
-    /// The process's CPU time at the last refill.
     cpu_time: Duration,
     /// Negative while new threads spend their initial credit.
     saved_ns: f64,
-    /// The credit that each slab had after the last refill.
     credits: BTreeMap<u32, u64>,
 }
 

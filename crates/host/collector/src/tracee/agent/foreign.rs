@@ -63,14 +63,12 @@ impl InProcess {
         if let Some(link) = &process.target.link
             && !(lost.is_empty() && astray.is_empty())
         {
-            // On failure the event is still reported.
             let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
         foreign
     }
 
-    /// Returns the slots of functions whose libraries are closed now.
     fn closed(&self, process: &TracedProcess) -> BTreeSet<u32> {
         let maps = match self.patches.later.watched(process) {
             Some(_) => process.target.process.maps().unwrap_or_default(),
@@ -87,7 +85,6 @@ impl InProcess {
     }
 }
 
-/// Returns whether the agent has left or begins to.
 fn agent_leaves(process: &TracedProcess) -> bool {
     let leaves =
         |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;

@@ -18,14 +18,14 @@ pub const WINDOW: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub struct Meters {
-    /// The last look: its time, and each trap's count, by slot.
+    /// The time of the last look, and each trap's count by slot.
     last: Option<(Instant, BTreeMap<u32, u64>)>,
     /// How long each switched-off slot had counted, in ns.
     off: BTreeMap<u32, u64>,
 }
 
 impl Meters {
-    /// Returns how long a slot counted before it was switched off; `None` if it is on.
+    /// `None` if the slot is not switched off.
     pub fn ran_ns(&self, slot: u32) -> Option<u64> {
         self.off.get(&slot).copied()
     }
@@ -62,7 +62,6 @@ impl Meters {
             .filter(|one| hot_slots.contains(&one.site.slot))
             .collect();
         let addresses: Vec<u64> = hot.iter().map(|one| one.site.address).collect();
-        // On failure a trap stays on until the next look.
         let done = match &process.target.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
@@ -85,7 +84,7 @@ impl Meters {
         off.iter().map(note).collect()
     }
 
-    /// Returns the traps that are on; none if the agent does not answer any more.
+    /// Returns no traps if the agent does not answer any more.
     fn live_traps<'p>(
         &self,
         process: &TracedProcess,

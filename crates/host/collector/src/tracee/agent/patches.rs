@@ -29,21 +29,19 @@ mod site_writes;
 pub use install::{LeftProbe, not_patched};
 pub use plan_state::{PlanState, library};
 
-/// How often arenas are planned, if the program has mapped something in their place.
+/// Arenas are planned this often, if the program has mapped something in their place.
 const TRIES: u32 = 5;
 
 #[derive(Default)]
 pub struct Patches {
     pub counters: Vec<AgentCounter>,
-    /// The functions that must enclose a hit, if the request has `--under`.
+    /// The functions of `--under`.
     pub gates: Vec<AgentCounter>,
     pub hooks: Vec<u64>,
     pub later: PlanState,
-    /// The functions whose parameters were not looked up yet.
     unread: Vec<UnreadFunction>,
 }
 
-/// What is counted at a site.
 pub struct AgentCounter {
     pub counter: Counter,
     pub site: Site,
@@ -86,13 +84,11 @@ impl<'a> Arming<'a> {
     }
 }
 
-/// The hooks that only the first plan has.
 #[derive(Clone, Copy)]
 pub struct FirstHooks {
     pub follows: bool,
     /// The function that the loader calls when its list of libraries changes.
     pub changed: Option<u64>,
-    /// The address of the lock whose holds are timed.
     pub hold: Option<u64>,
 }
 
@@ -131,12 +127,11 @@ impl Patches {
                 self.later.callers = planned.callers_but(&lost);
                 return Ok((planned, lost));
             }
-            // The program has mapped something there since its maps were read.
             *maps = process.maps()?;
         }
     }
 
-    /// Arms hooks and probes in libraries. Returns the probes' sites, and the probes that the agent cannot take.
+    /// Returns the probes' sites, and the probes that the agent cannot take.
     pub fn arm_later(
         &mut self,
         on: &mut Arming,
@@ -242,9 +237,9 @@ impl Patches {
         Ok(())
     }
 
-    /// Looks up the number of parameters of functions whose probes were installed since the last
-    /// call. Must not run while a thread that loads the library waits, because a library's debug
-    /// file may take a second.
+    /// Looks up the parameters of functions whose probes were installed since the last call. Must
+    /// not run while a thread that loads the library waits, because a library's debug file may take
+    /// a second.
     pub fn read_parameters(&mut self) {
         for unread in self.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(unread.counter) {
@@ -268,7 +263,7 @@ impl Patches {
     }
 }
 
-/// Maps arenas and callers' arenas; returns the bases of those that could not be mapped.
+/// Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
     // The gaps between arenas would use up a limited address space.
     let outcomes = match address_space(process) {
@@ -277,7 +272,6 @@ fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64
     };
     let failed = plan.ranges.iter().zip(outcomes).filter(|(_, done)| !done);
     let failed: Vec<&Range<u64>> = failed.map(|(range, _)| range).collect();
-    // The program may have mapped something between two arenas.
     let alone = plan.arenas.iter().map(|arena| arena.base);
     let alone = alone.filter(|base| failed.iter().any(|range| range.contains(base)));
     let alone: Vec<u64> = alone.collect();

@@ -15,8 +15,8 @@ use crate::counts;
 use crate::planner::Follow;
 use crate::tracee::TracedProcess;
 
-/// The number of looks at an incomplete record before it is given up, after about a second. Its
-/// thread is still writing it, or has jumped out of the write for good.
+/// After this many looks, about a second, an incomplete record is given up. Its thread is still
+/// writing it, or has jumped out of the write for good.
 const PATIENCE: u32 = 200;
 
 #[derive(Clone)]
@@ -51,12 +51,11 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
-    /// From the start of the session.
+    /// Since the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// `None` if the function has fewer arguments.
     fn argument(&self, index: u8) -> Option<u64> {
         let is_there = self.parameters.is_none_or(|count| index < count);
         is_there.then_some(self.args[usize::from(index)])
@@ -77,9 +76,8 @@ impl RecordedCall {
 
 pub struct Rings {
     start: Moment,
-    /// By slot.
+    /// Recorded probes, by slot.
     probes: Vec<Option<RecordedProbe>>,
-    /// The number of the process's counters when `probes` was last updated.
     counter_count: usize,
     rings: BTreeMap<u32, ThreadRing>,
     reports_calls: bool,
@@ -123,7 +121,6 @@ impl Rings {
         self.counter_count = counters.len();
     }
 
-    /// Returns the number of a probe's calls that were read.
     fn seen(&self, slot: u32) -> u64 {
         let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
         probe.map_or(0, |probe| probe.seen)
@@ -162,7 +159,7 @@ impl Rings {
         }
     }
 
-    /// Reads the available records, whose times are by this clock.
+    /// The records' times are by this clock.
     pub fn read_available(
         &mut self,
         process: &TracedProcess,
@@ -190,7 +187,7 @@ impl Rings {
         }
     }
 
-    /// Returns a probe's reading with the number of records that were read. Unread records count as lost.
+    /// Unread records count as lost.
     pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;

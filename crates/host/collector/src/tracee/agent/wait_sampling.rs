@@ -4,7 +4,7 @@
 //! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
 //! reading the clock. All threads may have the same number of waits timed per second. A thread with
 //! fewer waits has each one timed, and leaves its rest to the others. So long waits are timed,
-//! because a thread has few of them; only threads that wake each other over and over are sampled.
+//! because a thread has few of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,15 +26,12 @@ const WAKE_NS: f64 = 9.0;
 const TIMED_NS: f64 = 5.0;
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The least part of the budget that is left for timing.
 const LEAST_TIMED: f64 = 0.1;
-/// For how long waits are remembered: shorter than the seconds over which a budget must hold.
+/// Must be shorter than the seconds over which a budget holds.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
-    /// The part of the CPU time that may be spent.
     share: f64,
-    /// The additional cost of timing a wait.
     timed_ns: f64,
     known: RefCell<BudgetState>,
 }
@@ -43,22 +40,20 @@ struct BudgetState {
     /// The time of the last look, and the ticks of the last two.
     at: Instant,
     ticks: [u64; 2],
-    /// The process's CPU time at the last look.
     used: Duration,
     earned_ns: f64,
     threads: BTreeMap<u32, Waiter>,
 }
 
-/// A thread, identified by its slab.
+/// Identified by the thread's slab.
 #[derive(Default)]
 struct Waiter {
-    /// Totals at the last look.
+    /// At the last look.
     waits: u64,
     wakes: u64,
-    /// Older ones have decayed.
+    /// Older waits and wakes have decayed.
     recent_waits: f64,
     recent_wakes: f64,
-    /// Whether any of its waits was ever skipped.
     thinned: bool,
     gap: u64,
     /// The waits in progress at the last look, identified by their beginnings.
@@ -89,7 +84,6 @@ impl Thinning {
         self.share *= 1.0 - part;
     }
 
-    /// Reads the threads' waits and wakes, and sets how many waits are timed.
     pub fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
         let mut known = self.known.borrow_mut();
@@ -190,7 +184,7 @@ impl Waiter {
     }
 }
 
-/// Returns how many waits to skip for each timed one, on average, so that `fair` of `waits` are timed.
+/// Returns how many waits to skip for each timed one, so that about `fair` of `waits` are timed.
 fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
         true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,

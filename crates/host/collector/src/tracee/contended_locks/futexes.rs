@@ -1,5 +1,5 @@
-//! Watches contended locks of one process through the kernel's futex tracepoints: all of its futex
-//! calls, or beside the agent the calls from unpatched sites.
+//! Watches contended locks through the kernel's futex tracepoints: all futex calls of a process, or
+//! beside the agent the calls from unpatched sites.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -29,7 +29,6 @@ pub struct KernelFutexes {
 struct File {
     object: Rc<Object>,
     wrappers: Vec<(u64, Depth)>,
-    /// The biases at which the kernel already skips these functions.
     biases: HashSet<u64>,
 }
 
@@ -62,7 +61,7 @@ impl KernelFutexes {
         Ok(watched)
     }
 
-    /// Gives the kernel the functions of these modules, which it must skip to find a user's call site.
+    /// Gives the kernel the functions that it must skip to find a user's call site.
     pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
         // libc must be last: until the kernel knows its functions, a wait has no caller, and the
         // kernel looks for one again at the wait's end.

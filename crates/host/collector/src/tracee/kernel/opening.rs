@@ -166,8 +166,7 @@ impl KernelOpening<'_> {
         traps
     }
 
-    /// Returns the probes of entries. Probes of returns are refused, because an exception that
-    /// unwinds past the kernel's return probe ends the program.
+    /// Refuses probes of returns, because an exception that unwinds past the kernel's return probe ends the program.
     fn entries_only(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         let (entries, returns): (Vec<_>, Vec<_>) = probes
             .into_iter()
@@ -198,7 +197,7 @@ impl KernelOpening<'_> {
         self.without(good, bad)
     }
 
-    /// Refuses the bad probes, and returns the good ones. Fails if none is good and there is no agent.
+    /// Refuses the bad probes. Fails if none is good and there is no agent.
     fn without(
         &mut self,
         good: Vec<Candidate>,
@@ -216,7 +215,6 @@ impl KernelOpening<'_> {
         }
     }
 
-    /// Notes calls that the kernel only counts, although the request times them.
     fn note_untimed(&mut self, probes: &[Candidate]) {
         let timed = probes.iter().map(|candidate| &candidate.probe);
         let timed = timed.filter(|probe| probe.follow.is_timed());
@@ -267,7 +265,6 @@ fn prices(probes: &[Candidate], costs: KernelCosts) -> Vec<f64> {
     probes.iter().map(price).collect()
 }
 
-/// Returns each event with its own reason, or `why`.
 fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> Vec<(String, Reason)> {
     let refusal = |candidate: Candidate| {
         let why = candidate.why.unwrap_or_else(|| why.clone());
@@ -276,7 +273,7 @@ fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> Vec<(String, Reason)> {
     probes.into_iter().map(refusal).collect()
 }
 
-/// Returns why the kernel refuses a probe, without its address, so that equal reasons group.
+/// The reason lacks the probe's address, so that equal reasons group.
 fn kernel_reason(error: KernelError) -> Reason {
     match error {
         KernelError::BrokenOff => Reason::BrokenOff,

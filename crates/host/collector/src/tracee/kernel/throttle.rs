@@ -28,7 +28,7 @@ const ENOUGH: f64 = 0.5;
 const MEMORY: Duration = Duration::from_millis(200);
 /// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
-/// For how long after a probe's opening [`LOOK`] is the pause.
+/// For how long after a probe's opening the pause is [`LOOK`].
 const FRESH: Duration = Duration::from_millis(20);
 /// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
@@ -36,7 +36,6 @@ const OWN_SHARE: u32 = 8;
 pub struct Uprobes {
     pub set: UprobeSet,
     pub throttle: Option<Throttle>,
-    /// Whether any probe was ever closed to keep the budget.
     pub is_throttled: bool,
 }
 
@@ -44,15 +43,13 @@ pub struct Throttle {
     /// Must stay open, because probes are opened again by these descriptors.
     _files: Vec<File>,
     pub next: Instant,
-    /// When a probe was last opened.
     opened: Instant,
     account: Account,
 }
 
 struct Account {
-    /// The part of the CPU time that may be spent.
     share: f64,
-    /// In ns a hit, by probe.
+    /// The cost of a hit in ns, by probe.
     prices: Vec<f64>,
     /// The time, the process's CPU time and the probes' counts of the last look.
     at: Instant,
@@ -63,7 +60,7 @@ struct Account {
     /// The recent earnings, and the recent spending of each probe.
     earned_ns: f64,
     spent_ns: Vec<f64>,
-    /// In the order of closing.
+    /// Closed probes, in the order of closing.
     closed: VecDeque<usize>,
 }
 
@@ -90,7 +87,6 @@ impl Throttle {
         self.account.share *= 1.0 - part;
     }
 
-    /// Sets the time of the next look; the last one took `took`.
     fn plan(&mut self, now: Instant, took: Duration) {
         let is_fresh = now.saturating_duration_since(self.opened) < FRESH;
         let pause = if is_fresh { LOOK } else { TICK };

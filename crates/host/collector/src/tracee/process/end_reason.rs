@@ -16,13 +16,12 @@ pub(super) struct ReportedEnds {
 }
 
 impl TracedProcess {
-    /// Returns whether the kernel reports another program than at the attach.
     pub fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
         now.is_ok_and(|now| now.differs(&self.presence.program))
     }
 
-    /// Returns a note that the trace ended before the program, unless the last note had the same cause.
+    /// Returns `None` if the last note had the same cause.
     pub fn trace_end(&self, cause: EndCause) -> Option<ProcessNote> {
         let is_new = self.reported.trace.replace(Some(cause)) != Some(cause);
         is_new.then(|| ProcessNote::TraceEnded {
@@ -32,8 +31,7 @@ impl TracedProcess {
         })
     }
 
-    /// Returns why the trace ended before the program, if it did. The code at the agent's `sites`
-    /// is restored if the agent cannot do so.
+    /// The code at the agent's `sites` is restored if the agent cannot do so.
     pub fn ended_by(&self, sites: &[Site]) -> Option<EndCause> {
         if self.presence.has_execed(&self.target) {
             return Some(EndCause::Exec);
@@ -46,8 +44,7 @@ impl TracedProcess {
         })
     }
 
-    /// Returns why the agent has left. The agent leaves by itself if it sees the call that confines
-    /// the program; otherwise tiptoe makes it leave here.
+    /// The agent leaves by itself if it sees the call that confines the program; otherwise tiptoe makes it leave here.
     fn left_for(&self, sites: &[Site]) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
         let presence = &self.presence;

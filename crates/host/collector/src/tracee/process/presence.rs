@@ -14,7 +14,6 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner;
 
-/// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]
 pub struct TrapFreeProcess {
     pub masks: Masks,
@@ -31,13 +30,11 @@ pub struct AgentPresence {
     pub quiet: Option<TrapFreeProcess>,
     /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<Reason>>,
-    /// Why the agent was asked to leave, or left by itself.
     pub left: Cell<Option<LeaveReason>>,
     pub confinement: Confinement,
 }
 
 impl AgentPresence {
-    /// Returns the state for a process that the agent has not entered yet.
     pub fn of(process: Process) -> AgentPresence {
         AgentPresence {
             program: process.running_program().unwrap_or_default(),
@@ -50,14 +47,13 @@ impl AgentPresence {
         }
     }
 
-    /// Records the signals that the agent owns, and whether trap bytes may be written.
     pub fn own(&mut self, masks: Masks, modules: &[Module]) {
         self.masks = Some(masks);
         let unseen = self.unseen(modules).cloned();
         self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
     }
 
-    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]), if they can.
+    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]).
     pub fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
@@ -65,8 +61,8 @@ impl AgentPresence {
     }
 
     /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory. An exit does too, but leaves no memory at all. Reads
-    /// the maps twice, because a reading that races with the removal may be incomplete.
+    /// agent's thread and removes its memory; an exit leaves no memory at all. Reads the maps
+    /// twice, because a reading that races with the removal may be incomplete.
     pub fn has_execed(&self, target: &Attached) -> bool {
         let Some(tid) = self.thread else {
             return false;

@@ -15,7 +15,7 @@ use super::TracedProcess;
 const ISLAND: usize = 5;
 
 impl TracedProcess {
-    /// Restores the code at the agent's `sites`. Does nothing if the threads cannot be stopped.
+    /// Does nothing if the threads cannot be stopped.
     pub(super) fn put_back(&self, link: &Link, sites: &[Site]) {
         link.silence();
         let path = format!("/proc/{}/mem", self.target.process.pid());
@@ -38,7 +38,6 @@ impl TracedProcess {
     }
 }
 
-/// Restores the bytes of a site if they are still ours.
 fn restore(memory: &File, site: &Site) -> io::Result<()> {
     let len = usize::from(site.len).min(site.original.len());
     restore_at(

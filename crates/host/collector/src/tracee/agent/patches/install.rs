@@ -51,7 +51,7 @@ impl Patches {
         Ok(left)
     }
 
-    /// Counts at this site from now on. If the slot counted before, its row continues.
+    /// If the slot counted before, its row continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
@@ -89,13 +89,11 @@ impl Patches {
     }
 }
 
-/// Returns the refusal of a probe that the agent did not take.
 pub fn not_patched(probe: Probe, why: Option<Reason>) -> (String, Reason) {
     (probe.event, why.unwrap_or(Reason::CannotPatch))
 }
 
-/// Writes trampolines and arms sites part by part, so that the user may interrupt the attach.
-/// Returns for each site why it is not armed.
+/// Arms sites part by part, so that the user may interrupt the attach. Returns for each site why it is not armed.
 fn install_in_parts(
     on: &Arming,
     planned: &[&PlannedSite],
@@ -124,7 +122,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone, and a refusal says so.
+/// If the probe's calls cannot be followed, it counts entries alone, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

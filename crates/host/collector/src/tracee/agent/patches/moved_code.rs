@@ -23,7 +23,6 @@ impl Patches {
         unpatched.map(|one| one.site.slot).collect()
     }
 
-    /// Returns a note on functions whose code was moved, if there are any.
     pub fn code_was_moved(&self, process: &TracedProcess) -> Option<FunctionNote> {
         let slots = self.slots_unpatched_elsewhere(process);
         let moved = self

@@ -28,18 +28,15 @@ pub struct PlanState {
     pub unwinders: Vec<u64>,
     /// Libraries loaded when the session began, which the loader has not reported since.
     pub initial: Vec<(FileKey, Library)>,
-    /// Specs that have matched nothing yet.
     pub waiting: Vec<String>,
-    /// Libraries that were probed too late at least once.
     pub late: HashSet<String>,
-    /// Whether the agent reports changes of the loader's list.
     pub watching: bool,
     /// The number of the last change that was served.
     pub served: u64,
 }
 
 impl PlanState {
-    /// Returns the state for the first plan. An earlier session's agent has `agent_sites`.
+    /// An earlier session's agent has `agent_sites`.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;
@@ -55,7 +52,6 @@ impl PlanState {
         })
     }
 
-    /// For a plan after the first.
     pub fn process_state<'a>(
         &'a self,
         link: &Link,
@@ -86,7 +82,6 @@ impl PlanState {
         self.agent_sites.extend(given.map(|plan| plan.site));
     }
 
-    /// Prepares the agent to follow `functions` more functions.
     pub fn ready_to_follow(
         &mut self,
         link: &Link,
@@ -111,7 +106,6 @@ impl PlanState {
         Ok(())
     }
 
-    /// Returns a note if libraries ran before they were probed.
     pub fn missed(&self, process: &TracedProcess) -> Option<Note> {
         let times = self.watched(process)?.0.data().missed();
         (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
@@ -140,8 +134,8 @@ impl PlanState {
         (before % 2 == 0 && looks() == before).then_some(seen)
     }
 
-    /// Returns the code ranges of the libraries that the agent reported. Leaves in `modules` those
-    /// that were not looked at yet.
+    /// Returns the code ranges of the reported libraries. Leaves in `modules` the libraries that
+    /// were not looked at yet.
     pub fn libraries(
         &mut self,
         fresh: Option<Vec<u64>>,
@@ -174,7 +168,6 @@ impl PlanState {
     }
 }
 
-/// Returns the address range of a module's code, for the agent.
 pub fn library(module: &Module) -> Option<Library> {
     Some(Library {
         base: module.bias,

@@ -26,7 +26,7 @@ impl RunClock {
         self.start_ns < other.start_ns
     }
 
-    /// Zero if `at_ns` is before the start.
+    /// Returns the time from the start to `at_ns`; zero if `at_ns` is earlier.
     pub(crate) fn until(self, at_ns: u64) -> Duration {
         Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
     }

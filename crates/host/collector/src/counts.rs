@@ -1,4 +1,4 @@
-//! Reads counts from slabs. They must be read through the memfd, not the mapping, because a hole
+//! Reads counts from slabs. Slabs must be read through the memfd, not the mapping, because a hole
 //! then reads as zeroes without becoming a page. The target may have written anything, so no number
 //! read here may be used as an index.
 
@@ -77,7 +77,7 @@ pub fn read(
     Ok(counts)
 }
 
-/// Does not read other slots.
+/// Returns the sums of some slots over all threads.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -88,7 +88,7 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
-/// The overflow slab has no thread.
+/// Calls `visit` with the slots of each slab and the slab's thread; the overflow slab has no thread.
 pub fn each_slab(
     file: &File,
     geometry: Geometry,
@@ -103,7 +103,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Sets these words to zero in each slab. Words that are zero are not written, because they may be in a hole.
+/// Sets the words at `slots` to zero in each slab. Zero words are not written, because they may be in a hole.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     if slots.is_empty() {
         return Ok(());
@@ -158,7 +158,7 @@ pub struct SlabOwner {
 }
 
 impl SlabOwner {
-    /// `None` if no thread entered the slab.
+    /// Reads a directory entry; `None` if no thread entered the slab.
     fn read(entry: &[u8]) -> Option<SlabOwner> {
         let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
         let comm = plain(&entry[8..24]);

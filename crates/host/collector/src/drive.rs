@@ -88,8 +88,8 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Ends counting, leaves the targets, and returns for how long it counted. Also called after a
-    /// failure, because a failed run must leave nothing in the targets.
+    /// Ends counting, leaves the targets, and returns how long the instrument counted. Also called
+    /// after a failure, because a failed run must leave nothing in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
     /// Adds the counts to the session. Returns the cost of counting.
@@ -104,7 +104,8 @@ pub(crate) struct RunEnd {
     pub(crate) has_ended: bool,
 }
 
-/// Waits also for the end of a started command. `own` must have begun before the targets were attached.
+/// Runs an instrument to its outcome, and waits for the end of a started command. `own` must have
+/// begun before the targets were attached.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -233,7 +234,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Returns false if nothing is left to count or `stop` is set before the time is over.
+    /// Waits before counting. Returns false if nothing is left to count or `stop` is set before the time is over.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {

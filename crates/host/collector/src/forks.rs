@@ -28,10 +28,11 @@ const PAGE: u64 = 4096;
 const MOST_PAGES: u64 = 1 << 15;
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
-/// Estimates for each mapping and each page, in ns, if measuring fails.
+/// The estimated cost of each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// The range of a fork in the target relative to a measured one, because the program uses the caches between forks.
+/// The range of a fork's cost in the target relative to a measured one, because the program uses
+/// the caches between forks.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -54,7 +55,7 @@ struct MappingPages {
 }
 
 impl CopiedMemory {
-    /// `None` if reading is not permitted. The agent of the process has its `tables` in this range.
+    /// Reads the memory of a process whose agent has its `tables` in this range. `None` if reading is not permitted.
     pub fn of(
         process: Process,
         tables: Range<u64>,
@@ -145,7 +146,7 @@ struct ForkPlan {
     parts: Vec<MappingPages>,
     file: i32,
     file_pages: u64,
-    /// Empty ranges could not be mapped.
+    /// The range of each part; empty if it could not be mapped.
     mapped: Vec<Range<usize>>,
 }
 
@@ -161,7 +162,7 @@ impl ForkPlan {
     }
 }
 
-/// The child uses its own copy.
+/// The child uses its own copy of the plan.
 static PLAN: AtomicPtr<ForkPlan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
@@ -204,7 +205,7 @@ fn map(plan: &mut ForkPlan) -> f64 {
             unsafe { got.cast::<u8>().add((page * PAGE) as usize).read_volatile() };
         }
         for page in part.written.iter().filter(inside) {
-            // SAFETY: as above, and no other thread uses it.
+            // SAFETY: the address is within what was just mapped, and no other thread uses it.
             unsafe {
                 got.cast::<u8>()
                     .add((page * PAGE) as usize)

@@ -21,7 +21,7 @@ use crate::words;
 
 mod wait_rows;
 
-/// Between two reads of the targets' CPU time, which is lost when they end.
+/// The pause between two reads of the targets' CPU time, which is lost when they end.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) struct KernelLocks<'a> {

@@ -36,7 +36,7 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// By link-time address.
+    /// How return addresses are read, by the function's link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// The kernel's uprobes need the open file.
     pub file: Rc<File>,
@@ -61,7 +61,7 @@ const FIRST_OF_LIBC: &str = "__libc_start_main";
 
 const GO: &[u8] = b"\xff Go buildinf:";
 const GO_SECTION: &str = ".go.buildinfo";
-/// The searched bytes at the start of each writable segment of a file without that section.
+/// The searched bytes at the start of each writable segment, if the file has no `GO_SECTION`.
 const MOST_SEARCHED: u64 = 1 << 20;
 
 /// Device and inode, as in `/proc/PID/maps`.
@@ -177,7 +177,7 @@ impl Object {
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
-    /// `is_it` decides about each position of these bytes in a section's code.
+    /// Returns the link-time addresses of these bytes in code, if `is_it` accepts their position in a section's code.
     fn addresses_with<'a>(
         &'a self,
         bytes: &'a [u8],

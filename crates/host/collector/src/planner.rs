@@ -40,16 +40,16 @@ pub use wrappers::{is_of_libc, wrappers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookLocation {
     Libc,
-    /// The agent works without this hook.
+    /// In other code. The agent works without this hook.
     Elsewhere,
-    /// At a call that may give a thread another thread-local block.
+    /// In other code, at a call that may give a thread another thread-local block.
     Storage,
 }
 
 pub struct PlannedSite {
     pub site: Site,
     pub strategy: Strategy,
-    /// Written before the site is patched, by address; empty if the agent already has the bytes.
+    /// The bytes to write before the site is patched, by address; empty if the agent already has the bytes.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has the site from an earlier session.
     pub is_in_table: bool,
@@ -80,7 +80,7 @@ pub struct PatchPlan {
     pub hooks: Vec<PlannedSite>,
     /// Code that may give a thread another thread-local block but has no room for a hook.
     pub unhooked: Option<String>,
-    /// Signal handlers return to this address.
+    /// The address to which signal handlers return.
     pub restorer: Option<u64>,
     /// For each intercepted unwinder, the function that returns the address of a frame.
     pub unwinders: Vec<u64>,

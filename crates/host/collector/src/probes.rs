@@ -39,9 +39,9 @@ use progress::RunPrices;
 use recorded_calls::READ_PAUSE;
 use scope_section::ScopeSection;
 
-/// Between two checks whether a target called exec, or runs as another user.
+/// The pause between two checks whether a target called exec, or runs as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
-/// Between two checks whether another tracer probes the same functions.
+/// The pause between two checks whether another tracer probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
 struct Probes<'a> {
@@ -107,7 +107,7 @@ struct CountsSoFar {
     end: Option<Events>,
 }
 
-/// `others` count in the same processes.
+/// Runs a request, with `others` that count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -158,7 +158,7 @@ pub(crate) fn run<'a>(
 }
 
 /// Shows that the patcher is safe: removes and writes the probes of one running process `times`
-/// times while it runs. Returns how often it did so, which is less if the request's `stop` was set.
+/// times while it runs. Returns how often, which is less if the request's `stop` was set.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -256,7 +256,7 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Returns for how long it counted.
+    /// Reads the last counts. Returns how long the run counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));

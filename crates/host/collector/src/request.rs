@@ -22,7 +22,7 @@ pub struct Request<'a> {
     pub target: RequestTarget,
     /// A command during whose run another target is counted.
     pub meanwhile: Option<Vec<OsString>>,
-    /// What counts.
+    /// Whether the agent or the kernel counts.
     pub via: Via,
     /// What results are split by. An instrument without this split uses its default.
     pub split: Option<Split>,
@@ -83,7 +83,7 @@ pub struct CounterOptions {
     pub cgroups: Option<Vec<String>>,
     /// Report each CPU separately.
     pub per_cpu: bool,
-    /// How often to run the command; 0 as 1.
+    /// How often to run the command; 0 means once.
     pub repeat: u32,
 }
 
@@ -117,7 +117,7 @@ pub enum Split {
     Scope,
     /// Each lock.
     Lock,
-    /// Each call site; of the kernel's locks, with its callers.
+    /// Each call site, for the kernel's locks with its callers.
     Callsite,
     /// Each type of lock.
     Type,
@@ -248,7 +248,7 @@ pub struct RunOptions {
 /// How much of the target's CPU time tracing may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Budget {
-    /// All of it: counts are exact.
+    /// No limit: counts are exact.
     #[default]
     Off,
     /// A limit in percent.
@@ -298,7 +298,7 @@ pub trait Observer {
 pub struct Progress {
     /// The number of hits, waits or accesses.
     pub hits: u64,
-    /// `None` while the price of a hit is unknown.
+    /// The cost of these hits; `None` while the price of a hit is unknown.
     pub cost: Option<Cost>,
 }
 

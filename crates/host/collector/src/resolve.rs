@@ -43,7 +43,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The run-time address of the probed instruction.
+    /// Returns the run-time address of the probed instruction.
     pub fn address(&self) -> u64 {
         self.place_in_file().wrapping_add(self.bias)
     }
@@ -63,7 +63,7 @@ impl Probe {
         }
     }
 
-    /// Returns where in the file the instruction is; a uprobe is placed by that offset.
+    /// Returns the instruction's offset in the file, by which a uprobe is placed.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
@@ -97,8 +97,9 @@ impl Resolution {
     }
 }
 
-/// `entries` says what to record of each entry of a function. With `may_match_later`, a probe
-/// without a match is no error if a later library may match it.
+/// Resolves all probes against a process's modules; `entries` says what to record of each entry of
+/// a function. With `may_match_later`, a probe without a match is no error if a later library may
+/// match it.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -386,7 +387,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Only the program was searched: returns the other modules with the function or the glob's functions.
+/// Returns the other modules with the function or the glob's functions, because only the program was searched.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {

@@ -34,7 +34,7 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// Between two reads of the target's use, which is lost when the target ends.
+/// The pause between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {
@@ -81,7 +81,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     }
     session.events = events(&total);
     runs.finish(&mut stat);
-    // No event means no work at context switches, so no cost.
+    // Without events there is no work at context switches, so there is no cost.
     if !is_free {
         cost::put(&counters, &mut session, &mut stat, switches);
     }
@@ -103,7 +103,7 @@ struct CountingRun<'a> {
 }
 
 impl<'a> CountingRun<'a> {
-    /// The events do not count yet.
+    /// Opens the events, which do not count yet.
     fn open(
         counters: &CounterRequest<'a>,
         targets: &Targets,

@@ -325,7 +325,7 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// The clock is the run's.
+    /// Reads all counters. The clock is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;
@@ -355,7 +355,7 @@ impl Tracee {
     }
 
     /// Returns a note that another tracer's probe had been removed from our sites, or that the
-    /// kernel counted in another program. Only known at the end.
+    /// kernel counted in another program, which is known only at the end.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

@@ -152,7 +152,7 @@ impl Waits {
 
 #[derive(Default)]
 pub struct WaitRecords {
-    /// By key, and by thread or scope.
+    /// The sums of waits, by key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began.
     early: BTreeMap<(Key, String), EarlyWaitSums>,
@@ -169,7 +169,7 @@ pub struct WaitRecords {
     /// Waits in progress at the end of the trace.
     unfinished: BTreeMap<(Key, String), Unfinished>,
     unfinished_without_row: u64,
-    /// In ticks.
+    /// The time of the reading, in ticks.
     now: u64,
     others: u64,
     drops: Vec<Dropped>,
@@ -248,7 +248,7 @@ impl WaitRecords {
         self.others = self.others.saturating_add(calls);
     }
 
-    /// `ended_inside` threads ended during a wait.
+    /// Adds the kernel's counts. `ended_inside` threads ended during a wait.
     pub fn add_in_kernel(
         &mut self,
         rows: &[(FutexKey, FutexCounts)],
@@ -409,7 +409,7 @@ pub fn add(all: &mut Locks, more: Locks) {
 }
 
 impl Waits {
-    /// Returns whether some of these waits were not timed.
+    /// Returns whether any of the waits was not timed.
     fn is_sampled(&self) -> bool {
         self.timed.saturating_add(self.left) < slept(self.calls, self.at_once, self.other)
     }

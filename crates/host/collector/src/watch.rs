@@ -72,7 +72,7 @@ struct Run<'a> {
     turns: Turns,
     named: each::InstructionNames,
     allowance: Option<Allowance>,
-    /// Since the start.
+    /// When the window ends, since the start.
     window_end: Duration,
     foreign_hits: ForeignHits,
     rested: u64,

@@ -6,6 +6,7 @@ use tiptoe_sys::host::Process;
 
 const FEW: usize = 8;
 
+/// Names the first items of a list, and the number of further items.
 pub fn few(all: &[String]) -> String {
     let first = all[..all.len().min(FEW)].join(", ");
     match all.len().saturating_sub(FEW) {

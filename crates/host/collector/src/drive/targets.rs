@@ -20,7 +20,7 @@ pub(crate) struct Targets {
     pub(crate) traced: Vec<Tracee>,
     /// A command that is not counted: counting ends with it.
     pub(crate) meanwhile: Option<Attached>,
-    /// Whether the whole system is counted instead.
+    /// Whether the whole system is counted, not single processes.
     pub(crate) is_system: bool,
 }
 
@@ -65,7 +65,7 @@ impl Targets {
         counted.chain(&mut self.meanwhile)
     }
 
-    /// Also begins to count the processes' CPU time.
+    /// Returns the run's clock, which begins now, and begins to count the processes' CPU time.
     pub(crate) fn start_clock(&self) -> RunClock {
         self.counted().for_each(Attached::mark);
         RunClock::start()

@@ -27,8 +27,9 @@ impl Wakes {
         }
     }
 
-    /// The kernel cannot wait for a doorbell, which is a futex, and for a descriptor at once. So
-    /// with doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
+    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. The kernel
+    /// cannot wait for a doorbell, which is a futex, and for a descriptor at once. So with
+    /// doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {

@@ -24,8 +24,8 @@ struct RowSum {
     whose: String,
 }
 
-/// Returns the longest time first. `processes` are present names, because the kernel recorded a
-/// process's name at its first wait.
+/// Returns the rows with the longest time first. `processes` are present names, because the kernel
+/// recorded a process's name at its first wait.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,

@@ -6,8 +6,8 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed by value.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// A function has 226 KB of counters in each thread for calls timed by value; a thread touches only
-/// those that it uses, but all are mapped.
+/// The most counters of a thread for calls timed by value. A function has 226 KB of counters; a
+/// thread touches only those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
 // Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));

@@ -84,7 +84,8 @@ impl Draft<'_> {
     }
 }
 
-/// Records the function that the agent calls in an unwinder; `None` if the module lacks that function.
+/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if the
+/// module lacks that function.
 fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

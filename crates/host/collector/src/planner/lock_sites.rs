@@ -60,7 +60,7 @@ impl Calls {
     }
 }
 
-/// Both rules are unknown unless both are known.
+/// Returns the unwind rules before and after a call; both are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let after = site.after_call.as_ref().map_or(front, Shape::site);

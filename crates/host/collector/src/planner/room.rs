@@ -10,14 +10,14 @@ use tiptoe_wire::{Site, arena};
 
 use super::ProcessState;
 
-/// Must stay free below a stack, so that the stack can grow.
+/// This room below a stack must stay free, so that the stack can grow.
 const STACK_ROOM: u64 = 128 << 20;
 /// This room below mappings is used last, because the kernel puts the program's next mappings there.
 const NEXT_ROOM: u64 = 256 << 20;
 /// The kernel maps nothing between this address and its vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Of existing arenas, only this session's can be written.
+/// Returns where arenas may be. Of existing arenas, only this session's can be written.
 pub(super) fn space(state: &ProcessState) -> Space {
     let [seed] = random::words();
     let mut arenas = arenas_of(state.agent_sites);

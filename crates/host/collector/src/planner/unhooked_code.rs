@@ -25,7 +25,8 @@ fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<
     })
 }
 
-/// Excludes the loader, because its relevant calls are made before the program starts, or when it is about to end.
+/// Returns whether a module is neither the C library nor the loader, whose relevant calls are made
+/// before the program starts, or when it is about to end.
 pub fn makes_own_calls(module: &&Module) -> bool {
     let is_loader = module.name.starts_with("ld-linux") || module.name == "ld.so";
     !is_libc(module) && !is_loader

@@ -17,7 +17,7 @@ use crate::ulocks::{self, WaitTotals};
 use crate::words::session_target;
 
 impl Probes<'_> {
-    /// Must run early, because a process may have ended when its locks are reported.
+    /// Reads what naming locks needs. Must run early, because a process may have ended when its locks are reported.
     pub(super) fn look_for_names(&mut self, at: &mut Targets) {
         if !self.plan.locks() {
             return;
@@ -98,7 +98,7 @@ impl Probes<'_> {
     }
 }
 
-/// `None` while the price of the agent's hooks is unknown.
+/// Returns the cost of waits and of visits to scopes. `None` while the price of the agent's hooks is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,
@@ -111,7 +111,7 @@ pub(super) fn cost(
         .iter()
         .filter_map(|one| one.locks.times_in_kernel());
     let times: Vec<_> = times.collect();
-    // Reported only if the kernel measured it in each of the run's processes.
+    // The times of all programs are reported only if the kernel measured them for each of the run's processes.
     let every = times.iter().map(|(_, every)| *every);
     let every: Option<Vec<_>> = every.collect();
     let every = every.as_ref().map(|every| every.iter());

@@ -72,7 +72,7 @@ impl Prices {
         }
     }
 
-    /// Infinite if unknown.
+    /// Returns the average time between two hits; infinite if unknown.
     fn gap_ns(&self, hits: u64) -> f64 {
         match (self.cpu_ns, hits) {
             (0, _) | (_, 0) => f64::INFINITY,

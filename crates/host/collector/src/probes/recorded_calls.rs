@@ -9,7 +9,8 @@ use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::RecordedCall;
 
-/// A ring has room for up to 1.6 million calls a second; further calls are counted as lost.
+/// The pause between two reads of recorded calls. A ring has room for up to 1.6 million calls a
+/// second; further calls are counted as lost.
 pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
 /// Reading and writing records takes at most one part in this many of one CPU's time.
 const SHARE: u32 = 8;

@@ -106,7 +106,7 @@ impl ScopeSection {
         Ok(())
     }
 
-    /// Scopes that threads are still in count until now.
+    /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
     pub(super) fn read(
         &mut self,
         request: &Request,
@@ -168,7 +168,7 @@ fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     Ok(all)
 }
 
-/// Empty rows are left out.
+/// Returns what rows have counted since `before`. Empty rows are left out.
 fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     let none = Scope::default();
     let since = |row: &Scope| {

@@ -27,9 +27,9 @@ const MOST_JUMPS: usize = 64;
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
-    /// The functions whose address a module's word may contain, by the word.
+    /// For each word of a module, the functions whose address the word may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
-    /// The names by which the loader fills a module's words.
+    /// For each module, the names by which the loader fills its words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 

@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// If more removed cgroups are kept (or more than half of the spare room), all are forgotten, and
-/// their counts are added to their nearest existing ancestors.
+/// If more removed cgroups are kept than this, or than half of the spare room, all are forgotten,
+/// and their counts are added to their nearest existing ancestors.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;

@@ -16,7 +16,7 @@ use tiptoe_sys::host::limits::stay_on_one_cpu;
 use super::CounterRequest;
 use crate::request::RequestTarget;
 
-/// Measurements with the events, and as many without.
+/// Measurements with the events, and as many without events.
 const PAIRS: usize = 9;
 /// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
@@ -82,7 +82,7 @@ pub(super) fn put(
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
-        // None was timed: takes the mean of both kinds.
+        // No run of this kind was timed: takes the mean of both kinds.
         0 => {
             times.timed_ns.iter().sum::<u64>() as f64
                 / times.timed.iter().sum::<u64>().max(1) as f64

@@ -61,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// Rows have no index, because cgroups are created and removed between readings.
+/// The key of a row. An index would not do, because cgroups are created and removed between readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,

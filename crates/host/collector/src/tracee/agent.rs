@@ -88,7 +88,7 @@ impl InProcess {
         self.call_budget.is_some() || self.thinning.is_some()
     }
 
-    /// Leaves a part of the budget to others that spend it in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         if let Some(calls) = &mut self.call_budget {
             calls.leave(part);
@@ -117,7 +117,7 @@ impl InProcess {
             && self.patches.follows_calls()
             && process.has_serving_agent()
         {
-            // On failure these calls stay counted as inside.
+            // On failure the calls stay counted as inside.
             let _ = link.bury();
         }
     }

@@ -109,7 +109,8 @@ impl LockWatch {
         }
     }
 
-    /// Must be called before anything is patched, because no hook saw these waits begin.
+    /// Records which threads wait for locks. Must be called before anything is patched, because no
+    /// hook saw their waits begin.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name is reported later, when the lock is watched.
@@ -119,8 +120,8 @@ impl LockWatch {
         }
     }
 
-    /// Leaves calls without a site to the kernel. `outcomes` say why sites are not armed; `armed`
-    /// are the addresses of armed hooks.
+    /// Watches the planned sites of futex calls, and leaves other calls to the kernel. `outcomes`
+    /// say why sites are not armed; `armed` are the addresses of armed hooks.
     pub fn watch_sites(
         &mut self,
         on: &mut Arming,
@@ -209,7 +210,7 @@ impl LockWatch {
     }
 
     /// Looks whether a started command has mapped its libraries, so that later waits have call
-    /// sites. Returns whether it still loads some.
+    /// sites. Returns whether the command still loads some.
     pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
         let Some((before, since)) = &mut self.starting else {
             return false;
@@ -221,7 +222,8 @@ impl LockWatch {
             return true;
         }
         self.starting = None;
-        // Fails only if the process has ended. No agent is in such a command, so there are no sites.
+        // Fails only if the process has ended. There are no sites, because no agent is in a command
+        // that only the kernel watches.
         let _ = self.look_for_names(process, &[], cache);
         false
     }

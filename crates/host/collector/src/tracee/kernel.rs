@@ -47,13 +47,13 @@ impl KernelProbes {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Leaves a part of the budget to others that spend it in the same process. Returns whether there is a budget.
+    /// Reduces the share of the budget by this part. Returns whether there is a budget.
     pub fn leave(&mut self, part: f64) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
         throttle.map(|throttle| throttle.leave(part)).is_some()
     }
 
-    /// Returns a note at the first closing.
+    /// Keeps the cost of the kernel's probes within the budget. Returns a note at the first closing.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place);
@@ -68,7 +68,7 @@ impl KernelProbes {
         Some(throttle.next)
     }
 
-    /// The counts stay readable.
+    /// Closes all probes; the counts stay readable.
     pub fn close(&mut self) {
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.set.close_all();

@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// `known` are the slots of an earlier session's sites.
+    /// `known` is the number of slots of an earlier session's sites.
     pub fn needs(&self, known: u32, counters: u32) -> Needs {
         Needs {
             known,

@@ -34,7 +34,7 @@ pub use presence::TrapFreeProcess;
 pub use watches::ArmedThreads;
 
 const GREETING: Duration = Duration::from_secs(5);
-/// The threads are listed this often in search of the agent's.
+/// How often the threads are listed in search of the agent's thread.
 const LISTS: usize = 20;
 
 pub struct TracedProcess {

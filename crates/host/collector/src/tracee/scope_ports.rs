@@ -118,7 +118,7 @@ impl ScopeWatch {
     }
 }
 
-/// The caller must then open the ports.
+/// Charges events. The caller must open the ports afterwards.
 fn charge(
     process: &TracedProcess,
     counters: &[Counter<'_>],

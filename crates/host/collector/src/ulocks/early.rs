@@ -14,9 +14,9 @@ use super::futex_sleeper::FutexSleeper;
 use super::now::{WaitReader, owner};
 use super::{Key, Names, WaitRecords};
 
-/// A process may have tens of thousands of idle threads.
+/// The most waits to follow, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// The first look after the attach waits for threads that the attach woke to sleep again.
+/// How long the first look after the attach waits for threads that the attach woke to sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -43,7 +43,8 @@ struct EarlyWait {
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach, because the attach wakes the thread.
+    /// The thread's context switches at the first look after the attach. Earlier switches do not
+    /// count, because the attach wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }

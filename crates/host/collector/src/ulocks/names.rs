@@ -45,7 +45,7 @@ impl Stacks {
         }
     }
 
-    /// Other memory may be mapped in an ended thread's stack now.
+    /// Forgets ended threads, because other memory may be mapped at their stacks now.
     pub fn forget_ended(&mut self, threads: &[u32]) {
         self.looked_at.retain(|tid, _| threads.contains(tid));
         let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
@@ -85,7 +85,7 @@ pub struct Names {
     pub modules: Vec<Module>,
     pub maps: Vec<Mapping>,
     pub sites: Vec<Site>,
-    /// By a module's bias: the names of functions that jump to nameless ones. Filled when needed.
+    /// The names of functions that jump to a module's nameless ones, by the module's bias. Filled when needed.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
     pub stacks: Stacks,
 }
@@ -173,13 +173,13 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// `address` is a return address.
+    /// Names the code before a return address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.format_address(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// `address` is the instruction's own.
+    /// Names the instruction at an address.
     pub fn instruction(&self, address: u64) -> String {
         self.format_address(address, self.function(address))
     }
@@ -222,7 +222,7 @@ impl Names {
         modules.find(|module| self.is_of(module, address))
     }
 
-    /// `within` turns the offset in the variable into the one that is reported.
+    /// Names the variable at an address. `within` turns the offset in the variable into the one that is reported.
     pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
         let module = self.module_of(address)?;
         let linked = address.wrapping_sub(module.bias);
@@ -234,7 +234,7 @@ impl Names {
         })
     }
 
-    /// The zeroed memory right after a mapping of the file counts, too.
+    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after it.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         let after = self
             .maps

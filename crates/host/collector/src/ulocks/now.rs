@@ -41,7 +41,7 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     Ok(session)
 }
 
-/// Empty if the process may not be read.
+/// Returns the threads that wait for each other in a cycle; none if the process may not be read.
 pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
     let waits = WaitReader::new(process, names).and_then(|look| look.waits());
     let waits = waits.unwrap_or_default();
@@ -77,7 +77,7 @@ pub(super) struct WaitReader<'n> {
     names: &'n Names,
     memory: File,
     ids: ThreadIds,
-    /// Waits in the agent's code are not the program's.
+    /// The agent's code. Waits in this code are not the program's.
     agent: [u64; 2],
 }
 
@@ -151,7 +151,7 @@ impl<'n> WaitReader<'n> {
         (site, via)
     }
 
-    /// Also returns the stack pointer of the last frame.
+    /// As [`WaitReader::walk`]; also returns the stack pointer of the last frame.
     fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -196,7 +196,7 @@ impl<'n> WaitReader<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns the id in /proc, because the lock contains the holder's id in its own namespace.
+    /// Returns the id in /proc of a lock's holder. The lock contains the holder's id in its own namespace.
     fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner_at = asleep.address.wrapping_add(MUTEX_OWNER);

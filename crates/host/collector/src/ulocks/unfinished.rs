@@ -7,7 +7,7 @@ use tiptoe_session::Unfinished;
 use super::{Key, WaitRecords};
 
 impl WaitRecords {
-    /// The records are read at `now`, in ticks.
+    /// Returns empty records that are read at `now`, in ticks.
     pub fn at(now: u64) -> WaitRecords {
         WaitRecords {
             now,
@@ -42,7 +42,7 @@ impl WaitRecords {
     }
 }
 
-/// `since` and `now` are in ticks.
+/// Returns the time between two readings of the clock, in ticks; 0 if the second is earlier.
 pub fn ns_between(since: u64, now: u64) -> u64 {
     let ticks = now.saturating_sub(since);
     let ns = (u128::from(ticks) * u128::from(clock::ns_per_tick())) >> 32;

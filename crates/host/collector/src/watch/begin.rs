@@ -26,14 +26,14 @@ const DEEPEST: usize = 16;
 
 pub(super) struct Target {
     pub(super) process: Process,
-    /// Read after exec: a script's command line begins with its interpreter.
+    /// The command line after exec, when a script's begins with its interpreter.
     pub(super) command: Vec<String>,
     /// Whether the process is a command that had not begun when its memory was opened.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
     strange: HashSet<u64>,
-    /// Since the maps were read.
+    /// The time since the maps were read.
     looked: RunClock,
     memory: File,
 }

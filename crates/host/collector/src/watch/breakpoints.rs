@@ -18,7 +18,7 @@ use crate::error::{Error, Reason};
 /// The form after a move, if another one; or why the watch stays as it is.
 pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
 
-/// `at` is the process, `target` its memory.
+/// One form of breakpoints. `at` is the process, `target` its memory.
 pub(super) trait Breakpoints {
     /// Returns the number of hits that a window allows, if the budget limits it.
     fn allowance(&mut self) -> Option<u64>;
@@ -76,7 +76,7 @@ pub(super) trait Breakpoints {
         false
     }
 
-    /// The counts remain readable.
+    /// Stops counting; the counts remain readable.
     fn stop(&mut self, at: &Targets, target: &mut Target);
 
     fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error>;
@@ -89,8 +89,8 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// The numbers of hits that are not counted: lost ones, those of threads that blocked the
-    /// signal, those in gaps without an agent, and traps without a cause.
+    /// The numbers of hits that are not counted: lost hits, hits of threads that blocked the
+    /// signal, hits in gaps without an agent, and traps without a cause.
     pub(super) missed: [u64; 4],
     /// The threads whose debug registers could not be accounted for.
     pub(super) refused: u64,

@@ -100,7 +100,7 @@ impl InKernel for ThreadBreakpoints {
 
 impl ThreadBreakpoints {
     pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
-        // Their events no longer exist when the counts are read.
+        // The summary must be kept, because the events no longer exist when the counts are read.
         let attached = kernel.set.attached();
         ThreadBreakpoints { kernel, attached }
     }

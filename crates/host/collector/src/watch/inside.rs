@@ -31,9 +31,9 @@ use crate::request::{Request, RequestTarget};
 use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
-/// Between two looks for threads that have ended.
+/// The pause between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits. The ring has room for them, so that the next turn reads more at once.
+/// The pause after a turn with many hits. The ring has room for the hits, so that the next turn reads more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
@@ -83,7 +83,7 @@ pub(super) fn enter(request: &Request<'_>) -> Result<(Tracee, Target), Error> {
 }
 
 impl InProcessWatch {
-    /// The hits do not count yet.
+    /// Opens breakpoints, whose hits do not count yet.
     pub(super) fn open(
         at: &Targets,
         wanted: WatchWanted,
@@ -180,7 +180,7 @@ impl InProcessWatch {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes only as many threads as now find room in the ring. Others would use CPU time in vain.
+            // Wakes only as many threads as now find room in the ring. More threads would use CPU time in vain.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH

@@ -122,7 +122,7 @@ impl LearnedCode {
     }
 }
 
-/// `end` is the end of the store's instruction.
+/// Returns the store whose instruction ends at `end`.
 pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let linked = end.wrapping_sub(module.bias);
     let image = &module.object.image;

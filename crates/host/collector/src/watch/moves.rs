@@ -1,5 +1,6 @@
 //! Follows variables to which pointers lead: if the pointers lead to another object, the watch
-//! moves there. Until they are first set, the breakpoint is at an address that no program may map.
+//! moves there. Until the pointers are first set, the breakpoint is at an address that no program
+//! may map.
 
 use tiptoe_session::{Note, WatchNote};
 

@@ -53,7 +53,7 @@ impl CallBudget {
         })
     }
 
-    /// Leaves a part of the budget to others that spend it in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }

@@ -29,7 +29,7 @@ mod site_writes;
 pub use install::{LeftProbe, not_patched};
 pub use plan_state::{PlanState, library};
 
-/// Arenas are planned this often, if the program has mapped something in their place.
+/// How often arenas are planned, if the program has mapped something in their place.
 const TRIES: u32 = 5;
 
 #[derive(Default)]
@@ -131,7 +131,7 @@ impl Patches {
         }
     }
 
-    /// Returns the probes' sites, and the probes that the agent cannot take.
+    /// Arms hooks and probes in libraries. Returns the probes' sites, and the probes that the agent cannot take.
     pub fn arm_later(
         &mut self,
         on: &mut Arming,

@@ -118,7 +118,7 @@ impl InProcess {
         })
     }
 
-    /// A call that returns just now may be forgotten, too.
+    /// Forgets the longest time of each timed function. A call that returns just now may be forgotten, too.
     pub fn forget_longest_calls(&self, process: &TracedProcess) -> Result<(), Error> {
         let Some(link) = &process.target.link else {
             return Ok(());

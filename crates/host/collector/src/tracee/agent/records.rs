@@ -51,7 +51,7 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
-    /// Since the start of the session.
+    /// Returns when the call began, since the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
@@ -187,7 +187,7 @@ impl Rings {
         }
     }
 
-    /// Unread records count as lost.
+    /// Returns a reading with the records that were read. Unread records count as lost.
     pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;

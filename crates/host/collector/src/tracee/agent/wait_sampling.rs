@@ -3,7 +3,7 @@
 //!
 //! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
 //! reading the clock. All threads may have the same number of waits timed per second. A thread with
-//! fewer waits has each one timed, and leaves its rest to the others. So long waits are timed,
+//! fewer waits has each one timed, and leaves its rest to other threads. So long waits are timed,
 //! because a thread has few of them.
 
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ const TIMED_NS: f64 = 5.0;
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 const LEAST_TIMED: f64 = 0.1;
-/// Must be shorter than the seconds over which a budget holds.
+/// For how long waits are remembered. Must be shorter than the seconds over which a budget holds.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
@@ -45,10 +45,10 @@ struct BudgetState {
     threads: BTreeMap<u32, Waiter>,
 }
 
-/// Identified by the thread's slab.
+/// A thread, identified by its slab.
 #[derive(Default)]
 struct Waiter {
-    /// At the last look.
+    /// Totals at the last look.
     waits: u64,
     wakes: u64,
     /// Older waits and wakes have decayed.
@@ -79,7 +79,7 @@ impl Thinning {
         })
     }
 
-    /// Leaves a part of the budget to others that spend it in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
@@ -127,8 +127,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the most that each may get so that all together get at most `all`. What one does not
-/// want goes to the others.
+/// Returns the most that each thread may get so that all together get at most `all`. What a thread
+/// does not want goes to other threads.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());

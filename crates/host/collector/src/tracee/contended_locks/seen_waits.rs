@@ -58,7 +58,7 @@ impl SeenWaits {
         self.ended.contains(&tid)
     }
 
-    /// Returns how long a thread was seen in one of the waits in its words.
+    /// Returns how long a thread was seen in one of the waits in its words, in ns.
     pub fn seen_ns(&self, tid: u32, index: u32, words: &[u64]) -> u64 {
         let at = head::ACTIVITIES + index * activity::WORDS + activity::SINCE;
         let beginning = words.get(at as usize).copied().unwrap_or(0);

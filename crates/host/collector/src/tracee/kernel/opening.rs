@@ -224,7 +224,7 @@ impl KernelOpening<'_> {
         }
     }
 
-    /// Fails if only the kernel counts.
+    /// Notes that the kernel's counts are not split by `--by`. Fails if only the kernel counts.
     fn note_unsplit(&mut self) -> Result<(), Error> {
         let plan = self.plan;
         match plan.request.hit_split() {

@@ -82,7 +82,7 @@ impl Throttle {
         }
     }
 
-    /// Leaves a part of the budget to others that spend it in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }
@@ -135,8 +135,8 @@ impl Account {
         turn
     }
 
-    /// Returns the fewest, dearest open probes to close so that the others spend no more than is
-    /// earned. Ignores probes that were hit a few times before much was earned, unless the debt
+    /// Returns the fewest, dearest open probes to close so that the other probes spend no more than
+    /// is earned. Ignores probes that were hit a few times before much was earned, unless the debt
     /// exceeds `deep`.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
@@ -160,8 +160,8 @@ impl Account {
 }
 
 impl Uprobes {
-    /// Closes the probes that exceed the budget, and opens one that was saved for. At the first
-    /// closing, returns the dearest probe's index.
+    /// Closes the probes that exceed the budget, and opens one for which enough was saved. At the
+    /// first closing, returns the dearest probe's index.
     pub fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
         if target.has_ended() {
             return None;
@@ -171,7 +171,7 @@ impl Uprobes {
         if now < throttle.next {
             return None;
         }
-        // On failure these hits are counted at the next look.
+        // On failure the hits are counted at the next look.
         let counts = self.set.counts().ok()?;
         let is_first = !self.is_throttled;
         let ThrottleStep { close, open } = throttle.account.settle(now, used, counts);

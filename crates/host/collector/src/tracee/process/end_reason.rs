@@ -31,7 +31,7 @@ impl TracedProcess {
         })
     }
 
-    /// The code at the agent's `sites` is restored if the agent cannot do so.
+    /// Returns why the trace ended before the program. Restores the code at the agent's `sites` if the agent cannot.
     pub fn ended_by(&self, sites: &[Site]) -> Option<EndCause> {
         if self.presence.has_execed(&self.target) {
             return Some(EndCause::Exec);
@@ -81,7 +81,7 @@ impl TracedProcess {
             && self.presence.thread.is_some_and(sleeps)
     }
 
-    /// Returns how the program ended, once.
+    /// Returns how the program ended, at the first call after its end.
     pub fn end(&self) -> Option<ProcessNote> {
         if !self.target.has_ended() || self.reported.process.replace(true) {
             return None;

@@ -15,7 +15,7 @@ use super::TracedProcess;
 const ISLAND: usize = 5;
 
 impl TracedProcess {
-    /// Does nothing if the threads cannot be stopped.
+    /// Restores the code at the agent's `sites`. Does nothing if the threads cannot be stopped.
     pub(super) fn put_back(&self, link: &Link, sites: &[Site]) {
         link.silence();
         let path = format!("/proc/{}/mem", self.target.process.pid());

@@ -7,7 +7,7 @@ use tiptoe_wire::calls::MAX_EXTENTS;
 
 use crate::module::Module;
 
-/// The ranges are sorted and disjoint.
+/// Returns the ranges of described code in a process, sorted and disjoint.
 pub fn of(modules: &[Module]) -> Vec<Range<u64>> {
     let of_one = |module: &Module| {
         let bias = module.bias;

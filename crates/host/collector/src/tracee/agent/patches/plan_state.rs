@@ -36,7 +36,7 @@ pub struct PlanState {
 }
 
 impl PlanState {
-    /// An earlier session's agent has `agent_sites`.
+    /// Returns the state for the first plan. An earlier session's agent has `agent_sites`.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;
@@ -122,8 +122,8 @@ impl PlanState {
         Some((link.data().doorbell()?, served as u32))
     }
 
-    /// Returns `None` if the program's libraries changed during `look`, because it may have seen a
-    /// library half patched.
+    /// Returns `None` if the program's libraries changed during `look`, because `look` may have
+    /// seen a library half patched.
     pub fn undisturbed<T>(&self, process: &TracedProcess, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || {
             self.watched(process)

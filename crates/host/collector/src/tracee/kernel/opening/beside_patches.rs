@@ -58,7 +58,8 @@ impl Text {
         }
     }
 
-    /// Returns `false` if the program has not begun, because its code is not mapped.
+    /// Returns whether the instruction is inside a patch, after its first byte; `false` if the
+    /// program has not begun, because its code is not mapped.
     fn is_patched_at(&self, probe: &Probe) -> bool {
         let address = probe.address();
         let is_there =

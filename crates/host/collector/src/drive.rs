@@ -42,7 +42,6 @@ pub(crate) type Span = Range<Duration>;
 /// `None` if the instrument reports the counts itself.
 pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
 
-/// When the loop calls an instrument again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// After this time at the latest.

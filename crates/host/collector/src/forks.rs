@@ -4,8 +4,8 @@
 //!
 //! A single fork cannot be timed with and without the copies. So a child of tiptoe maps memory of
 //! the same shape at the same addresses, and forks alternately with and without it
-//! (`MADV_DONTFORK`). Because that takes about 50 ms, it is done only for a target that forked. The
-//! result is an estimate, because the resident pages of code change while the program runs.
+//! (`MADV_DONTFORK`). Only a target that forked is measured so, because measuring takes about 50 ms.
+//! The result is an estimate, because the resident pages of code change while the program runs.
 
 use std::fs::File;
 use std::ops::Range;

@@ -7,9 +7,7 @@ use tiptoe_wire::scopes::{NODES, NodeTotals, OTHERS, RESUMED, node, spent};
 
 use crate::counts::plain;
 
-/// Time outside all scopes.
 pub const OUTSIDE: &str = "(no scope)";
-/// Scopes for which there was no room.
 pub const NO_ROOM: &str = "(other scopes)";
 
 #[derive(Debug, Default)]

@@ -47,7 +47,6 @@ const MOST_TIMED: usize = 1 << 12;
 pub struct TimedValues(BTreeMap<Option<u64>, Vec<u64>>);
 
 impl TimedValues {
-    /// Adds the words of one thread's probe; later words are ignored.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..timed_values::WIDTH as usize).unwrap_or(words);
         for (value, set) in timed_values::decode(own) {

@@ -13,7 +13,6 @@ use crate::request::Progress;
 /// The first instrument that serves an agent must leave the targets.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
-    /// Whether each has nothing left to count.
     ended: Vec<bool>,
 }
 

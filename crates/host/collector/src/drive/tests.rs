@@ -12,7 +12,6 @@ use tiptoe_session::{Call, Interval};
 #[derive(Default)]
 struct Turns {
     polls: u64,
-    /// Turns in the delay.
     early_polls: u64,
     counts_since_ns: u64,
     did: Vec<&'static str>,

@@ -44,7 +44,6 @@ impl Wakes {
         self.rings >= RINGS
     }
 
-    /// Records whether a ring ended the last wait, or happened in it.
     fn note_pause(&mut self, was_rung: bool) {
         self.rings = match was_rung {
             true => self.rings.saturating_add(1),

@@ -22,11 +22,16 @@ pub enum AgentSubstitute {
 #[derive(Debug)]
 pub enum InsteadOfFunction {
     /// A file of this name, and the spec of all its functions.
-    File { name: String, all: String },
-    /// Functions of other files.
+    File {
+        name: String,
+        all: String,
+    },
     Elsewhere(Vec<String>),
     /// A function whose calls are all inlined, and the functions that contain them.
-    Inlined { name: String, within: Vec<String> },
+    Inlined {
+        name: String,
+        within: Vec<String>,
+    },
     CutFile,
     /// A file without the names of some functions.
     Stripped {

@@ -14,7 +14,6 @@ use super::lock_sites::Calls;
 use super::standard::standard_returns;
 use crate::module::Module;
 
-/// The most return addresses of a module.
 const MOST: usize = 3000;
 /// Go's one function that makes futex calls, which has no frame.
 const GO_FUTEX: [&str; 2] = ["runtime.futex", "runtime.futex.abi0"];

@@ -15,7 +15,6 @@ pub struct Total {
     pub via: Via,
     pub trap: bool,
     pub follow: Follow,
-    /// How the kernel executes the instruction, if it counts.
     pub step: Step,
     pub names: Vec<String>,
     pub remarks: Vec<Note>,

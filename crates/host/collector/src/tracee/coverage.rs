@@ -51,7 +51,6 @@ impl Coverage {
         self.unattached > 0
     }
 
-    /// The other `counted` functions are not missing.
     pub fn note_missing(&mut self, target: &Attached, counted: usize) {
         if self.is_partial() {
             self.note(ProcessNote::FunctionsMissing {

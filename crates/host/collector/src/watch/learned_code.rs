@@ -21,7 +21,6 @@ const MOST: usize = 12_000;
 pub(super) struct LearnedCode {
     /// The ends of store instructions.
     stores: HashSet<u64>,
-    /// The addresses that have a rule.
     rules: HashSet<u64>,
 }
 

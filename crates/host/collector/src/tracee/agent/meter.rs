@@ -50,7 +50,6 @@ impl Meters {
         hot
     }
 
-    /// Returns a note for each trap that is switched off.
     pub fn switch_off_hot(&mut self, process: &TracedProcess, patches: &Patches) -> Vec<Note> {
         let traps = self.live_traps(process, patches);
         let hot_slots = match trap_counts(process, &traps) {

@@ -87,7 +87,6 @@ impl<'a> Arming<'a> {
 #[derive(Clone, Copy)]
 pub struct FirstHooks {
     pub follows: bool,
-    /// The function that the loader calls when its list of libraries changes.
     pub changed: Option<u64>,
     pub hold: Option<u64>,
 }

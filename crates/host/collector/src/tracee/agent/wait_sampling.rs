@@ -240,7 +240,6 @@ mod tests {
         }
     }
 
-    /// One second in which one CPU was used, at 1 %.
     #[test]
     fn only_a_thread_that_waits_over_and_over_is_thinned() {
         assert_eq!(known(1e7, &[1000.0; 64]).fair(20.0), f64::INFINITY);

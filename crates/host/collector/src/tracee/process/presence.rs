@@ -28,7 +28,6 @@ pub struct AgentPresence {
     pub masks: Option<Masks>,
     /// Set if no trap byte may be written, because threads may block SIGTRAP unseen.
     pub quiet: Option<TrapFreeProcess>,
-    /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<Reason>>,
     pub left: Cell<Option<LeaveReason>>,
     pub confinement: Confinement,

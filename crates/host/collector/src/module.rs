@@ -309,7 +309,6 @@ impl Object {
         })
     }
 
-    /// Returns paddings within reach of a short jump from a link-time address.
     pub fn paddings_near(&self, address: u64, bias: u64) -> Vec<Padding> {
         let functions = self.image.functions();
         let near = |function: &&Function| function.end() + 160 > address;

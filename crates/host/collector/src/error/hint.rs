@@ -22,21 +22,18 @@ pub enum AgentSubstitute {
 #[derive(Debug)]
 pub enum InsteadOfFunction {
     /// A file of this name, and the spec of all its functions.
-    File {
-        name: String,
-        all: String,
-    },
+    File { name: String, all: String },
+    /// Functions of other files.
     Elsewhere(Vec<String>),
     /// A function whose calls are all inlined, and the functions that contain them.
-    Inlined {
-        name: String,
-        within: Vec<String>,
-    },
+    Inlined { name: String, within: Vec<String> },
+    /// A file that was not read whole.
     CutFile,
     /// A file without the names of some functions.
     Stripped {
         nameless: usize,
         functions: usize,
+        /// The commands that bring the names.
         remedy: String,
     },
 }

@@ -173,7 +173,7 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// Names the code before a return address.
+    /// Names a call site by its return address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.format_address(address, self.function(address.wrapping_sub(1)))

@@ -26,7 +26,7 @@ const DEEPEST: usize = 16;
 
 pub(super) struct Target {
     pub(super) process: Process,
-    /// The command line after exec, when a script's begins with its interpreter.
+    /// The command line after exec: a script's begins with its interpreter.
     pub(super) command: Vec<String>,
     /// Whether the process is a command that had not begun when its memory was opened.
     pub(super) is_new: bool,

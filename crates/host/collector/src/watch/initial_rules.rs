@@ -17,7 +17,7 @@ const ADDRESS: usize = 4;
 const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
-/// Further rules are learnt from hits.
+/// The most levels of callers. Further rules are learnt from hits.
 const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 

@@ -107,7 +107,7 @@ impl Tracee {
         }
     }
 
-    /// Returns a process of which nothing is counted, because it ended.
+    /// Returns a process without any counts, because it ended.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);

@@ -1,10 +1,10 @@
 //! Probes libraries that a program loads while it is traced.
 //!
 //! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock,
-//! and up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. Meanwhile tiptoe resolves
-//! the specs and plans patches, which the agent's thread applies before the library's code runs.
-//! The agent remembers each library's sites, and patches it without tiptoe if it is closed and
-//! loaded again.
+//! and up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. While the thread waits,
+//! tiptoe resolves the specs and plans patches, which the agent's thread applies before the
+//! library's code runs. The agent remembers each library's sites, and patches it without tiptoe if
+//! it is closed and loaded again.
 
 use std::time::Duration;
 

@@ -2,14 +2,12 @@
 
 use tiptoe_wire::calls::words;
 
-/// Adds words to sums.
 pub fn add(sums: &mut [u64], words: &[u64]) {
     for (sum, word) in sums.iter_mut().zip(words) {
         *sum = sum.wrapping_add(*word);
     }
 }
 
-/// Adds one thread's words of a timed function to the sums over other threads.
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);
@@ -19,8 +17,7 @@ pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     }
 }
 
-/// Corrects the sums for the words of a timed function that must not be summed: the longest time
-/// and the pending call.
+/// Corrects the sums for the words of a timed function that must not be summed: the longest time and the pending call.
 pub fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);

@@ -7,7 +7,6 @@ use tiptoe_sys::raw::monotonic_ns;
 /// The pause between two turns of an instrument that serves an agent.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// The clock of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     pub(crate) start_ns: u64,
@@ -23,12 +22,11 @@ impl RunClock {
         self.until(monotonic_ns())
     }
 
-    /// Returns whether this clock started before the other.
     pub(crate) fn is_before(self, other: RunClock) -> bool {
         self.start_ns < other.start_ns
     }
 
-    /// Returns the time from the start to a time of CLOCK_MONOTONIC; zero if that is earlier.
+    /// Returns the time from the start to `at_ns`; zero if `at_ns` is earlier.
     pub(crate) fn until(self, at_ns: u64) -> Duration {
         Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
     }

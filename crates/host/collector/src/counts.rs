@@ -1,8 +1,6 @@
-//! Reads counts from slabs.
-//!
-//! Slabs must be read through the memfd, not the mapping, because a hole then reads as zeroes
-//! without becoming a page. The target may have written anything, so each number is only its claim,
-//! and no number read here may be used as an index.
+//! Reads counts from slabs. Slabs must be read through the memfd, not the mapping, because a hole
+//! then reads as zeroes without becoming a page. The target may have written anything, so no number
+//! read here may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,16 +15,15 @@ use crate::call_sums::{add, correct};
 use crate::request::Split;
 use crate::values::{TimedValues, Values};
 
-/// What has been counted in one process.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// For each slot, the sum over all threads.
+    /// The sums over all threads, by slot.
     pub totals: Vec<u64>,
-    /// For each thread or name, its part of each slot.
+    /// Counts by thread or name, then by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// The values of each slot that keeps values.
+    /// Values of the slots that keep values.
     pub values: BTreeMap<u32, Values>,
-    /// The values of each slot whose calls are timed by value.
+    /// Calls of the slots that are timed by value.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
@@ -37,16 +34,13 @@ const OTHERS: &str = "(other threads)";
 /// Slots whose words cannot simply be summed over threads.
 #[derive(Default)]
 pub struct SlotKinds {
-    /// The first slots of timed functions.
     pub timed: Vec<u32>,
     /// The first slots of an argument's values.
     pub valued: Vec<u32>,
-    /// The first slots of functions whose calls are timed by value. The totals get the sums over
-    /// all values.
+    /// The first slots of functions whose calls are timed by value. Their totals are the sums over all values.
     pub timed_values: Vec<u32>,
 }
 
-/// Reads all slabs.
 pub fn read(
     file: &File,
     geometry: Geometry,
@@ -83,7 +77,7 @@ pub fn read(
     Ok(counts)
 }
 
-/// Returns the sums of some slots over all threads, without reading the others.
+/// Returns the sums of some slots over all threads.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -94,7 +88,7 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
-/// Calls `visit` with some slots of each slab and the slab's thread; the overflow slab has none.
+/// Calls `visit` with the slots of each slab and the slab's thread; the overflow slab has no thread.
 pub fn each_slab(
     file: &File,
     geometry: Geometry,
@@ -109,7 +103,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Sets the words at these slots to zero in each slab that has other values there.
+/// Sets the words at `slots` to zero in each slab. Zero words are not written, because they may be in a hole.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     if slots.is_empty() {
         return Ok(());
@@ -152,8 +146,7 @@ impl Counts {
     }
 }
 
-/// Returns a thread's name, which the target may have chosen: it must be escaped before it is
-/// displayed.
+/// Returns a name that must be escaped before it is displayed, because the target may have chosen it.
 pub fn plain(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
     String::from_utf8_lossy(name).into_owned()
@@ -172,7 +165,6 @@ impl SlabOwner {
         (tid != 0).then_some(SlabOwner { tid, comm })
     }
 
-    /// Returns the key under which the thread's counts are grouped.
     pub fn key(&self, by: Split) -> String {
         match by {
             Split::Thread => format!("{} {}", self.tid, self.comm),
@@ -186,7 +178,7 @@ struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Zero outside the stretches.
+    /// Words outside the stretches are zero.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -204,7 +196,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Reads the words of a slab, in place of the previous slab's.
+    /// Replaces the words by another slab's.
     fn read(&mut self, slab: u32) -> std::io::Result<()> {
         for stretch in self.stretches.drain(..) {
             self.words[stretch].fill(0);
@@ -226,7 +218,6 @@ impl<'a> SlabWords<'a> {
         Ok(())
     }
 
-    /// Returns the word of a slot, and all words after it.
     fn from(&self, slot: u32) -> &[u64] {
         let at = slot.checked_sub(self.slots.start);
         at.and_then(|at| self.words.get(at as usize..))
@@ -244,7 +235,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Adds all slots; `timed` are the first slots of timed functions.
+    /// `timed` are the first slots of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {

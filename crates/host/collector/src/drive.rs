@@ -1,13 +1,12 @@
-//! The only loop of a run: lets an [`Instrument`] count until its targets end, the duration is over, or the user stops
-//! it.
+//! The only loop of a run: lets an [`Instrument`] count until its targets end, the duration is
+//! over, or the user stops it. All times are on CLOCK_MONOTONIC ([`RunClock`]), and since counting
+//! began.
 //!
-//! All times of a run are on one clock, CLOCK_MONOTONIC ([`RunClock`]), and since counting began.
-//!
-//! The loop waits at once for all that can wake it: the ends of processes, signals, the doorbells of agents, the
-//! instrument's next turn, the interval and the duration. INVARIANT: no wake-up is lost, because whatever is checked
-//! before a wait also ends that wait if it happens later; with doorbells, ends and signals do so within [`TICK`]. A
-//! signal handler sets `stop` before it writes to the pipe that the wait reads, and a process's pidfd is readable from
-//! the process's end on.
+//! One wait ends at whatever needs the loop: the ends of processes, signals, the doorbells of
+//! agents, the instrument's next turn, the interval and the duration. INVARIANT: no wake-up is
+//! lost, because whatever is checked before a wait also ends the wait if it happens later; with
+//! doorbells, ends and signals do so within [`TICK`]. A signal handler sets `stop` before it writes
+//! to the pipe that the wait reads. A pidfd stays readable once its process has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,28 +33,22 @@ pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The longest pause between two turns. In each turn the observer is asked whether it wants the counts so far, and
-/// another thread may set `stop` without a wake-up.
+/// The longest pause between two turns, because another thread may set `stop` without a wake-up.
 const LOOK: Duration = Duration::from_millis(100);
-/// The shortest pause, even for shorter intervals.
 const SHORTEST: Duration = Duration::from_micros(100);
 
-/// A part of a run.
 pub(crate) type Span = Range<Duration>;
 
-/// The counts of an interval; `None` if the instrument reports them itself.
+/// `None` if the instrument reports the counts itself.
 pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
 
-/// When the loop calls an instrument again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// After this time at the latest.
     Within(Duration),
-    /// Never, because there is nothing left to count.
     Ended,
 }
 
-/// What an instrument gets in a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) at: &'a mut Targets,
     /// The run's clock, or the delay's.
@@ -64,18 +57,18 @@ pub(crate) struct Turn<'a> {
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-/// One way to count. The loop calls its functions, which must never wait.
+/// One way to count. The functions must never wait, because they run in the loop.
 pub(crate) trait Instrument {
-    /// Begins to count; returns the run's clock ([`Targets::start_clock`]). No time that the
-    /// instrument reports may be earlier than the clock's start. Unless there was a delay, commands
-    /// among the targets are held.
+    /// Begins to count; returns the run's clock ([`Targets::start_clock`]). No reported time may be
+    /// earlier than the clock's start. Commands among the targets are held, unless there was a
+    /// delay.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
-    /// Takes a turn: reads what would be lost otherwise, and reports what the user must see now. A command runs during
-    /// the delay, so there are turns before the start, too.
+    /// Reads what would be lost otherwise, and reports what the user must see now. Also called
+    /// during the delay, because a command runs then.
     fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error>;
 
-    /// Returns the counts of an interval, which the loop reports; by default none.
+    /// Returns the counts of an interval for the loop to report; by default none.
     fn count_interval(
         &mut self,
         _span: Span,
@@ -84,38 +77,34 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Returns whether the time from the last interval to the end is an interval, too, so that all of them sum to the
-    /// total.
+    /// Returns whether the time since the last interval is one, too, so that intervals sum to the total.
     fn reports_rest(&self) -> bool {
         false
     }
 
-    /// Returns the counts so far in targets that have used `cpu_ns`, which the loop reports; by default none.
+    /// Returns the counts so far in targets that have used `cpu_ns`; by default none.
     fn progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         Ok(None)
     }
 
-    /// Ends counting, and leaves the targets. Returns for how long it counted. The loop calls this
-    /// after a failure, too, because a failed run must leave nothing in the targets.
+    /// Ends counting, leaves the targets, and returns how long the instrument counted. Also called
+    /// after a failure, because a failed run must leave nothing in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
-    /// Adds the counts to the session, which has the duration and the CPU time. Returns what the counting cost.
+    /// Adds the counts to the session. Returns the cost of counting.
     fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session)
     -> Result<Cost, Error>;
 }
 
-/// How a run ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunEnd {
     pub(crate) clock: RunClock,
-    /// For how long the instrument counted.
     pub(crate) elapsed: Duration,
-    /// Whether the run ended because nothing was left to count.
     pub(crate) has_ended: bool,
 }
 
-/// Runs an instrument from its start to the outcome, and waits for the end of a started command.
-/// `own` must have begun before the targets were attached.
+/// Runs an instrument to its outcome, and waits for the end of a started command. `own` must have
+/// begun before the targets were attached.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -138,8 +127,7 @@ pub(crate) fn run(
     })
 }
 
-/// Counts from now, or from the end of the delay, until the run ends. Adds the run's beginning, its duration and the
-/// CPU time to the session.
+/// Counts from now, or from the end of the delay, until the run ends.
 pub(crate) fn drive(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -179,7 +167,6 @@ pub(crate) fn drive(
     })
 }
 
-/// An instrument in its run.
 struct Driven<'a> {
     instrument: &'a mut dyn Instrument,
     options: &'a RunOptions,
@@ -190,7 +177,7 @@ struct Driven<'a> {
 }
 
 impl Driven<'_> {
-    /// Counts until the run ends. Returns whether it ended because nothing was left to count.
+    /// Returns whether the run ended because nothing was left to count.
     fn count(&mut self) -> Result<bool, Error> {
         let mut wakes = Wakes::of(self.turn.at);
         if let Some(time) = self.options.delay {
@@ -235,8 +222,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a held command begin. Fails if the user ended the run first, because then the command
-    /// must never begin.
+    /// Fails if the user ended the run first, because a held command must never begin then.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -247,8 +233,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting. Returns false if nothing is left to count, or `stop` is set, before
-    /// the time is over.
+    /// Waits before counting. Returns false if nothing is left to count or `stop` is set before the time is over.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {
@@ -290,13 +275,12 @@ impl Driven<'_> {
     }
 }
 
-/// Returns a time since the Unix epoch.
 fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Waits before the attach. Returns false if `stop` is set, or all targets end, before the time is over.
+/// Waits before the attach. Returns false if `stop` is set or all targets end before the time is over.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) -> bool {
     let clock = RunClock::start();
     let mut wakes = Wakes::of(targets);

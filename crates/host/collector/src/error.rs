@@ -130,7 +130,7 @@ pub enum Error {
     NotStopped,
     #[error("{}", Reason::BrokenOff)]
     BrokenOff,
-    /// Memory that the agent writes cannot be read: the counts, waits or scopes.
+    /// Memory that the agent writes: the counts, waits or scopes.
     #[error("cannot read the {what}: {error}")]
     UnreadableSlabs {
         what: &'static str,
@@ -179,7 +179,7 @@ pub enum Error {
     Unmapped {
         expression: String,
         address: u64,
-        /// The process; `None` for a command that has not begun.
+        /// `None` for a command that has not begun.
         pid: Option<u32>,
     },
     #[error("`{one}` and `{other}` are at the same address")]
@@ -199,7 +199,6 @@ pub enum Error {
     NotOneThread {
         wanted: String,
         count: usize,
-        /// The threads to choose from, by id and name.
         threads: Vec<String>,
     },
     #[error("cannot find the variables of thread {tid} ({comm})")]
@@ -217,7 +216,6 @@ pub enum Error {
     #[error("{error}")]
     NoSlot {
         error: tiptoe_kernel::Error,
-        /// The debuggers that may hold the debug registers.
         debuggers: Vec<String>,
         perf_events: Vec<String>,
     },
@@ -255,7 +253,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what makes an error of reading the `what` in slabs.
     pub(crate) fn unreadable(what: &'static str) -> impl Fn(io::Error) -> Error + Copy {
         move |error| Error::UnreadableSlabs { what, error }
     }
@@ -271,7 +268,7 @@ pub enum AgentOption {
 }
 
 impl AgentOption {
-    /// Returns why the kernel does not serve it.
+    /// Returns why the kernel does not serve the option.
     pub fn why(self) -> &'static str {
         match self {
             Self::Record => "the kernel's uprobes cannot record calls",

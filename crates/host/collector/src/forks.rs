@@ -1,12 +1,11 @@
 //! The additional cost of a traced process's forks. The kernel copies the agent's mappings with
-//! their pages and page tables, patched pages of code, and the few mappings of arenas, whose pages
-//! are shared. Only the parent's part is priced, because a child is no target. The child's end
-//! takes the child about as long, because it frees the copies.
+//! their page tables, patched pages of code, and the mappings of arenas. Only the parent's part is
+//! priced, because a child is no target.
 //!
-//! A single fork cannot be timed with the copies and without them. So a child of tiptoe maps memory
-//! of the same shape at the same addresses, and forks alternately with it and without it
-//! (`MADV_DONTFORK`). That takes about 50 ms, and is done only for a target that forked. The result
-//! is an estimate, because the resident pages of code change while the program runs.
+//! A single fork cannot be timed with and without the copies. So a child of tiptoe maps memory of
+//! the same shape at the same addresses, and forks alternately with and without it
+//! (`MADV_DONTFORK`). Only a target that forked is measured so, because measuring takes about 50 ms.
+//! The result is an estimate, because the resident pages of code change while the program runs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -25,16 +24,15 @@ use tiptoe_price::own::used_by;
 use tiptoe_price::{Child, median};
 
 const PAGE: u64 = 4096;
-/// The most pages of one mapping to read, because the target may claim any range.
+/// The most pages to read of one mapping, because the target may claim any range.
 const MOST_PAGES: u64 = 1 << 15;
-/// The number of forks in one timing, and of timings.
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
-/// The additional cost of a fork for each mapping and each page, in ns, if it cannot be measured.
+/// The estimated cost of each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// Factors from a measured fork to the range of the target's, because the program uses the caches
-/// between forks.
+/// The range of a fork's cost in the target relative to a measured one, because the program uses
+/// the caches between forks.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -48,17 +46,16 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// A file's code, whose resident pages are copied only because tiptoe wrote other pages of it.
+    /// A file's code, whose resident pages are copied only because tiptoe wrote other pages of the file.
     is_file: bool,
-    /// The numbers of its private pages, which tiptoe wrote.
+    /// The numbers of private pages, which tiptoe wrote.
     written: Vec<u64>,
-    /// The numbers of resident pages that are the file's.
+    /// The numbers of the file's resident pages.
     shown: Vec<u64>,
 }
 
 impl CopiedMemory {
-    /// Reads the memory of a process whose agent has its `tables` in this range, and has patched
-    /// some mappings. Returns `None` if it may not.
+    /// Reads the memory of a process whose agent has its `tables` in this range. `None` if reading is not permitted.
     pub fn of(
         process: Process,
         tables: Range<u64>,
@@ -83,9 +80,8 @@ impl CopiedMemory {
         Some(CopiedMemory { parts })
     }
 
-    /// Returns the additional cost of each fork for the parent.
     pub fn cost(&self) -> Cost {
-        // On a busy machine the difference may drown in noise.
+        // On a busy machine noise may exceed the difference.
         let measured = self.measure().filter(|ns| *ns > 0.0);
         let ns = measured.unwrap_or_else(|| self.guess());
         Cost::between(ns * CHEAPER, ns, ns * DEARER)
@@ -150,7 +146,7 @@ struct ForkPlan {
     parts: Vec<MappingPages>,
     file: i32,
     file_pages: u64,
-    /// The range at which each part was mapped; empty if it was not.
+    /// The range of each part; empty if it could not be mapped.
     mapped: Vec<Range<usize>>,
 }
 
@@ -166,7 +162,7 @@ impl ForkPlan {
     }
 }
 
-/// The child uses its own copy.
+/// The child uses its own copy of the plan.
 static PLAN: AtomicPtr<ForkPlan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
@@ -174,10 +170,9 @@ const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
 /// In the child: maps memory, or returns the CPU time of a fork in ns. Must only make system calls,
-/// because the child was forked from a process with threads, one of which may hold any lock.
+/// because another thread of the forked process may have held any lock.
 fn answer(question: u8) -> f64 {
-    // SAFETY: the parent stored the address of a live plan, and this child has its copy at the same
-    // address.
+    // SAFETY: the parent stored the address of a live plan, which this child has copied at the same address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {
         return 1.0;
     };
@@ -210,7 +205,7 @@ fn map(plan: &mut ForkPlan) -> f64 {
             unsafe { got.cast::<u8>().add((page * PAGE) as usize).read_volatile() };
         }
         for page in part.written.iter().filter(inside) {
-            // SAFETY: as above, and no other thread uses it.
+            // SAFETY: the address is within what was just mapped, and no other thread uses it.
             unsafe {
                 got.cast::<u8>()
                     .add((page * PAGE) as usize)
@@ -245,7 +240,6 @@ fn forks(plan: &ForkPlan, advice: i32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns memory in `count` distant mappings, with some pages written in each.
     fn memory(count: u64) -> CopiedMemory {
         let part = |number: u64| MappingPages {
             start: 0x2100_0000_0000 + (number << 32),

@@ -3,21 +3,21 @@
 //! | module | job |
 //! |---|---|
 //! | [`request`] | the request for a run, and its outcome |
-//! | [`error`](mod@error) | all messages: what failed, and the hint |
-//! | [`module`] | the files that a target has mapped, and their functions |
+//! | [`error`](mod@error) | all messages and hints |
+//! | [`module`] | the files that a target has mapped |
 //! | [`resolve`] | resolves specs to probes |
-//! | [`planner`] | plans the patches of probes: where, with which bytes |
-//! | [`counts`] | reads counts from slabs, which the target may have written |
-//! | [`call_sums`] | sums of words that slabs have |
-//! | [`tracee`] | one process: whether the agent or the kernel counts each probe |
-//! | [`probes`] | probes, locks of programs and scopes: from a request to the session |
+//! | [`planner`] | plans the patches of probes |
+//! | [`counts`] | reads counts from slabs |
+//! | [`call_sums`] | sums the words of slabs |
+//! | [`tracee`] | one process, and who counts its probes |
+//! | [`probes`] | probes, locks of programs and scopes |
 //! | [`run`](mod@run) | picks the instruments of a request |
-//! | [`start`] | attaches to running processes, or starts a command |
+//! | [`start`] | attaches to processes, or starts a command |
 //! | [`words`] | numbers in sentences |
-//! | [`locks`](mod@locks) | waits for the kernel's locks: programs in the kernel, and their rows |
-//! | [`ulocks`] | waits for the locks of programs, summed up and named |
-//! | [`watch`](mod@watch) | accesses to variables: breakpoints in three forms, what is learnt of the code, and its rows |
-//! | [`stat`](mod@stat) | events by perf's names: sets of perf events, sums, runs and their cost |
+//! | [`locks`](mod@locks) | waits for the kernel's locks |
+//! | [`ulocks`] | waits for the locks of programs |
+//! | [`watch`](mod@watch) | accesses to variables |
+//! | [`stat`](mod@stat) | events by perf's names |
 //! | [`drive`](mod@drive) | the one loop of a run and its clock |
 //!
 //! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that

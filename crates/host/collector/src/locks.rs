@@ -1,8 +1,7 @@
 //! Waits for the kernel's locks: BPF programs in the kernel, as an [`Instrument`].
 //!
-//! There is no agent, no patch and no process to follow: every process hits the kernel's
-//! tracepoints, and the BPF programs filter by process. Rows are read only at the end; an interval
-//! has only its number of waits.
+//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are
+//! read only at the end; an interval has only its number of waits.
 
 use std::time::Duration;
 
@@ -29,11 +28,9 @@ pub(crate) struct KernelLocks<'a> {
     request: &'a Request<'a>,
     watched: WaitSelection,
     waits: Waits,
-    /// The number of waits when the last interval ended.
     last: u64,
 }
 
-/// Runs a request until it ends.
 pub(crate) fn locks(
     request: &Request<'_>,
     watched: WaitSelection,
@@ -46,7 +43,7 @@ pub(crate) fn locks(
     run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
-/// Returns the processes whose waits count. A command among them is held.
+/// A command among the processes is held.
 fn targets(request: &Request<'_>) -> Result<Targets, Error> {
     match &request.target {
         RequestTarget::System => {
@@ -62,7 +59,7 @@ fn targets(request: &Request<'_>) -> Result<Targets, Error> {
 }
 
 impl<'a> KernelLocks<'a> {
-    /// Loads the BPF programs, which do not count yet.
+    /// The BPF programs do not count yet.
     pub(crate) fn load(
         request: &'a Request<'a>,
         watched: WaitSelection,
@@ -90,7 +87,7 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Chooses the processes whose waits count, if they are a command that has been started. Others were chosen before.
+    /// Chooses a started command's process for the waits to count. Other processes were chosen before.
     pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
         match self.request.is_command() {
             true => Ok(self.waits.choose(&at.pids())?),
@@ -98,8 +95,7 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// Returns what the BPF programs cost the target. For the whole system, this is the kernel's
-    /// own measure.
+    /// For the whole system, the cost is the kernel's own measure.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
@@ -190,7 +186,6 @@ impl Instrument for KernelLocks<'_> {
     }
 }
 
-/// Returns the reasons why waits were dropped.
 fn dropped(drops: WaitDrops) -> Vec<Dropped> {
     words::dropped([
         (drops.no_begin, DropReason::NoWaitBegin),

@@ -3,7 +3,6 @@
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{CountPart, Latency};
 
-/// A reading, and a histogram if calls are timed.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub reading: Reading,
@@ -11,7 +10,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds counts from elsewhere, over the same time.
+    /// Both counts are over the same time.
     pub fn add(&mut self, other: &Measured) {
         let (one, more) = (self.reading, other.reading);
         self.reading = Reading {
@@ -24,8 +23,8 @@ impl Measured {
         }
     }
 
-    /// Subtracts the counts from before the start. A timed call that was in progress then still counts, because its
-    /// end and its time do.
+    /// Subtracts the counts from before the start. A timed call that was in progress still counts,
+    /// because its end and its time do.
     pub fn since(&mut self, earlier: &Measured) {
         self.reading = self.reading.since(earlier.reading);
         if let (Some(_), Some(ends)) = (self.reading.latency, earlier.reading.ends) {
@@ -36,7 +35,6 @@ impl Measured {
         }
     }
 
-    /// Returns the part of an event with this key.
     pub fn part(&self, key: &str) -> CountPart {
         let mut part = CountPart::new(key, self.reading.count);
         if let Some(ends) = self.reading.ends {

@@ -33,14 +33,12 @@ pub use program_name::started_as;
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
     pub image: Image,
-    /// The file's executable sections, each read at its first use.
     code: Content,
-    /// Opens the file's debug files.
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// How each function's return address is read, by the function's link-time address.
+    /// How return addresses are read, by the function's link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
-    /// The open file, which the kernel's uprobes need.
+    /// The kernel's uprobes need the open file.
     pub file: Rc<File>,
     pub key: FileKey,
     is_go: OnceCell<bool>,
@@ -50,26 +48,23 @@ pub struct Object {
     own_calls: OnceCell<OwnCalls>,
 }
 
-/// What debug information says of functions, by their link-time addresses, each read when it is first used.
 #[derive(Default)]
 struct DescribedFunctions {
     inlined: OnceCell<Result<HashMap<u64, InlinedPlaces>, BudgetExceeded>>,
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
-/// What a compiler puts into the names of its copies of functions.
+/// Compilers' marks in the names of copied functions.
 const COPIES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
-/// The first function of the C library in a statically linked program.
 const FIRST_OF_LIBC: &str = "__libc_start_main";
 
-/// The mark that every Go program contains, in a section of this name.
 const GO: &[u8] = b"\xff Go buildinf:";
 const GO_SECTION: &str = ".go.buildinfo";
-/// Without that section, this many first bytes of each writable segment are searched.
+/// The searched bytes at the start of each writable segment, if the file has no `GO_SECTION`.
 const MOST_SEARCHED: u64 = 1 << 20;
 
-/// The identity of a mapped file: device and inode in `/proc/PID/maps`.
+/// Device and inode, as in `/proc/PID/maps`.
 pub type FileKey = (u32, u32, u64);
 
 pub fn key_of(mapping: &Mapping) -> FileKey {
@@ -79,17 +74,16 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 /// A file mapped into one process.
 pub struct Module {
     pub object: Rc<Object>,
-    /// The file's name in resolved specs.
     pub name: String,
-    /// The file's path in the target's file system.
+    /// The path in the target's file system.
     pub path: PathBuf,
-    /// The difference between a run-time and a link-time address.
+    /// The run-time address minus the link-time address.
     pub bias: u64,
     pub text: Vec<Range<u64>>,
     pub is_program: bool,
 }
 
-/// Parsed files by device and inode, so that a run reads each once.
+/// Parsed files, so that a run reads each once.
 #[derive(Default)]
 pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
@@ -99,7 +93,6 @@ impl Object {
         Object::read(file, key_of(mapping), TargetFiles::new(process, path)).ok()
     }
 
-    /// Reads a program's file that no process has mapped yet.
     pub fn of_program(path: &Path) -> Result<Object, Error> {
         let failed = |error: ObjectFault| Error::UnreadableProgram {
             path: path.to_owned(),
@@ -153,13 +146,13 @@ impl Object {
             .then_some(())
     }
 
-    /// Returns the file's content, which is read again each time, because none is kept.
+    /// Reads the file again each time, because no content is kept.
     fn content(&self) -> Option<Content> {
         content(Rc::clone(&self.file)).ok()
     }
 
-    /// Returns the link-time address of a statically linked program's first C library function.
-    /// Linkers put the C library last, so all later functions are its own.
+    /// Returns the link-time address of a statically linked program's first C library function. All
+    /// later functions belong to the C library too, because linkers put it last.
     pub fn linked_libc(&self) -> Option<u64> {
         let is_first = |function: &&Function| {
             let mut names = function.names.iter();
@@ -171,13 +164,12 @@ impl Object {
         })
     }
 
-    /// Returns the file's code, by link-time address.
     pub fn code_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let sections = self.image.layout().executable.iter();
         sections.filter_map(|section| Some((section.start, self.code_section(section)?)))
     }
 
-    /// Returns the functions whose code contains these bytes, which need not begin an instruction.
+    /// Returns the functions whose code contains these bytes, which may begin inside an instruction.
     fn functions_with<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a Function> {
         let found = self.addresses_with(bytes, |_, _| true);
         let functions = found.filter_map(|address| self.image.function_containing(address));
@@ -185,8 +177,7 @@ impl Object {
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
-    /// Returns the link-time addresses of these bytes in code. `is_it` gets a section's bytes and a
-    /// position in them, and decides whether that position counts.
+    /// Returns the link-time addresses of these bytes in code, if `is_it` accepts their position in a section's code.
     fn addresses_with<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -198,39 +189,33 @@ impl Object {
         })
     }
 
-    /// Returns what the file's code does by system calls of its own.
     pub fn own_calls(&self) -> &OwnCalls {
         self.own_calls.get_or_init(|| OwnCalls::of(self))
     }
 
-    /// Returns the bytes of one of the layout's executable ranges.
     fn code_section(&self, section: &Range<u64>) -> Option<&[u8]> {
         let start = self.image.layout().offset_of(section.start)?;
         let size = section.end - section.start;
         self.code.get(start..start.checked_add(size)?)
     }
 
-    /// Returns the link-time addresses of the file's ports.
     pub fn ports(&self) -> Option<Range<u64>> {
         let look = || section(&self.content()?, tiptoe_port::SECTION);
         self.ports.get_or_init(look).clone()
     }
 
-    /// Calls `ask` with the file's variables.
     pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.variables(&content, &self.source, ask)
     }
 
-    /// Calls `ask` with the source lines of the file's instructions.
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// Returns the places where a function was inlined, according to debug information; `None` if there is none. A
-    /// library's separate debug file is not read, because the user waits, and to read a C library's
-    /// takes longer than many programs run.
+    /// Returns where debug information says that a function was inlined. Ignores a library's
+    /// separate debug file, because reading a C library's takes longer than many programs run.
     pub fn inlined_places(
         &self,
         function: &Function,
@@ -245,8 +230,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Returns the places where functions of this name were inlined that have no code of their own, as
-    /// [`inlined_places`](Object::inlined_places) does.
+    /// Like [`inlined_places`](Object::inlined_places), for functions of this name that have no code of their own.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let content = self.content().unwrap_or_default();
         let source = self.source(is_program);
@@ -261,10 +245,10 @@ impl Object {
         }
     }
 
-    /// Returns how many registers for integers hold a function's parameters at its entry, if debug information says so
-    /// and the compiler has kept them.
+    /// Returns how many integer registers hold a function's parameters at its entry, if debug
+    /// information says so and the compiler has kept the parameters.
     pub fn parameter_registers(&self, function: &Function) -> Option<u8> {
-        // A copy of a function that a compiler made takes other parameters than the function.
+        // A compiler's copy of a function takes other parameters than the function.
         if function.is_cold
             || COPIES
                 .iter()
@@ -318,7 +302,6 @@ impl Object {
         })
     }
 
-    /// Returns the file's code from a link-time address on, to the end of the section.
     pub fn code_from(&self, address: u64) -> Option<&[u8]> {
         self.code_sections().find_map(|(start, code)| {
             let at = usize::try_from(address.checked_sub(start)?).ok()?;
@@ -326,7 +309,6 @@ impl Object {
         })
     }
 
-    /// Returns paddings within reach of a short jump from a link-time address.
     pub fn paddings_near(&self, address: u64, bias: u64) -> Vec<Padding> {
         let functions = self.image.functions();
         let near = |function: &&Function| function.end() + 160 > address;
@@ -346,10 +328,8 @@ impl Module {
         self.is_program && self.object.is_go()
     }
 
-    /// Returns the program and its libraries, as its own loader would map them, for a command that
-    /// has not called exec yet. Their load addresses are made up.
+    /// Returns the program and its libraries for a command that has not called exec yet, at made-up load addresses.
     pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
-        // The name by which the program is started, even if that is a link.
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
@@ -388,10 +368,10 @@ impl Module {
     }
 }
 
-/// The distance between made-up load addresses, so that no two libraries overlap.
+/// Keeps made-up load addresses of libraries from overlapping.
 const LIBRARY_DISTANCE: u64 = 1 << 40;
 
-/// Returns the libraries that the loader would map, asked as ldd(1) does.
+/// Asks the loader for the libraries that it would map, as ldd(1) does.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
     let mut list = std::process::Command::new(loader);
     list.arg("--list").arg(program);
@@ -402,7 +382,7 @@ fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Parses `libc.so.6 => /lib/libc.so.6 (0x7f…)`; bytes, because a path need not be UTF-8.
+/// Parses `libc.so.6 => /lib/libc.so.6 (0x7f…)` as bytes, because a path need not be UTF-8.
 fn listed_path(line: &[u8]) -> Option<PathBuf> {
     let arrow = line.windows(4).position(|four| four == b" => ")?;
     let path = &line[arrow + 4..];
@@ -432,7 +412,7 @@ impl Cache {
         self.0.entry(key).or_insert_with(open).clone()
     }
 
-    /// Returns the modules of a process, the program first, without the agent.
+    /// Returns the modules of a process without the agent, the program first.
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
         let exe = process.exe()?;
         let mut modules: Vec<Module> = Vec::new();

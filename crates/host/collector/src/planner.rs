@@ -1,7 +1,5 @@
-//! Plans the patches of probes: where each goes, with which bytes.
-//!
-//! Sites of an earlier session are reused if their trampoline does what is wanted, so that a
-//! thousand attaches need no more memory than one.
+//! Plans the patches of probes: where each goes, with which bytes. Sites of earlier sessions are
+//! reused, so that a thousand attaches need no more memory than one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,12 +37,10 @@ pub use standard::{Extent, standard_rows};
 pub use unhooked_code::{blocks_signals, replaces_block};
 pub use wrappers::{is_of_libc, wrappers};
 
-/// Where a hook of a system call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookLocation {
-    /// In the C library.
     Libc,
-    /// In other code. The agent can do without this hook.
+    /// In other code. The agent works without this hook.
     Elsewhere,
     /// In other code, at a call that may give a thread another thread-local block.
     Storage,
@@ -53,25 +49,22 @@ pub enum HookLocation {
 pub struct PlannedSite {
     pub site: Site,
     pub strategy: Strategy,
-    /// The bytes to write before the site is patched, by address; empty if the agent already has
-    /// them.
+    /// The bytes to write before the site is patched, by address; empty if the agent already has the bytes.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has the site from an earlier session.
     pub is_in_table: bool,
-    /// For the hook of a system call: the address after the call; else 0.
+    /// The address after the hooked system call; 0 for other sites.
     pub after_syscall: u64,
-    /// For the hook of a system call: where the call is.
     pub location: HookLocation,
-    /// Whether the agent's table has other sites at the same address, any of which may be the current one.
+    /// Whether the agent's table has other sites at the same address. Any of them may be the current one.
     pub has_others: bool,
-    /// The address of the return addresses that the site's trampoline keeps, or 0.
+    /// The address of the trampoline's saved return addresses, or 0.
     pub callers: u64,
-    /// The reason why only entries are counted, although times were requested.
+    /// Why only entries are counted, although times were requested.
     pub untimed: Option<Reason>,
 }
 
 impl PlannedSite {
-    /// Returns whether its arenas were mapped; those at the bases in `lost` were not.
     pub fn has_room(&self, lost: &[u64]) -> bool {
         let at = [self.site.trampoline, self.callers].map(arena::base);
         !at.iter().any(|base| lost.contains(base))
@@ -80,46 +73,35 @@ impl PlannedSite {
 
 #[derive(Default)]
 pub struct PatchPlan {
-    /// The address ranges to map for new arenas.
     pub ranges: Vec<Range<u64>>,
     pub arenas: Vec<Arena>,
     pub callers: Vec<CallerArena>,
-    /// The bases of callers' arenas that must be mapped.
     pub new_callers: Vec<u64>,
-    /// The agent's own hooks.
     pub hooks: Vec<PlannedSite>,
-    /// Code that may give a thread another thread-local block, and has no room for a hook.
+    /// Code that may give a thread another thread-local block but has no room for a hook.
     pub unhooked: Option<String>,
     /// The address to which signal handlers return.
     pub restorer: Option<u64>,
-    /// The function by which each intercepted unwinder reports the address of a frame.
+    /// For each intercepted unwinder, the function that returns the address of a frame.
     pub unwinders: Vec<u64>,
     pub locks: Locks,
-    /// For each probe its site, or why it has none.
     pub probes: Vec<Result<PlannedSite, Reason>>,
 }
 
-/// The state of a process that the planner reads.
 pub struct ProcessState<'a> {
     pub maps: &'a [Mapping],
-    /// Sites that the agent has, from earlier sessions and from this one.
     pub agent_sites: &'a [Site],
-    /// The address ranges at which the code of this session is mapped.
+    /// Where the code of this session is mapped.
     pub mapped: Vec<Range<u64>>,
-    /// The callers' arenas of this session.
     pub callers: &'a [CallerArena],
     pub probe_slots: &'a ProbeSlots,
     pub geometry: Geometry,
-    /// The first slot that a probe may have.
     pub first_slot: u32,
-    /// The unwinders that already have a number.
     pub unwinders: &'a [u64],
     pub follows: bool,
-    /// Whether contended locks are watched.
     pub locks: bool,
-    /// The address of the lock whose holds are timed.
     pub hold: Option<u64>,
-    /// The function that the loader calls when its list of libraries changes, if it must be hooked.
+    /// The loader's function to hook, which it calls when its list of libraries changes.
     pub changed: Option<u64>,
     pub abi: Abi,
     pub hits: Hits,
@@ -130,14 +112,13 @@ pub struct ProcessState<'a> {
 struct Draft<'a> {
     planner: Planner,
     state: &'a ProcessState<'a>,
-    /// The agent's sites by address; of those at one address the latest is last.
+    /// The latest site of an address is last.
     sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
-    /// The number of the next probe that follows calls; numbers are never reused.
+    /// Numbers of followed probes are never reused.
     next_call: u32,
 }
 
-/// Returns the first slot that no site of an earlier session uses.
 pub fn first_free_slot(known: &[Site]) -> u32 {
     let ends = known
         .iter()
@@ -145,7 +126,6 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
     ends.max().unwrap_or(0).max(Geometry::FIRST_SLOT)
 }
 
-/// Plans hooks in `modules`, and all probes.
 pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> PatchPlan {
     let mut draft = Draft {
         planner: Planner::new(state.abi, room::space(state)),
@@ -184,7 +164,7 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Patch
     };
     plan.probes = probes.map(draw).collect();
     if !state.follows {
-        // These hooks must be planned after the probes, because probes need the room near the code more.
+        // Must be planned after the probes, because probes need the room near the code more.
         draft.interceptions(modules, false, &mut plan);
     }
     plan.ranges = draft.planner.new_ranges();
@@ -197,15 +177,13 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Patch
 }
 
 impl PatchPlan {
-    /// Returns the callers' arenas without the `lost` ones, which could not be mapped.
     pub fn callers_but(&self, lost: &[u64]) -> Vec<CallerArena> {
         let mut callers = self.callers.clone();
         callers.retain(|arena| !lost.contains(&arena.base));
         callers
     }
 
-    /// Returns the ranges of code that get their own mappings before their sites are patched, for
-    /// the sites that `will_be` selects.
+    /// Returns the ranges of code that must get their own mappings before the sites selected by `will_be` are patched.
     pub fn ranges_of_own_mappings(
         &self,
         maps: &[Mapping],
@@ -233,7 +211,6 @@ fn known_calls(known: &[Site]) -> u32 {
         .count() as u32
 }
 
-/// Returns whether a module is the C library, or a part of it that users call.
 pub fn is_libc(module: &Module) -> bool {
     let name = module.name.as_str();
     name.starts_with("libc.so")
@@ -243,7 +220,7 @@ pub fn is_libc(module: &Module) -> bool {
         || name.starts_with("libpthread")
 }
 
-/// Returns whether a module belongs to the runtime of C or C++. Its callers count as the user's.
+/// Returns whether a module belongs to the runtime of C or C++, whose callers count as the user's.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     let is = |name: &&str| module.name.starts_with(name);
@@ -251,7 +228,6 @@ pub fn is_runtime(module: &Module) -> bool {
 }
 
 impl Draft<'_> {
-    /// Plans the hook of the function that the loader calls when its list of libraries changes.
     fn changed(&mut self, modules: &[Module]) -> Option<PlannedSite> {
         let address = self.state.changed?;
         modules.iter().find_map(|module| {
@@ -265,29 +241,28 @@ impl Draft<'_> {
         })
     }
 
-    /// Returns the sites that the agent has at an address, the latest first.
     fn known_at(&self, address: u64) -> impl Iterator<Item = &Site> {
         let known = self.sites_by_address.get(&address).into_iter().flatten();
         known.rev().copied()
     }
 
-    /// Returns the latest site at an address that is `wanted`. Because an attach reuses what any
-    /// earlier one left, a process has no more trampolines than different ones were ever requested.
+    /// Returns the latest `wanted` site at an address. Reuse bounds a process's trampolines to the
+    /// number of different ones ever requested.
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(reuse(site, has_others))
     }
 
-    /// As [`Draft::reusable_at`], but the site's original bytes must be unchanged, because another
-    /// library may have been mapped there since.
+    /// As [`Draft::reusable_at`], but with the original bytes, because another library may have
+    /// been mapped there since.
     fn reusable(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
     }
 
-    /// Plans a probe. If its calls cannot be followed, only their entries are counted.
+    /// Plans a probe; counts only entries if its calls cannot be followed.
     fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, Reason> {
         match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
@@ -306,8 +281,7 @@ impl Draft<'_> {
         let code = code.ok_or(Reason::NoCode)?;
         let mut shape = shape(&code, probe.offset as usize)?;
         if probe.function.is_cold {
-            // A cold part is entered by a jump from the middle of its function, so any register may
-            // be live.
+            // A cold part is entered by a jump from the middle of its function, so any register may be live.
             shape = shape.preserving_everything();
         }
         let whole = Hits {
@@ -392,7 +366,6 @@ fn reuse(known: &Site, has_others: bool) -> PlannedSite {
     }
 }
 
-/// Returns a hash of what a trampoline does, without its slot.
 fn body_hash(body: &Body) -> u32 {
     let text = match body {
         Body::Count { hits, .. } => format!("count {hits:?}"),
@@ -404,15 +377,14 @@ fn body_hash(body: &Body) -> u32 {
     hash(&text)
 }
 
-/// Returns the FNV-1a hash, because any later tiptoe of the same protocol must compute the same hash.
+/// Returns the FNV-1a hash. Any later tiptoe of the same protocol must compute the same hash.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)
     })
 }
 
-/// Returns what to write for a patch: the trampoline, its unwind information, and the index entry
-/// by which unwinders find the latter.
+/// Returns the trampoline, its unwind information, and the index entry by which unwinders find that information.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
     let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![

@@ -1,5 +1,4 @@
-//! Assigns slots to functions of files, so that a library that is loaded again, at any address,
-//! continues its counts.
+//! Assigns slots to functions of files, so that a library that is loaded again, at any address, continues its counts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +24,6 @@ impl SlotKey {
     }
 }
 
-/// The slots of a session.
 #[derive(Default)]
 pub struct ProbeSlots {
     slots: HashMap<SlotKey, u32>,
@@ -37,12 +35,11 @@ impl ProbeSlots {
         self.slots.get(key).copied()
     }
 
-    /// Returns whether a slot belongs to a key.
     pub fn has(&self, slot: u32) -> bool {
         self.taken.contains(&slot)
     }
 
-    /// Assigns a slot to a key; returns `true` if the key had none.
+    /// Returns `true` if the key had no slot.
     pub fn insert(&mut self, key: SlotKey, slot: u32) -> bool {
         self.taken.insert(slot);
         self.slots.insert(key, slot).is_none()

@@ -1,18 +1,4 @@
-//! Probes, the locks of programs, and scopes: what agents count, and what the kernel's uprobes count where no agent can,
-//! as an [`Instrument`].
-//!
-//! | module | job |
-//! |---|---|
-//! | `ends` | notes on processes and traces that have ended |
-//! | `event_section` | the session's events and their cost |
-//! | `event_sums` | events over all processes |
-//! | `libraries` | libraries that are loaded during the run |
-//! | `lock_section` | the session's locks and their cost |
-//! | `outside_findings` | other tracers, and untraced children |
-//! | `prices` | the price of events |
-//! | `progress` | the counts so far, and their cost |
-//! | `recorded_calls` | records of calls |
-//! | `scope_section` | the session's scopes |
+//! Probes, the locks of programs, and scopes, counted by agents or by the kernel's uprobes, as an [`Instrument`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -58,7 +44,6 @@ const EXEC_TICK: Duration = Duration::from_millis(20);
 /// The pause between two checks whether another tracer probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
-/// The probes of one run.
 struct Probes<'a> {
     request: &'a Request<'a>,
     plan: &'a Plan<'a>,
@@ -66,26 +51,22 @@ struct Probes<'a> {
     report: Report,
     looks: Looks,
     counts: CountsSoFar,
-    /// The locks at the end, if they are watched.
     locks: Option<Locks>,
     scopes: ScopeSection,
     prices: RunPrices,
     outside: OutsideFindings,
-    /// Why the attach ended early, if the user broke it off.
+    /// Why the attach ended early, if the user interrupted it.
     broken_off: Option<ProcessNote>,
 }
 
-/// What the user must know besides the counts.
 #[derive(Default)]
 struct Report {
     notes: Vec<Note>,
     refusals: Vec<Refusal>,
-    /// Each process's address space, as of the end.
     spaces: Vec<Option<AddressSpace>>,
 }
 
 impl Report {
-    /// Adds a note, and reports it now.
     fn add(&mut self, note: impl Into<Note>, observer: &mut dyn Observer) {
         let note = note.into();
         observer.note(&note);
@@ -102,7 +83,7 @@ impl Report {
     }
 }
 
-/// When the next checks are due, since the processes were attached.
+/// When the next checks are due, since the attach.
 struct Looks {
     clock: RunClock,
     ends: Duration,
@@ -111,7 +92,6 @@ struct Looks {
     records: Duration,
 }
 
-/// Returns whether a check is due now, and plans the next one.
 fn is_due(next: &mut Duration, now: Duration, pause: Duration) -> bool {
     let is_due = now >= *next;
     if is_due {
@@ -120,18 +100,14 @@ fn is_due(next: &mut Duration, now: Duration, pause: Duration) -> bool {
     is_due
 }
 
-/// The counts at earlier moments.
 #[derive(Default)]
 struct CountsSoFar {
-    /// When counting began.
     first: Events,
-    /// When the last interval ended.
     last: BTreeMap<String, Reading>,
-    /// At the end.
     end: Option<Events>,
 }
 
-/// Runs a request until it ends, with `others` that count in the same processes.
+/// Runs a request, with `others` that count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -151,7 +127,7 @@ pub(crate) fn run<'a>(
             attached.tracees
         }
         RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks()) {
-            // Waits of the delay could not be subtracted, so tiptoe attaches after it.
+            // Waits of the delay could not be subtracted, so tiptoe attaches after the delay.
             Some(delay) => {
                 options.delay = None;
                 start_and_attach(command, delay, &options.stop, &plan, &mut cache)?
@@ -181,9 +157,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Shows that the patcher is safe: attaches to one running process, removes its probes and writes
-/// them again `times` times while it runs, and detaches. Returns how often, which is less than
-/// `times` if the request's `stop` was set.
+/// Shows that the patcher is safe: removes and writes the probes of one running process `times`
+/// times while it runs. Returns how often, which is less if the request's `stop` was set.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -208,14 +183,13 @@ pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     toggled
 }
 
-/// Looks at the memory of tiptoe that forks would copy.
 fn look_at_copied(at: &Targets) {
     let traced = at.traced.iter();
     traced.for_each(|one| one.agent.look_at_copied(&one.process));
 }
 
 impl<'a> Probes<'a> {
-    /// Returns the probes in these targets. `ended` processes ended before tiptoe had attached to them.
+    /// `ended` processes ended before tiptoe had attached to them.
     fn new(plan: &'a Plan<'a>, cache: Cache, at: &mut Targets, ended: Vec<Process>) -> Probes<'a> {
         let broken_off = broken_off(plan.request, &at.traced, ended.len());
         let mut report = Report::default();
@@ -250,7 +224,6 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Switches off traps that are hit too often, unless the budget is off.
     fn look_at_traps(&mut self, at: &Targets, observer: &mut dyn Observer) {
         if self.request.budget == Budget::Off {
             return;
@@ -260,7 +233,6 @@ impl<'a> Probes<'a> {
         notes.for_each(|note| self.report.add(note, observer));
     }
 
-    /// Closes the kernel's probes that exceed the budget, and opens those that may count again.
     fn throttle(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
         let tracees = at.traced.iter_mut();
         let notes = tracees.filter_map(|tracee| {
@@ -270,7 +242,6 @@ impl<'a> Probes<'a> {
         notes.for_each(|note| self.report.add(note, observer));
     }
 
-    /// Returns the counts since counting began, grouped by `by`.
     fn events_by(&self, by: Option<Split>, at: &Targets, clock: RunClock) -> Result<Events, Error> {
         let mut events = Events::default();
         for tracee in &at.traced {
@@ -285,7 +256,7 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Reads the last counts. Returns for how long was counted.
+    /// Reads the last counts. Returns how long the run counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
@@ -313,7 +284,6 @@ impl<'a> Probes<'a> {
         Ok(elapsed)
     }
 
-    /// Asks all agents to leave, even if one does not answer.
     fn detach(&mut self, at: &mut Targets) {
         for tracee in &mut at.traced {
             // A held command must not run. It is killed.
@@ -332,8 +302,7 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    /// A running process is counted from its attach on. If the run's clock begins later, the counts
-    /// from before are discarded.
+    /// A running process is counted from its attach on. If the run's clock begins later, earlier counts are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();

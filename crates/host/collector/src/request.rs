@@ -14,21 +14,21 @@ use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCou
 /// The request for one run.
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
-    /// The agent: the shared object to load into targets.
+    /// The shared object to load into targets.
     pub agent: &'static [u8],
     /// The events.
     pub events: Vec<Event<'a>>,
     /// The target.
     pub target: RequestTarget,
-    /// A command during which another target is counted.
+    /// A command during whose run another target is counted.
     pub meanwhile: Option<Vec<OsString>>,
-    /// What counts.
+    /// Whether the agent or the kernel counts.
     pub via: Via,
-    /// What results are split by; if `None`, or if an instrument does not know it, the instrument's default.
+    /// What results are split by. An instrument without this split uses its default.
     pub split: Option<Split>,
     /// How much of the target's CPU time tracing may take; for variables, of one CPU's time.
     pub budget: Budget,
-    /// Patch even where a rule says that the kernel should count.
+    /// Patch even if a rule says that the kernel should count.
     pub force: bool,
     /// What is observed of calls.
     pub calls: CallOptions<'a>,
@@ -53,7 +53,7 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
-    /// Look up the probes of traps only under the lock, which a bench compares with speculation.
+    /// Look up the probes of traps only under the lock, so that a bench can compare that with speculation.
     pub locked_lookups: bool,
 }
 
@@ -64,13 +64,13 @@ pub struct AccessOptions {
     pub thread: Option<String>,
     /// Count only accesses that changed the value.
     pub only_changed: bool,
-    /// Report each access separately as well.
+    /// Also report each access separately.
     pub trace: bool,
     /// Count only accesses for which this condition holds.
     pub when: Option<String>,
-    /// Use all debug registers, also the one that is otherwise left to debuggers.
+    /// Also use the debug register that is reserved for debuggers.
     pub all_slots: bool,
-    /// The length of a turn, if variables take turns because there are more than registers.
+    /// The length of a turn, if there are more variables than registers.
     pub rotate: Option<Duration>,
     /// Report the reservations of debug registers.
     pub stats: bool,
@@ -83,7 +83,7 @@ pub struct CounterOptions {
     pub cgroups: Option<Vec<String>>,
     /// Report each CPU separately.
     pub per_cpu: bool,
-    /// How often to run the command; 0 as 1.
+    /// How often to run the command; 0 means once.
     pub repeat: u32,
 }
 
@@ -99,7 +99,6 @@ pub enum RequestTarget {
 }
 
 impl Default for RequestTarget {
-    /// No process.
     fn default() -> RequestTarget {
         RequestTarget::Pids(Vec::new())
     }
@@ -118,7 +117,7 @@ pub enum Split {
     Scope,
     /// Each lock.
     Lock,
-    /// Each call site; of the kernel's locks, with its callers.
+    /// Each call site, for the kernel's locks with its callers.
     Callsite,
     /// Each type of lock.
     Type,
@@ -129,7 +128,6 @@ pub enum Split {
 }
 
 impl Split {
-    /// Returns the user's word for a split of waits.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Split::Thread => "thread",
@@ -146,7 +144,6 @@ impl Split {
 }
 
 impl<'a> Request<'a> {
-    /// Returns the requested functions.
     pub(crate) fn probes(&self) -> impl Iterator<Item = ProbeSpec<'a>> {
         self.events.iter().filter_map(|event| match event {
             Event::Probe(probe) => Some(*probe),
@@ -154,7 +151,6 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Returns the requested variables.
     pub(crate) fn variables(&self) -> impl Iterator<Item = Memory<'a>> {
         self.events.iter().filter_map(|event| match event {
             Event::Memory(memory) => Some(*memory),
@@ -162,7 +158,6 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Returns the requested locks of programs, if any are.
     pub(crate) fn user_locks(&self) -> Option<UserLocks<'a>> {
         self.events.iter().find_map(|event| match event {
             Event::UserLocks(locks) => Some(*locks),
@@ -170,7 +165,6 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Returns the requested locks of the kernel, if any are.
     pub(crate) fn kernel_locks(&self) -> Option<WaitSelection> {
         self.events.iter().find_map(|event| match event {
             Event::KernelLocks(selection) => Some(*selection),
@@ -187,18 +181,15 @@ impl<'a> Request<'a> {
         groups.collect()
     }
 
-    /// Returns whether scopes are reported, with the counters that are charged to them.
     pub(crate) fn reports_scopes(&self) -> bool {
         self.events.contains(&Event::Scopes)
     }
 
-    /// Returns whether counts, waits or times are reported by scope.
     pub(crate) fn needs_scopes(&self) -> bool {
         self.reports_scopes() || self.split == Some(Split::Scope)
     }
 
-    /// Returns the part of the target's CPU time that each of those may take that keep to the budget by themselves:
-    /// followed calls, waits for locks of programs, accesses. `None` if there is no limit.
+    /// Returns the share of the target's CPU time for each user of the budget. `None` if there is no limit.
     pub(crate) fn budget_share(&self) -> Option<f64> {
         let is_followed = |probe: ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
         let follows = self.calls.latency || self.calls.record || self.probes().any(is_followed);
@@ -211,12 +202,10 @@ impl<'a> Request<'a> {
         Some(self.budget.share()? / count.max(1) as f64)
     }
 
-    /// Returns whether the target is a command that tiptoe starts.
     pub(crate) fn is_command(&self) -> bool {
         matches!(self.target, RequestTarget::Command(_))
     }
 
-    /// Returns what hits of functions are split by.
     pub(crate) fn hit_split(&self) -> Option<Split> {
         use Split::{Argument, Comm, Scope, Thread};
         let of_hits = |split: &Split| matches!(split, Thread | Comm | Argument(_) | Scope);
@@ -224,7 +213,6 @@ impl<'a> Request<'a> {
         self.split.filter(of_hits)
     }
 
-    /// Returns what waits for locks of programs are split by.
     pub(crate) fn user_lock_split(&self) -> Split {
         use Split::{Callsite, Lock, Scope, Thread, Type};
         self.split
@@ -232,7 +220,6 @@ impl<'a> Request<'a> {
             .unwrap_or(Lock)
     }
 
-    /// Returns what waits for locks of the kernel are split by.
     pub(crate) fn kernel_lock_split(&self) -> Option<Split> {
         use Split::{Callsite, Cgroup, Lock, Process, Thread, Type};
         self.split
@@ -249,10 +236,10 @@ pub struct RunOptions {
     pub duration: Option<Duration>,
     /// The interval at which the observer gets the new counts.
     pub interval: Option<Duration>,
-    /// Set by the caller (on Ctrl-C) to end the run and get the results.
+    /// Set by the caller to end the run and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set by the caller, besides `stop`, to the signal that set it: a started command gets it,
-    /// which would otherwise continue after its trace, and an attach that it broke off ends with it.
+    /// Set by the caller to the signal that set `stop`. A started command gets that signal, because
+    /// it would otherwise continue after its trace.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -261,7 +248,7 @@ pub struct RunOptions {
 /// How much of the target's CPU time tracing may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Budget {
-    /// All of it: nothing is sampled, counts are exact.
+    /// No limit: counts are exact.
     #[default]
     Off,
     /// A limit in percent.
@@ -282,20 +269,19 @@ impl Budget {
 pub trait Observer {
     /// Receives a past interval.
     fn interval(&mut self, interval: &Interval);
-    /// Receives the calls recorded since the last report, in the order of their beginning.
+    /// Receives the calls recorded since the last report, ordered by their beginning.
     fn calls(&mut self, calls: &[Call<'_>]);
-    /// Receives the accesses to watched variables since the last report, in their order.
+    /// Receives the accesses to watched variables since the last report, in order.
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
     /// Receives the counts of a past interval.
     fn counts(&mut self, _counts: &Counts) {}
     /// Receives the counts by scope of a past interval.
     fn scopes(&mut self, _scopes: &ScopeCounts) {}
-    /// Returns whether calls must be reported; otherwise they are only read and counted.
+    /// Returns whether calls must be reported, not only counted.
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Returns whether to report the progress now. The driver asks in each turn of its loop, so the
-    /// answer must be cheap and mostly `false`.
+    /// Returns whether to report the progress now. Called in each turn of the loop, so this must be cheap.
     fn wants_progress(&mut self) -> bool {
         false
     }
@@ -317,7 +303,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns the sum of two instruments' progress.
     pub(crate) fn plus(self, other: Progress) -> Progress {
         Progress {
             hits: self.hits.saturating_add(other.hits),

@@ -29,20 +29,15 @@ mod readers;
 
 pub use gate::below;
 
-/// One instruction to probe, in one process.
 #[derive(Clone)]
 pub struct Probe {
     /// The resolved spec, such as `uprobe:redis-server:dictFind`.
     pub event: String,
-    /// Other names of the same code.
     pub names: Vec<String>,
-    /// Remarks for the user.
     pub notes: Vec<Note>,
     pub object: Rc<Object>,
-    /// The difference between a run-time and a link-time address.
     pub bias: u64,
     pub function: Function,
-    /// The offset from the function's first byte.
     pub offset: u64,
     pub follow: Follow,
 }
@@ -53,7 +48,6 @@ impl Probe {
         self.place_in_file().wrapping_add(self.bias)
     }
 
-    /// Returns the link-time address of the probed instruction.
     fn place_in_file(&self) -> u64 {
         self.function.address + self.offset
     }
@@ -69,7 +63,7 @@ impl Probe {
         }
     }
 
-    /// Returns the file offset of the probed instruction, by which a uprobe is placed.
+    /// Returns the instruction's offset in the file, by which a uprobe is placed.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
@@ -77,26 +71,21 @@ impl Probe {
 
 #[derive(Default)]
 pub struct Resolution {
-    /// Whether a thread that loads the libraries waits for the probes, so that no debug information may be read.
+    /// Whether a thread that loads the libraries waits for the probes. Then no debug information may be read.
     pub are_late: bool,
-    /// The probes, one for each place.
     pub probes: Vec<Probe>,
     /// IFUNCs, whose choice is known only inside the target.
     pub ifuncs: Vec<Probe>,
-    /// Matched functions that cannot be probed: the spec and the reason.
     pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
-    /// The specs that matched something.
     pub met: Vec<String>,
-    /// How many functions are timed by value.
     by_value: usize,
     /// The addresses that have a probe, with the kinds of their events.
     seen: BTreeMap<u64, Kind>,
 }
 
 impl Resolution {
-    /// Returns what to record of one more function. Times by value are limited, because they need
-    /// much room.
+    /// Limits the number of functions that are timed by value, because they need much room.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -108,8 +97,9 @@ impl Resolution {
     }
 }
 
-/// Resolves all probes against a process's modules; `entries` says what to record of each entry of a
-/// function. With `may_match_later`, a probe that matches nothing is no error if a later library may match it.
+/// Resolves all probes against a process's modules; `entries` says what to record of each entry of
+/// a function. With `may_match_later`, a probe without a match is no error if a later library may
+/// match it.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -174,7 +164,7 @@ fn resolve_all(
     }
 }
 
-/// Adds the matches of a spec; fails if it matches nothing.
+/// Adds the matches of a spec; fails if it has none.
 fn find(
     resolved: &mut Resolution,
     spec: &Spec,
@@ -245,7 +235,7 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-/// Returns why the file of a mapped binary cannot be read; `None` if it can.
+/// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<tiptoe_sys::host::Error> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
     let mut files = maps.iter().filter(|mapping| mapping.perms.exec);
@@ -325,8 +315,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// Returns whether a mapping lacks the probe's address, but another mapping of its file has it.
-/// Node.js maps some pages of its text a second time, at other addresses.
+/// Returns whether only another mapping of the probe's file has its address. Node.js maps some
+/// pages of its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
     let has = |module: &Module| {
         let place = probe.place_in_file().wrapping_add(module.bias);
@@ -382,8 +372,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. A function of another
-/// library needs a spec that names the library: otherwise it would not be probed again after the
+/// Returns libc if a name without a binary means a function of libc alone. For other libraries the
+/// spec must name the library, because otherwise the function would not be probed again after the
 /// program closed and reopened the library.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
@@ -397,8 +387,7 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns the modules with this function, or with functions that match this glob, because only the
-/// program was searched.
+/// Returns the other modules with the function or the glob's functions, because only the program was searched.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {
@@ -415,13 +404,11 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     (!specs.is_empty()).then_some(InsteadOfFunction::Elsewhere(specs))
 }
 
-/// Returns a spec to be pasted into a shell. It must be quoted, because the program chose its
-/// libraries' names.
+/// Returns a spec to be pasted into a shell. Must be quoted, because the program chose its libraries' names.
 fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }
 
-/// Returns a hint that names of the file's functions are missing.
 fn incomplete(module: &Module) -> Option<InsteadOfFunction> {
     let image = &module.object.image;
     if image.is_cut() {

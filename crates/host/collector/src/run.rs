@@ -44,7 +44,6 @@ pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome
     }
 }
 
-/// Runs several instruments.
 fn together(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let variables = RequestedWatch::parse(request)?;
     if !variables.is_empty() {

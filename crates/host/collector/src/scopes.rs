@@ -1,7 +1,5 @@
-//! Reads scopes of a program from its agent's words: their names, and the time spent in them.
-//!
-//! The target may have written anything. So a scope's name must be escaped like a thread's, and no
-//! number may be relied on.
+//! Reads a program's scopes from its agent's words: their names, and the time spent in them. The
+//! target may have written anything, so names must be escaped, and no number may be relied on.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +7,13 @@ use tiptoe_wire::scopes::{NODES, NodeTotals, OTHERS, RESUMED, node, spent};
 
 use crate::counts::plain;
 
-/// The name for time outside all scopes.
 pub const OUTSIDE: &str = "(no scope)";
-/// The name of scopes for which there was no room.
 pub const NO_ROOM: &str = "(other scopes)";
 
 #[derive(Debug, Default)]
 pub struct Tree(BTreeMap<u32, String>);
 
 impl Tree {
-    /// Reads the nodes in the words of slab 0.
     pub fn read(words: &[u64]) -> Tree {
         let mut names: BTreeMap<u32, String> = BTreeMap::new();
         for number in 1..NODES {
@@ -53,16 +48,13 @@ impl Tree {
     }
 }
 
-/// The sums of a scope over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// How often threads entered it.
     pub entries: u64,
-    /// Ticks in it, without those in inner scopes.
+    /// Ticks in the scope, without its inner scopes.
     pub ticks: u64,
 }
 
-/// The sums of scopes, by node.
 #[derive(Clone, Debug, Default)]
 pub struct ScopeTimes {
     nodes: BTreeMap<u32, Scope>,
@@ -71,8 +63,7 @@ pub struct ScopeTimes {
 }
 
 impl ScopeTimes {
-    /// Adds a thread's words. `is_in` has the thread's present node, and the ticks since it was
-    /// entered, which the words do not contain yet.
+    /// `is_in` has the thread's present node, and the ticks since it was entered, which the words do not contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);

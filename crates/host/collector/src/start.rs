@@ -36,15 +36,12 @@ const COMMAND_PROBES: u32 = 1 << 16;
 /// The most functions that share a name: static functions, and overloads.
 const NAMESAKES: u32 = 1 << 10;
 
-/// The running processes of a run, after the attach.
 #[derive(Default)]
 pub(crate) struct AttachedProcesses {
     pub(crate) tracees: Vec<Tracee>,
-    /// The processes that ended before tiptoe had attached to them.
     pub(crate) ended: Vec<SessionProcess>,
 }
 
-/// Attaches to running processes after the delay. The user may break it off.
 pub(crate) fn attach_all(
     pids: &[u32],
     plan: &Plan,
@@ -60,14 +57,12 @@ pub(crate) fn attach_all(
     attached
 }
 
-/// Returns the signal that interrupted the attach.
 pub(crate) fn signal_of(request: &Request) -> i32 {
     // Relaxed: the number orders no other data.
     request.options.hand_on.load(Ordering::Relaxed) as i32
 }
 
-/// Returns a note if a signal interrupted attaching to running processes: the processes that are
-/// attached are then reported at once. `ended` processes ended before tiptoe had attached to them.
+/// Returns a note if a signal interrupted the attach; what is attached is then reported at once.
 pub(crate) fn broken_off(
     request: &Request,
     tracees: &[Tracee],
@@ -88,7 +83,7 @@ pub(crate) fn broken_off(
     })
 }
 
-/// Attaches to processes until the user stops it. A process that ends before tiptoe has attached to it is left out, unless it is the only one.
+/// Omits a process that ends before the attach, unless it is the only one.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -96,7 +91,7 @@ fn attach_until_stopped(
 ) -> Result<AttachedProcesses, Error> {
     let mut attached = AttachedProcesses::default();
     let mut first_end = None;
-    // The name of an ended process is unknown.
+    // Names must be read now, because the name of an ended process is unknown.
     let named: Vec<SessionProcess> = processes(pids).collect();
     let lived: Vec<bool> = pids.iter().map(|pid| !end_check(*pid)()).collect();
     for ((pid, process), lived) in pids.iter().zip(named).zip(lived) {
@@ -125,7 +120,7 @@ fn attach_until_stopped(
     }
 }
 
-/// Starts a command, and attaches to it after `delay`. Until then it runs as without tiptoe.
+/// The command runs without tiptoe during `delay`.
 pub(crate) fn start_and_attach(
     command: &[std::ffi::OsString],
     delay: Duration,
@@ -146,7 +141,7 @@ pub(crate) fn start_and_attach(
     tracees.collect()
 }
 
-/// Starts a command with the agent in it, or under the kernel's probes if the agent cannot enter. The command is held.
+/// Starts a command with the agent, or under the kernel's probes if the agent cannot enter. The command is held.
 pub(crate) fn start(
     command: &[std::ffi::OsString],
     plan: &Plan,
@@ -197,12 +192,10 @@ pub(crate) fn start(
     Ok(tracee)
 }
 
-/// Returns why the agent could not work in a command that inherits tiptoe's seccomp filter; `None` if it could.
 fn refused_calls() -> Option<Reason> {
     agent_calls().err().map(Reason::RefusedCall)
 }
 
-/// Returns whether a file is an ELF program, of any machine.
 fn is_elf(path: &std::path::Path) -> bool {
     let mut magic = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
@@ -247,7 +240,7 @@ fn start_with_agent(
     }
 }
 
-/// Lets the agent into a held command. The inner error says why it does not answer.
+/// The inner error says why the agent does not answer.
 fn lead_in(
     target: &mut Attached,
     offer: &Offer,
@@ -258,7 +251,6 @@ fn lead_in(
     Ok(wait_for_agent(target))
 }
 
-/// Waits for the agent's hello; otherwise returns why there is none.
 fn wait_for_agent(target: &Attached) -> Result<(), Reason> {
     let link = target.link.as_ref().ok_or(Reason::StartedWithoutAgent)?;
     let deadline = Instant::now() + REACH;
@@ -276,8 +268,8 @@ fn wait_for_agent(target: &Attached) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Returns whether a program has libc but no agent. Then the agent will not be mapped, because
-/// preloaded libraries are mapped first.
+/// Returns whether a program has libc but no agent. Then no agent will be mapped, because preloaded
+/// libraries are mapped first.
 fn is_past_preloading(process: Process) -> bool {
     let maps = process.maps();
     let is_libc = |mapping: &Mapping| {
@@ -287,8 +279,7 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts through the kernel in a running command, or in one that an agent holds which cannot
-/// serve.
+/// Counts in a running command, or in one held by an agent that cannot serve.
 fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);

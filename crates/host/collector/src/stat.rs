@@ -1,6 +1,5 @@
-//! Counts perf's events: sets of perf events, as an [`Instrument`].
-//!
-//! Nothing is traced. The kernel counts, and only sums are read: at the end, or at each interval.
+//! Counts perf's events: sets of perf events, as an [`Instrument`]. The kernel counts, and only
+//! sums are read, at the end or at each interval.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -38,14 +37,11 @@ use cpu_use::Meter;
 /// The pause between two reads of the target's use, which is lost when the target ends.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The counters of a request.
 struct CounterRequest<'a> {
     request: &'a Request<'a>,
-    /// Groups of events, the leader first.
     groups: Vec<Vec<Counter<'a>>>,
 }
 
-/// Runs a request until it ends.
 pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let counters = CounterRequest {
@@ -85,7 +81,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     }
     session.events = events(&total);
     runs.finish(&mut stat);
-    // No event means no work at context switches, so no cost.
+    // Without events there is no work at context switches, so there is no cost.
     if !is_free {
         cost::put(&counters, &mut session, &mut stat, switches);
     }
@@ -97,18 +93,17 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     })
 }
 
-/// The events of one run.
 struct CountingRun<'a> {
     request: &'a Request<'a>,
     source: Box<dyn CountSource>,
     meter: Meter,
     stat: &'a mut Stat,
-    /// The sums when the last interval ended; after the run, the last ones.
+    /// The sums at the end of the last interval or the run.
     last: Sums,
 }
 
 impl<'a> CountingRun<'a> {
-    /// Opens the events, which do not count yet. Adds notes for the user.
+    /// Opens the events, which do not count yet.
     fn open(
         counters: &CounterRequest<'a>,
         targets: &Targets,
@@ -179,7 +174,7 @@ impl Instrument for CountingRun<'_> {
         Ok(turn.clock.elapsed())
     }
 
-    /// Closes the events. Their cost is known only once all runs have ended.
+    /// The events' cost is known only once all runs have ended.
     fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<Cost, Error> {
         self.last = self.source.sums(self.request.counters.per_cpu)?;
         if !self.source.is_complete() {
@@ -194,7 +189,6 @@ impl Instrument for CountingRun<'_> {
     }
 }
 
-/// Returns the counted processes, and the command that ends the run.
 fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
     let meanwhile = || {
         let command = request.meanwhile.as_deref().map(Attached::start_alone);
@@ -213,7 +207,6 @@ fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
     })
 }
 
-/// Returns the session's events, with unscaled counts.
 fn events(sums: &Sums) -> Vec<Event> {
     let counted = sums
         .counts(None)

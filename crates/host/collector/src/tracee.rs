@@ -53,18 +53,13 @@ pub use plan::Plan;
 pub use process::{ArmedThreads, short_of_room, unpatchable};
 pub use scope_ports::{scope_names, scope_times};
 
-/// The part of a budget that is left to other spenders.
 const HALF: f64 = 0.5;
 
-/// A traced process.
 pub struct Tracee {
-    /// What is attached.
     pub process: TracedProcess,
-    /// What the agent counts.
     pub agent: InProcess,
-    /// What the kernel counts.
     pub kernel: KernelProbes,
-    /// What is recorded of waits for locks, by either.
+    /// Waits recorded by the agent or the kernel.
     pub locks: LockWatch,
     pub scopes: ScopeWatch,
     pub coverage: Coverage,
@@ -103,15 +98,14 @@ impl Tracee {
         }
     }
 
-    /// Attaches to a command that already runs. If the command ends before that, nothing of it is counted.
+    /// If the command ends first, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let entered = tracee.enter(plan, cache);
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// Returns a command's process after tiptoe entered it, or tried to. If the command has ended, nothing of it is
-    /// counted, and `ended` says so.
+    /// If the command has ended, nothing of it is counted, and `ended` says so.
     fn unless_ended(
         self,
         entered: Result<Option<AgentFailure>, Error>,
@@ -128,7 +122,7 @@ impl Tracee {
         }
     }
 
-    /// Returns a process of which nothing is counted, because it ended, as `note` says.
+    /// Returns a process without any counts, because it ended.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
@@ -178,8 +172,8 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If the agent fails, the kernel
-    /// counts.
+    /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If
+    /// the agent fails, the kernel counts.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let ended = ended_in_attach(&tracee.process.target);
@@ -210,15 +204,13 @@ impl Tracee {
         let waiting = waiting.iter().map(|probe| probe.text.to_owned());
         later.waiting = waiting.collect();
         if plan.locks() {
-            // The command may have ended before tiptoe runs again. Then nothing could name its
-            // locks.
+            // If the command ends before tiptoe runs again, nothing can name its locks later.
             self.look_for_names(cache)?;
         }
         Ok(None)
     }
 
-    /// Counts through the kernel, either on request or because the agent cannot enter, for the
-    /// reason `left_out`. `pid` is for the note with that reason.
+    /// Counts through the kernel, on request or because the agent cannot enter, for the reason `left_out`.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
@@ -277,8 +269,7 @@ impl Tracee {
             self.locks
                 .watch_in_kernel(&self.process, plan, modules, &self.coverage)?;
         }
-        // Calls are recorded while other probes are still being patched, and none may be earlier
-        // than the start.
+        // Calls are recorded while other probes are still being patched, and none may be earlier than the start.
         self.process.since = if plan.request.calls.record {
             before
         } else {
@@ -288,7 +279,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts probes in the kernel. The agent sets the traps of those that the kernel does not take.
+    /// Counts probes in the kernel. The agent sets traps for the probes that the kernel does not take.
     fn count_in_kernel(&mut self, plan: &Plan, probes: Vec<Candidate>) -> Result<(), Error> {
         let mut opening = KernelOpening {
             plan,
@@ -302,7 +293,6 @@ impl Tracee {
             let on = &mut Arming::of(&self.process, plan, &mut self.coverage)?;
             self.agent.patches.set_traps(on, traps)?;
         }
-        // Both spend the budget.
         if self.agent.spends() && self.kernel.leave(HALF) {
             self.agent.leave(HALF);
         }
@@ -329,7 +319,7 @@ impl Tracee {
         Tracee::kernel_only(target, &modules, plan, pid, Some(error.into()))
     }
 
-    /// Returns what is counted: by the agent, then by the kernel.
+    /// Returns what the agent counts, then what the kernel counts.
     pub fn counters(&self) -> impl Iterator<Item = (&Counter, Source)> + Clone {
         let agents = self.agent.patches.counters.iter();
         let agents = agents.map(|one| (&one.counter, one.source()));
@@ -345,18 +335,15 @@ impl Tracee {
         Ok(reads)
     }
 
-    /// Returns whether a budget limits anything here: calls, waits, or the kernel's probes.
     pub fn has_budget(&self) -> bool {
         self.agent.has_budget(&self.process) || self.kernel.is_throttled()
     }
 
-    /// Reads what naming locks needs.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
         let sites = &self.agent.patches.later.agent_sites;
         self.locks.look_for_names(&self.process, sites, cache)
     }
 
-    /// Returns the doorbell of an agent that reports changes.
     pub fn bell(&self) -> Option<Bell<'_>> {
         self.agent.patches.later.bell(&self.process)
     }
@@ -369,8 +356,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note that the target was not traced as it should, which is known only at the end: hits found that
-    /// another tracer's probe had been removed from our sites, or the kernel counted in another program.
+    /// Returns a note that another tracer's probe had been removed from our sites, or that the
+    /// kernel counted in another program, which is known only at the end.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

@@ -1,6 +1,5 @@
-//! Sums up and names what threads recorded of contended locks.
-//!
-//! The words are hostile data from the target: none may be used as an index, and they are only reported.
+//! Sums up and names what threads recorded of contended locks. The words are hostile data from the
+//! target: none may be used as an index, and they are only reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,10 +38,8 @@ pub use thread_ids::ThreadIds;
 pub use unfinished::ns_between;
 pub use wait_totals::WaitTotals;
 
-/// The scope of waits that the kernel reported.
 const UNKNOWN_SCOPE: &str = "(scope not known)";
 
-/// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     address: u64,
@@ -60,7 +57,6 @@ struct Waits {
     left: u64,
     episodes: u64,
     slept_ns: u64,
-    /// Waits that slept and were timed.
     timed: u64,
     longest: u64,
     readers: u64,
@@ -154,27 +150,24 @@ impl Waits {
     }
 }
 
-/// What the threads of one process recorded.
 #[derive(Default)]
 pub struct WaitRecords {
-    /// By key, and by thread or scope.
+    /// The sums of waits, by key, and by thread or scope.
     waits: BTreeMap<(Key, String), Waits>,
-    /// Waits that were in progress when the trace began, by the same keys.
+    /// Waits that were in progress when the trace began.
     early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
-    /// A hold that was in progress when the trace began: the lock, the thread, and the nanoseconds that it was seen.
+    /// The hold that was in progress when the trace began: the lock, the thread, and for how many ns it was seen.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
     /// The names that libraries gave to the locks that they report, by `via`.
     reported: BTreeMap<u64, String>,
-    /// The threads that may hold locks, by id.
     threads: BTreeMap<u32, String>,
     all_waits: u64,
     all_wakes: u64,
-    /// Waits that were not over when the trace ended, by the same keys as `waits`.
+    /// Waits in progress at the end of the trace.
     unfinished: BTreeMap<(Key, String), Unfinished>,
-    /// Waits that were not over, of threads that had ended.
     unfinished_without_row: u64,
     /// The time of the reading, in ticks.
     now: u64,
@@ -183,9 +176,9 @@ pub struct WaitRecords {
 }
 
 impl WaitRecords {
-    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given
-    /// for a thread that has ended: a wait that it was in counts as left, and lasts for the
-    /// nanoseconds that `last_seen` returns for the wait's index among the thread's nested waits.
+    /// Adds the records in a thread's words, by scope if `scopes` is given. An ended thread has
+    /// `last_seen`: a wait that it was in counts as left, and lasted for the ns that `last_seen`
+    /// returns for the wait's index among nested waits.
     pub fn add_thread(
         &mut self,
         thread: &str,
@@ -251,7 +244,6 @@ impl WaitRecords {
         self.threads.insert(tid, thread.to_owned());
     }
 
-    /// Adds the calls of threads that had no words.
     pub fn add_unseen(&mut self, calls: u64) {
         self.others = self.others.saturating_add(calls);
     }
@@ -283,7 +275,7 @@ impl WaitRecords {
         }
     }
 
-    /// Adds a wait that the kernel saw begin `ns` before, by the thread `who`; that is empty if rows are not by thread.
+    /// Adds a wait that the kernel saw begin `ns` before. The thread `who` is empty if rows are not by thread.
     pub fn add_open_in_kernel(&mut self, key: FutexKey, who: &str, ns: u64) {
         let FutexKey {
             address, site, via, ..
@@ -372,7 +364,6 @@ impl WaitRecords {
     }
 }
 
-/// Returns the name that a library gave to an entry's lock, if it gave one.
 fn reported_name(entry: &[u64]) -> Option<String> {
     let (first, most) = (e::NAME as usize, e::NAME_WORDS as usize);
     let len = *entry.get(first)? as usize;
@@ -399,7 +390,6 @@ fn worst_first(rows: &mut [Lock]) {
     });
 }
 
-/// Adds the locks of another process.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
     all.drops.extend(more.drops);
@@ -419,18 +409,16 @@ pub fn add(all: &mut Locks, more: Locks) {
 }
 
 impl Waits {
-    /// Returns whether some of these waits were not timed.
+    /// Returns whether any of the waits was not timed.
     fn is_sampled(&self) -> bool {
         self.timed.saturating_add(self.left) < slept(self.calls, self.at_once, self.other)
     }
 }
 
-/// Returns how many of `calls` waits slept.
 fn slept(calls: u64, at_once: u64, other: u64) -> u64 {
     calls.saturating_sub(at_once.saturating_add(other))
 }
 
-/// The key of a row.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     name: String,
@@ -444,14 +432,12 @@ struct Rows {
     all: Waits,
     early: EarlyWaitSums,
     unfinished: Unfinished,
-    /// Nanoseconds of waiting, by call site.
     sites: BTreeMap<u64, u64>,
-    /// Whether some wait for one of the row's locks was not timed, in this row or in another.
+    /// Whether any wait for one of the row's locks was not timed, in this row or in another.
     is_sampled: bool,
 }
 
-/// Returns whether the address may be in the same lock as one of `sampled`: a rwlock has several
-/// words to wait for.
+/// Returns whether the address may be in the same lock as one of `sampled`: a rwlock has several words to wait for.
 fn is_near(sampled: &BTreeSet<u64>, address: u64) -> bool {
     const LONGEST_LOCK: u64 = 64;
     let near = address.saturating_sub(LONGEST_LOCK)..address.saturating_add(LONGEST_LOCK);
@@ -464,7 +450,7 @@ impl Rows {
         let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
         let slept = slept(all.calls, all.at_once, all.other);
         let timed = all.is_sampled().then_some(all.timed);
-        // Skipped waits recorded no hand-over, so the holders are reported only if all waits were timed.
+        // Skipped waits recorded no hand-over, so holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
         let held = held.filter(|_| !self.is_sampled && !group.is_idle);
         Lock {

@@ -11,7 +11,6 @@ use crate::call_sums::add_calls;
 /// The most values to keep of one event, because a target may make up any number.
 const MOST: usize = 1 << 16;
 
-/// The values that all threads recorded of one event.
 #[derive(Clone, Debug, Default)]
 pub struct Values(BTreeMap<u64, u64>);
 
@@ -31,7 +30,6 @@ impl Values {
         self.0.iter().map(|(value, hits)| (*value, *hits))
     }
 
-    /// Returns how many of `all` hits have no known value.
     pub fn others(&self, all: u64) -> u64 {
         let known = self
             .0
@@ -41,16 +39,14 @@ impl Values {
     }
 }
 
-/// The most values of one event with times of their own.
 const MOST_TIMED: usize = 1 << 12;
 
-/// The calls of all threads by value, `None` for unknown values. The words are those of
+/// The calls of all threads by value; `None` is for unknown values. The words are those of
 /// [`tiptoe_wire::calls::words`].
 #[derive(Clone, Debug, Default)]
 pub struct TimedValues(BTreeMap<Option<u64>, Vec<u64>>);
 
 impl TimedValues {
-    /// Adds the words of one thread's probe; later words are ignored.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..timed_values::WIDTH as usize).unwrap_or(words);
         for (value, set) in timed_values::decode(own) {
@@ -65,7 +61,6 @@ impl TimedValues {
         self.0.iter().map(|(value, words)| (*value, &words[..]))
     }
 
-    /// Returns the sums of all calls' words.
     pub fn all(&self) -> Vec<u64> {
         let mut all = vec![0; words::ALL as usize];
         self.0.values().for_each(|words| add_calls(&mut all, words));
@@ -93,7 +88,6 @@ mod tests {
         assert_eq!((values.others(50), values.others(3)), (7, 0));
     }
 
-    /// Returns one thread's words, with these calls and longest times of values.
     fn timed(sets: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut all = vec![0; timed_values::WIDTH as usize];
         for (number, (value, calls, longest)) in (timed_values::FIRST..).zip(sets) {

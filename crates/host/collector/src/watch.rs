@@ -1,9 +1,9 @@
 //! Watches accesses to variables of a process: breakpoints, as an [`Instrument`].
 //!
-//! The kernel counts in the thread that makes the access, without an agent or a patch. The watch
-//! learns in the meantime: an instruction's values, and the steps to its callers, are known only
-//! after its first hit. If this user may not open the kernel's breakpoints, the agent's breakpoints
-//! record each hit ([`inside`]), and tiptoe aggregates them.
+//! The kernel counts in the thread that makes the access, without a patch. An instruction's values,
+//! and the steps to its callers, are known only after its first hit, because the watch must learn
+//! them. If this user may not open the kernel's breakpoints, the agent's breakpoints record each
+//! hit ([`inside`]).
 
 use std::time::Duration;
 
@@ -57,9 +57,8 @@ use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, in which a number of hits is allowed.
 const WINDOW: Duration = Duration::from_millis(100);
-/// How long each turn learns: at first most code is new, and a program may be short.
+/// For how long each turn learns: at first most code is new, and a program may be short.
 const BEGINNING: Duration = Duration::from_millis(50);
-/// The pause in the beginning.
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Switching the events takes at most one part in this many of the time.
 const SWITCHING: u32 = 20;
@@ -69,7 +68,6 @@ struct Run<'a> {
     target: Target,
     variables: Vec<WatchedVariable>,
     form: Box<dyn Breakpoints>,
-    /// Why the watch is not on all CPUs.
     why: Option<Reason>,
     turns: Turns,
     named: each::InstructionNames,
@@ -77,12 +75,11 @@ struct Run<'a> {
     /// When the window ends, since the start.
     window_end: Duration,
     foreign_hits: ForeignHits,
-    /// A bit for each variable whose events were disabled when the allowance was used up.
     rested: u64,
     notes: Vec<Note>,
 }
 
-/// The variables of a request, and the conditions of their accesses. They are parsed before anything is started.
+/// Must be parsed before anything is started.
 pub(crate) struct RequestedWatch {
     variables: Vec<RequestedVariable>,
     conditions: Vec<Condition>,
@@ -102,7 +99,6 @@ impl RequestedWatch {
     }
 }
 
-/// Runs a request until it ends.
 pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let requested = RequestedWatch::parse(request)?;
@@ -110,7 +106,7 @@ pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Resul
     run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
-/// Fails if the variables of a request cannot be watched by an agent that also counts other events.
+/// Fails if the variables cannot be watched by an agent that also counts other events.
 pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
     match &request.target {
         _ if request.via == Via::Kernel => Err(Error::VariablesInKernel),
@@ -119,7 +115,7 @@ pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
     }
 }
 
-/// Watches in a process that has the agent already, which stays when the watch ends.
+/// Watches in a process that already has the agent, which stays when the watch ends.
 pub(crate) fn beside<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
@@ -131,8 +127,7 @@ pub(crate) fn beside<'a>(
     Ok(Box::new(run))
 }
 
-/// Finds the variables and opens breakpoints: in the kernel, or inside the process if that is
-/// requested or this user may not open the kernel's.
+/// Opens breakpoints in the kernel, or inside the process on request or if this user may not open the kernel's.
 fn arm<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
@@ -208,7 +203,6 @@ fn find(
     Ok((variables, turns))
 }
 
-/// Returns whether accesses are split by thread, not by the threads' names.
 fn is_by_thread(request: &Request<'_>) -> bool {
     request.split == Some(Split::Thread)
 }
@@ -262,7 +256,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins the next window if it is due.
     fn begin_window(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
         let now = turn.clock.elapsed();
         if self.allowance.is_none() || now < self.window_end {
@@ -293,7 +286,6 @@ impl Instrument for Run<'_> {
         self.form
             .supply_initial_rules(&self.target, &self.variables)?;
         let clock = at.start_clock();
-        // The windows of a delay were on its clock.
         self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
@@ -315,7 +307,7 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // The reads above took time, in which the registers had their old variables.
+        // The registers had their old variables while the reads above took time.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;
@@ -439,7 +431,6 @@ impl Instrument for Run<'_> {
     }
 }
 
-/// Returns the reasons why hits were dropped.
 fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
     words::dropped([
         (too_fast, DropReason::FastHit),

@@ -4,10 +4,9 @@ use tiptoe_attach::Attached;
 use tiptoe_session::Dropped;
 use tiptoe_sys::host::Process;
 
-/// The most items of a list to name.
 const FEW: usize = 8;
 
-/// Names the first items of a list, and the number of the others.
+/// Names the first items of a list, and the number of further items.
 pub fn few(all: &[String]) -> String {
     let first = all[..all.len().min(FEW)].join(", ");
     match all.len().saturating_sub(FEW) {
@@ -16,26 +15,23 @@ pub fn few(all: &[String]) -> String {
     }
 }
 
-/// Returns processes with their names, which are empty for those that have ended.
+/// Ended processes have empty names.
 pub fn processes(pids: &[u32]) -> impl Iterator<Item = tiptoe_session::Process> {
     let name = |pid: u32| Process::new(pid).and_then(Process::comm);
     pids.iter()
         .map(move |pid| (*pid, name(*pid).unwrap_or_default()).into())
 }
 
-/// Returns a target in a session's form.
 pub(crate) fn session_target(target: &Attached) -> tiptoe_session::Process {
     target.counted().into()
 }
 
-/// Names the first processes of a list, by id and name, and the number of the others.
 pub fn few_processes(pids: &[u32]) -> String {
     let words = processes(pids).map(|process| format!("{} {}", process.pid, process.comm));
     let all: Vec<String> = words.map(|words| words.trim_end().to_owned()).collect();
     few(&all)
 }
 
-/// Returns the reasons for which hits were dropped.
 pub fn dropped<const N: usize>(reasons: [(u64, impl ToString); N]) -> Vec<Dropped> {
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
     some.map(|(count, reason)| Dropped {

@@ -13,12 +13,12 @@ use tiptoe_sys::host::ends::Ends;
 use super::LOOK;
 use crate::request::Observer;
 
-/// How long a command may run after its trace has ended, before a note explains why tiptoe waits.
+/// A note explains why tiptoe waits if a command runs this long after its trace.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits for the command among the targets, if there is one, to end. Returns its status, if it ended. Forwards the
-/// first signal that was sent to tiptoe to end both. At a second one tiptoe stops waiting, adds a note, and ends as by
-/// that signal.
+/// Waits for the command among the targets to end, if there is one, and returns its status.
+/// Forwards the first signal that was sent to tiptoe to end both. At a second signal tiptoe stops
+/// waiting, adds a note, and ends as by that signal.
 pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,

@@ -1,7 +1,5 @@
-//! Several instruments in one run, as one [`Instrument`].
-//!
-//! Each instrument gets the same turns in the same targets. The run ends when none of them has anything left to count.
-//! Its cost is the sum of theirs.
+//! Several instruments in one run, as one [`Instrument`]. Each gets the same turns in the same
+//! targets. The run ends when no instrument has anything left to count.
 
 use std::time::Duration;
 
@@ -12,10 +10,9 @@ use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, T
 use crate::error::Error;
 use crate::request::Progress;
 
-/// The instruments of a run, at least one. The first that serves an agent must leave the targets.
+/// The first instrument that serves an agent must leave the targets.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
-    /// Whether each has nothing left to count.
     ended: Vec<bool>,
 }
 

@@ -14,18 +14,17 @@ use crate::tracee::Tracee;
 /// A command among the processes is held until the run releases it.
 #[derive(Default)]
 pub(crate) struct Targets {
-    /// The counted processes without an agent.
+    /// Counted processes without an agent.
     pub(crate) alone: Vec<Attached>,
-    /// The counted processes that may have an agent.
+    /// Counted processes that may have an agent.
     pub(crate) traced: Vec<Tracee>,
     /// A command that is not counted: counting ends with it.
     pub(crate) meanwhile: Option<Attached>,
-    /// Whether the whole system is counted, and not the processes above.
+    /// Whether the whole system is counted, not single processes.
     pub(crate) is_system: bool,
 }
 
 impl Targets {
-    /// Attaches to running processes.
     pub(crate) fn running(pids: &[u32]) -> Result<Targets, AttachError> {
         let alone = pids.iter().map(|pid| Attached::to(*pid));
         Ok(Targets::of(alone.collect::<Result<_, _>>()?))
@@ -52,7 +51,6 @@ impl Targets {
         }
     }
 
-    /// Returns the counted processes; for the whole system there are none.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Attached> {
         let traced = self.traced.iter().map(|tracee| &tracee.process.target);
         self.alone.iter().chain(traced)
@@ -67,13 +65,12 @@ impl Targets {
         counted.chain(&mut self.meanwhile)
     }
 
-    /// Begins to count the processes' CPU time. Returns the run's clock, which begins now.
+    /// Returns the run's clock, which begins now, and begins to count the processes' CPU time.
     pub(crate) fn start_clock(&self) -> RunClock {
         self.counted().for_each(Attached::mark);
         RunClock::start()
     }
 
-    /// Lets a held command begin.
     pub(crate) fn release(&mut self) -> Result<(), AttachError> {
         self.iter_mut().try_for_each(Attached::release)
     }
@@ -94,37 +91,32 @@ impl Targets {
         meanwhile.chain(counted)
     }
 
-    /// Returns whether the processes whose end ends the run have all ended.
     pub(crate) fn have_ended(&self) -> bool {
         let mut ending = self.ending().peekable();
         ending.peek().is_some() && ending.all(Attached::has_ended)
     }
 
-    /// Returns the doorbells that agents ring.
     pub(super) fn bells(&self) -> impl Iterator<Item = Bell<'_>> {
         self.traced.iter().filter_map(Tracee::bell)
     }
 
-    /// Returns what wakes the loop when a process ends whose end counts for the run.
     pub(crate) fn ends(&self) -> Ends {
         // A process without a descriptor is polled, less often.
         let _ = limits::reserve_open_files(self.ending().count() as u64);
         Ends::of(self.ending().map(|target| target.process.pid()))
     }
 
-    /// Reads each counted process's CPU time.
     pub(crate) fn fetch_cpu_times(&self) {
         self.counted().for_each(|target| {
             target.fetch_cpu_time();
         });
     }
 
-    /// Returns the number of CPUs if the whole system is counted.
     pub(crate) fn cpus(&self) -> Option<u32> {
         self.is_system.then(limits::online_cpus)
     }
 
-    /// Returns the counted processes' CPU time as last read; for the whole system, the time of all CPUs.
+    /// Returns the CPU time as last read; for the whole system, the time of all CPUs.
     pub(crate) fn cpu_ns(&self, elapsed: Duration) -> u64 {
         match self.cpus() {
             Some(cpus) => (elapsed.as_nanos() as u64).saturating_mul(u64::from(cpus)),

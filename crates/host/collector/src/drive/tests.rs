@@ -9,19 +9,15 @@ use super::*;
 use tiptoe_attach::Attached;
 use tiptoe_session::{Call, Interval};
 
-/// Counts polls, and records the loop's calls.
 #[derive(Default)]
 struct Turns {
     polls: u64,
-    /// Turns in the delay.
     early_polls: u64,
     counts_since_ns: u64,
     did: Vec<&'static str>,
     intervals: Vec<Span>,
     reports_rest: bool,
-    /// Whether its first turn is its last.
     ends: bool,
-    /// Whether its first turn fails.
     fails: bool,
     /// Set in the first turn, as a signal would.
     stops: Option<Arc<AtomicBool>>,

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use super::Span;
 
-/// When intervals and the run end. All times are since the start of counting.
+/// All times are since the start of counting.
 #[derive(Debug)]
 pub(crate) struct Timers {
     /// The length of an interval, and the end of the present one.
     interval: Option<(Duration, Duration)>,
-    /// When the last interval ended.
     last: Duration,
     duration: Option<Duration>,
 }
@@ -23,7 +22,7 @@ impl Timers {
         }
     }
 
-    /// Returns the interval if it is over, and begins the next one.
+    /// Begins the next interval if this one is over.
     pub(crate) fn take_interval(&mut self, elapsed: Duration) -> Option<Span> {
         let (length, end) = self.interval.as_mut()?;
         if elapsed < *end {
@@ -34,18 +33,15 @@ impl Timers {
         self.rest(elapsed)
     }
 
-    /// Returns the time since the last interval, if there are intervals.
     pub(crate) fn rest(&mut self, elapsed: Duration) -> Option<Span> {
         let last = std::mem::replace(&mut self.last, elapsed);
         (self.interval.is_some() && elapsed > last).then_some(last..elapsed)
     }
 
-    /// Returns whether the run's duration is over.
     pub(crate) fn is_over(&self, elapsed: Duration) -> bool {
         self.duration.is_some_and(|duration| elapsed >= duration)
     }
 
-    /// Returns the time until the interval or the run ends.
     pub(crate) fn pause(&self, elapsed: Duration) -> Duration {
         let ends = [self.interval.map(|(_, end)| end), self.duration];
         let next = ends.into_iter().flatten().min();
@@ -70,7 +66,6 @@ mod tests {
             (3, None, 7),
             (12, Some(0..12), 8),
             (21, Some(12..21), 9),
-            // Two ends were missed; one interval follows at once.
             (59, Some(21..59), 0),
             (60, Some(59..60), 9),
             (68, None, 1),

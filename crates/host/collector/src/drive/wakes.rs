@@ -8,13 +8,11 @@ use tiptoe_sys::host::ends::Ends;
 use super::{TICK, Targets};
 
 /// After this many rings in a row, doorbells are answered only once per [`FLOOD_PAUSE`]. Even a
-/// program that loads many libraries rarely reaches this: each load waits for tiptoe, so there are
-/// waits without a ring.
+/// program that loads many libraries rarely reaches this number, because each load waits for
+/// tiptoe, so there are waits without a ring.
 const RINGS: u32 = 1000;
-/// The pause between two turns in a flood of rings.
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits for what wakes a run.
 pub(super) struct Wakes {
     ends: Ends,
     /// How many waits in a row a ring has ended.
@@ -29,10 +27,9 @@ impl Wakes {
         }
     }
 
-    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes.
-    ///
-    /// The kernel cannot wait for a doorbell, which is a futex, and for a descriptor at once. So
-    /// with doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
+    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. The kernel
+    /// cannot wait for a doorbell, which is a futex, and for a descriptor at once. So with
+    /// doorbells a wait takes at most [`TICK`], and the next turn sees ends and signals.
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {
@@ -47,7 +44,6 @@ impl Wakes {
         self.rings >= RINGS
     }
 
-    /// Records whether a ring ended the last wait, or happened in it.
     fn note_pause(&mut self, was_rung: bool) {
         self.rings = match was_rung {
             true => self.rings.saturating_add(1),

@@ -7,7 +7,6 @@ use tiptoe_symbol::variable::VariableError;
 use super::{AgentOption, Error};
 use crate::words::{few, few_processes};
 
-/// What helps if a variable does not exist before the command begins.
 const NOT_BEGUN: &str =
     "before a command begins, its libraries are not loaded: `-p PID` watches a running program";
 

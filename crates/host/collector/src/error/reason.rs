@@ -6,8 +6,7 @@ use tiptoe_event::spec::Kind;
 
 use super::Error;
 
-/// Why something is not counted, or is counted by other means. It becomes text where the session's note or refusal is
-/// made.
+/// A reason becomes text where the session's note or refusal is made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Reason {
     // Other crates' reasons.
@@ -15,7 +14,6 @@ pub enum Reason {
     Failure(Arc<Error>),
     #[error(transparent)]
     Patch(#[from] tiptoe_patch::Refusal),
-    /// Why the agent cannot enter a program, by its file.
     #[error("{0}")]
     Program(&'static str),
 

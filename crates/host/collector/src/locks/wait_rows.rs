@@ -10,25 +10,22 @@ use tiptoe_sys::host::cgroup::{self, Cgroups};
 
 use crate::request::Split;
 
-/// The key of a row: type, mode, outcome, and the value that groups rows.
+/// Type, mode, outcome, and the value that groups rows.
 type GroupKey = (&'static str, Mode, Outcome, u64);
 
-/// The parts of one row.
 #[derive(Default)]
 struct RowSum {
     count: u64,
     total_ns: u64,
     max_ns: u64,
     times: Box<Times>,
-    /// The time of each stack; its first address is the call site.
+    /// The first address of each stack is the call site.
     stacks: BTreeMap<Vec<u64>, u64>,
-    /// The name that all the merged rows share.
     whose: String,
 }
 
-/// Returns the rows, those with the most time first.
-///
-/// `processes` are present names, because the kernel recorded the name at a process's first wait.
+/// Returns the rows with the longest time first. `processes` are present names, because the kernel
+/// recorded a process's name at its first wait.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,
@@ -81,7 +78,6 @@ fn key(row: &WaitSums, by: Option<Split>, stack: &[u64]) -> GroupKey {
     (traits.kind(), traits.mode(), traits.outcome(), grouping)
 }
 
-/// What names rows.
 struct RowNames<'a> {
     callsites: &'a Callsites,
     processes: &'a BTreeMap<u32, String>,
@@ -89,7 +85,6 @@ struct RowNames<'a> {
 }
 
 impl RowNames<'_> {
-    /// Returns the name of the waiting thread, process or cgroup, or of the lock.
     fn whose(&self, row: &WaitSums, by: Option<Split>) -> String {
         let key = &row.key;
         match by {
@@ -119,7 +114,6 @@ impl RowNames<'_> {
     }
 }
 
-/// Returns the paths of the cgroups that waited and still exist.
 fn cgroup_paths(found: &[WaitSums]) -> BTreeMap<u64, PathBuf> {
     let mut ids: Vec<u64> = found.iter().map(|row| row.key.cgroup).collect();
     ids.sort_unstable();
@@ -141,8 +135,7 @@ impl RowSum {
         }
     }
 
-    /// Returns the call site with the most time, with its most expensive callers; and the number of
-    /// call sites.
+    /// Returns the call site with the most time, with its most expensive callers; and the number of call sites.
     fn callsite(&self) -> (&[u64], usize) {
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();
         for (stack, ns) in &self.stacks {

@@ -6,25 +6,23 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed by value.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters that each thread has for calls timed by value. A function has 226 KB of them;
-/// a thread touches only those that it uses, but all are mapped.
+/// The most counters of a thread for calls timed by value. A function has 226 KB of counters; a
+/// thread touches only those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
-// These counters must leave room for functions that are only counted.
+// Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
 
-/// What is recorded of each hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// The number of hits.
     #[default]
     No,
-    /// The number of hits, and that of returns.
+    /// Hits and returns.
     Returns,
-    /// The number of hits, and the duration of the calls.
+    /// Hits, and the durations of calls.
     Times,
-    /// The number of hits, by the value of an argument.
+    /// Hits by the value of an argument.
     Values,
-    /// The number of hits, and the duration of the calls, by the value of an argument.
+    /// Hits and the durations of calls, by the value of an argument.
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
@@ -41,7 +39,6 @@ impl Follow {
         matches!(self, Follow::Times | Follow::TimedValues)
     }
 
-    /// Returns what remains if only entries are counted.
     pub fn entries(self) -> Follow {
         match self {
             Follow::Values | Follow::TimedValues => Follow::Values,
@@ -49,7 +46,6 @@ impl Follow {
         }
     }
 
-    /// Returns how many counters a probe has.
     pub fn width(self) -> u32 {
         match self {
             Follow::No => 1,
@@ -61,7 +57,6 @@ impl Follow {
         }
     }
 
-    /// Returns how many counters a number of probes has.
     pub fn room(self, probes: u32) -> u32 {
         self.within(probes.saturating_mul(self.width()))
     }

@@ -36,12 +36,10 @@ const FUNCTIONS: [(&str, i32); 22] = [
     ("cnd_timedwait", LEAVES),
 ];
 
-/// The bytes on the stack at a function's entry.
 const RETURN_ADDRESS: u32 = 8;
 /// A function of at most this many bytes may be only a jump to another function.
 const SMALL: usize = 16;
 
-/// Returns a function's effect on a lock.
 fn turn_of(function: &Function) -> Option<i32> {
     let has = |name: &str| function.names.iter().any(|own| **own == *name);
     let found = FUNCTIONS.iter().find(|(name, _)| has(name));
@@ -62,7 +60,6 @@ fn body(turn: i32, lock: u64) -> Option<Body> {
 }
 
 impl Draft<'_> {
-    /// Plans the sites where the lock is taken and released.
     pub(super) fn holds(&mut self, modules: &[Module], lock: u64, locks: &mut Locks) {
         // If libpthread is a separate library, libc only forwards to it.
         let threads = modules.iter().any(|m| m.name.starts_with("libpthread"));
@@ -109,8 +106,7 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the function to which a small one jumps at its end, so that both return to the same
-/// caller.
+/// Returns the function to which a small one jumps at its end, so that both return to the same caller.
 fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
     let code = module.object.code(function, module.bias)?;
     let jumps = transfers(&code).into_iter();

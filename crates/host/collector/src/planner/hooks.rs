@@ -11,8 +11,8 @@ use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash,
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
-/// System calls that the agent must see before the kernel, so that the program finds its signals
-/// and namespaces as they would be without tiptoe. Grouped by effect.
+/// The agent must see these calls before the kernel, so that the program finds its signals and
+/// namespaces as they would be without tiptoe.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -52,9 +52,9 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    /// Plans hooks outside the C library, where a call's number is a constant. If a hook may
-    /// overlap a probe, it is left out, unless the call is arch_prctl, without whose hook the agent
-    /// must not be in the program.
+    /// Plans hooks outside the C library, where a call's number is a constant. A hook that may
+    /// overlap a probe is left out, except arch_prctl's, without which the agent must not be in the
+    /// program.
     pub(super) fn hooks_elsewhere(
         &mut self,
         module: &Module,
@@ -92,8 +92,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook. A known site must have been patched over the same code, up to the call,
-    /// because another library may be mapped there now.
+    /// A known site must have been patched over the same code, up to the call, because another
+    /// library may be mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,
@@ -149,7 +149,6 @@ impl Draft<'_> {
     }
 }
 
-/// Returns whether the patches of a probe and of a hook may overlap.
 fn may_meet(probe: &Probe, site: &SyscallSite) -> bool {
     const LONGEST: u64 = 32;
     let at = probe.address();

@@ -30,7 +30,6 @@ pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
 
-/// Returns whether a patch stays after the session.
 pub(super) fn stays(body: &Body) -> bool {
     matches!(body, Body::Intercept { stay: true, .. })
 }
@@ -65,8 +64,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the hook of a function. A lasting hook may have been unmapped with its library, and is
-    /// then patched again.
+    /// A lasting hook may have been unmapped with its library, and is then patched again.
     pub(super) fn interception(
         &mut self,
         module: &Module,

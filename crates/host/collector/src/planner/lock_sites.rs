@@ -1,5 +1,4 @@
-//! The sites where threads wait for locks: futex calls of the C library, and of other code that
-//! makes them itself.
+//! The sites where threads wait for locks: futex calls of the C library, and of other code with own futex calls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,20 +12,16 @@ use super::{Draft, PlannedSite, body_hash, is_libc, planned};
 use crate::error::Reason;
 use crate::module::Module;
 
-/// The system call number of futex, as an operand.
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
-/// The beginning of libc's cancellable calls, from version 2.41 on: the number is pushed.
+/// The beginning of libc's cancellable calls, since version 2.41: the number is pushed.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 #[derive(Default)]
 pub struct Locks {
-    /// Sites before futex calls and after them.
     pub sites: Vec<PlannedSite>,
-    /// For each call, the addresses of its beginning and of its system call.
+    /// The beginnings of calls and their system calls.
     pub calls: Vec<(u64, u64)>,
-    /// Calls that cannot be seen, each with the reason.
     pub left_out: Vec<(String, Reason)>,
-    /// Calls that are recorded in part, each with what is missing.
     pub in_part: Vec<(String, Reason)>,
 }
 
@@ -65,7 +60,7 @@ impl Calls {
     }
 }
 
-/// Returns the unwind rules before a call and after it; both are unknown unless both are known.
+/// Returns the unwind rules before and after a call; both are unknown unless both are known.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let after = site.after_call.as_ref().map_or(front, Shape::site);
@@ -85,7 +80,6 @@ pub fn name_of(modules: &[Module], address: u64) -> String {
     }
 }
 
-/// Names an address, in the event grammar.
 fn name(module: &Module, address: u64) -> String {
     let linked = address.wrapping_sub(module.bias);
     match module.object.image.function_containing(linked) {
@@ -110,7 +104,6 @@ const OWNERS: [(&str, u64); 5] = [
     ("cnd_", owner::CONDITION),
 ];
 
-/// Returns for which lock a function waits, by its name.
 fn owner_by_name(function: &Function) -> Option<u64> {
     let named = |name: &str| {
         let bare = name.trim_start_matches('_');
@@ -123,9 +116,9 @@ fn owner_by_name(function: &Function) -> Option<u64> {
     function.names.iter().find_map(|name| named(name))
 }
 
-/// Returns glibc's functions that wait for a lock which records its holder, each with the lock's
-/// kind. A function without a name has the kind of the function that jumps to it, because the
-/// compiler has split it off.
+/// Returns glibc's functions that wait for a lock which records its holder, with the lock's kind. A
+/// nameless function, which the compiler has split off, has the kind of the function that jumps to
+/// it.
 pub fn owners(module: &Module) -> Vec<(Range<u64>, u64)> {
     if !is_libc(module) || module.name.contains("musl") {
         return Vec::new();
@@ -203,7 +196,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans one site of a call; returns whether it is planned, now or for an earlier call.
+    /// Returns whether the site is planned, now or for an earlier call.
     fn lock_half(
         &mut self,
         module: &Module,
@@ -245,7 +238,7 @@ impl Draft<'_> {
         is_planned
     }
 
-    /// Returns the notice of futex calls in libc's function `syscall`, if locks are watched.
+    /// `site` is in libc's function `syscall`.
     pub(super) fn any_notice(
         &mut self,
         module: &Module,

@@ -2,8 +2,8 @@
 //!
 //! A fork copies no page-table entries of a file's mapping in which no page was written, because
 //! the child can read the pages from the file. One patched page makes the fork copy the entries of
-//! all resident pages of its mapping, and the child's end removes them again. So patched pages
-//! close to each other become one mapping, and the others keep the file's.
+//! all resident pages of its mapping. So patched pages close to each other become one mapping, and
+//! other pages keep the file's.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 
 const PAGE: u64 = 4096;
-/// The most unpatched pages between two patched ones of one mapping. A fork and the
-/// child's end spend about 0.1 us on a resident page's entry, and 3 us on two more mappings.
+/// The most unpatched pages between two patched ones of one mapping. A fork and the child's end
+/// spend about 0.1 us on a resident page's entry, and 3 us on two more mappings.
 const MOST_BETWEEN: u64 = 40;
 
 pub(super) fn ranges<'a>(
@@ -95,21 +95,17 @@ mod tests {
         };
         let libc = Some("/lib/libc.so.6");
         assert_eq!(of(libc, 100, &[50 * PAGE]), [[50, 51]]);
-        // A patch that crosses a page boundary.
         assert_eq!(of(libc, 100, &[51 * PAGE - 2]), [[50, 52]]);
-        // Neighbours are together, whatever their order.
         assert_eq!(of(libc, 200, &[90 * PAGE, 50 * PAGE]), [[50, 91]]);
         assert_eq!(
             of(libc, 200, &[50 * PAGE, 100 * PAGE, 100 * PAGE + 9]),
             [[50, 51], [100, 101]]
         );
-        // Little would be left at the ends.
         assert_eq!(of(libc, 120, &[9 * PAGE, 60 * PAGE]), [[0, 10], [60, 61]]);
         assert_eq!(of(libc, 100, &[90 * PAGE]), [[90, 100]]);
         assert_eq!(of(libc, 70, &[35 * PAGE]), [[0; 2]; 0]);
         // Memory without a file is copied anyway.
         assert_eq!(of(None, 100, &[50 * PAGE]), [[0; 2]; 0]);
-        // Patched code outside of the mapping.
         assert_eq!(of(libc, 10, &[50 * PAGE]), [[0; 2]; 0]);
     }
 }

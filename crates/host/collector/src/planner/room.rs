@@ -10,13 +10,11 @@ use tiptoe_wire::{Site, arena};
 
 use super::ProcessState;
 
-/// The room below a stack that must stay free, so that the stack can grow.
+/// This room below a stack must stay free, so that the stack can grow.
 const STACK_ROOM: u64 = 128 << 20;
-/// The room below mappings that is used last, because the kernel puts the program's next mappings
-/// there.
+/// This room below mappings is used last, because the kernel puts the program's next mappings there.
 const NEXT_ROOM: u64 = 256 << 20;
-/// The end of a process's own addresses: the kernel maps nothing between this address and its
-/// vsyscall page.
+/// The kernel maps nothing between this address and its vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
 /// Returns where arenas may be. Of existing arenas, only this session's can be written.
@@ -34,9 +32,8 @@ pub(super) fn space(state: &ProcessState) -> Space {
 }
 
 /// Returns the gaps between mappings, where arenas may be. The last resort is where the program may
-/// map something before the arena is mapped: where the heap grows, and where the kernel puts new
-/// mappings, which is the highest gap that is long enough, from its end downwards. The room below a
-/// stack is never used.
+/// map something first: where the heap grows, and where the kernel puts new mappings, which is the
+/// highest gap that is long enough, from its end downwards. The room below a stack is never used.
 fn gaps(maps: &[Mapping]) -> Space {
     let mut space = Space::default();
     let mut end = 0x1_0000;
@@ -99,8 +96,7 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
 mod tests {
     use super::*;
 
-    /// Returns the mappings of a program, its heap, a thread's stack, libc, the loader and a stack,
-    /// in this order.
+    /// The mappings are a program, its heap, a thread's stack, libc, the loader and a stack.
     fn maps() -> Vec<Mapping> {
         let of = |start, end, inode, path: &str| Mapping {
             start,
@@ -133,7 +129,6 @@ mod tests {
             0x5555_5555_8000..0x5555_5556_0000,
             middle..below,
         ];
-        // The stack's room leaves nothing free above the loader here.
         assert_eq!(space.preferred, preferred);
         let last = [
             heap_end..middle,

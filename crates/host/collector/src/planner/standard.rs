@@ -1,5 +1,4 @@
-//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's
-//! call site must pass. Most were compiled into the program or into a user's library.
+//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's call site must pass.
 
 use std::ops::Range;
 
@@ -9,8 +8,7 @@ use tiptoe_symbol::Function;
 use super::{is_libc, is_runtime};
 use crate::module::Module;
 
-/// Without room for all functions, those whose names contain one of these words are kept, because
-/// they may wait.
+/// Without room for all functions, those whose names contain one of these words are kept, because they may wait.
 const MAY_WAIT: [&str; 20] = [
     "wait",
     "notify",
@@ -34,11 +32,9 @@ const MAY_WAIT: [&str; 20] = [
     "join",
 ];
 
-/// Which functions of a standard library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
-    /// Functions that may wait, by their names.
     MayWait,
 }
 
@@ -58,8 +54,7 @@ fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &
     std::iter::from_fn(move || functions.find(|f| is_all || f.is_of_standard_library()))
 }
 
-/// Returns the unwind rows of [`standard_functions`], and the link-time addresses from the first to
-/// the last; `None` if there are none.
+/// Returns the unwind rows of [`standard_functions`], and the link-time addresses from the first to the last.
 pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range<u64>)> {
     let mut end = 0;
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -74,8 +69,7 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns at most `most` return addresses in [`standard_functions`], first those in functions that
-/// may wait.
+/// Returns first the return addresses in functions that may wait.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {
         standard_functions(module, extent).filter_map(|f| module.object.code(f, module.bias))

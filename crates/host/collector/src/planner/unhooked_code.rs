@@ -4,17 +4,16 @@ use super::is_libc;
 use crate::error::Reason;
 use crate::module::{Module, OwnCalls};
 
-/// Returns the reason why no trap byte may be written in a program: its first function that may block signals without
-/// passing a hook. A trap byte would kill such a thread. So only sites that never contain one may be patched, and the
-/// rest is left to the kernel.
+/// Returns the first function that may block signals without passing a hook. A trap byte would kill
+/// a thread that blocks SIGTRAP, so sites that may contain one are left to the kernel.
 pub fn blocks_signals(modules: &[Module]) -> Option<Reason> {
     let name = find(modules, |calls| calls.blocks_signals.as_deref())?;
     Some(Reason::BlocksSignals(name))
 }
 
-/// Returns the first function that may give its thread another thread-local block without passing a hook. The agent
-/// must not enter such a program. Trampolines find a thread's counters by that block, so they would write
-/// to memory of the program.
+/// Returns the first function that may give its thread another thread-local block without passing a
+/// hook. The agent must not enter such a program: trampolines find a thread's counters by that
+/// block, so they would write to memory of the program.
 pub fn replaces_block(modules: &[Module]) -> Option<String> {
     find(modules, |calls| calls.replaces_block.as_deref())
 }
@@ -26,7 +25,7 @@ fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<
     })
 }
 
-/// Returns whether a module is neither the C library nor the loader. The loader's calls that matter here are made
+/// Returns whether a module is neither the C library nor the loader, whose relevant calls are made
 /// before the program starts, or when it is about to end.
 pub fn makes_own_calls(module: &&Module) -> bool {
     let is_loader = module.name.starts_with("ld-linux") || module.name == "ld.so";

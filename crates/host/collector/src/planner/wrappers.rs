@@ -1,6 +1,6 @@
-//! The functions between a futex call and its user, for the kernel's programs, which search for the
-//! user's call site. They belong to the C library, also one linked into the program, to Go's
-//! runtime, or to the standard libraries of C++ and Rust that were compiled in.
+//! The functions between a futex call and its user, which the kernel's programs skip to find the
+//! user's call site. They belong to the C library, to Go's runtime, or to the standard libraries of
+//! C++ and Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,6 @@ use super::lock_sites::Calls;
 use super::standard::standard_returns;
 use crate::module::Module;
 
-/// The most return addresses of a module.
 const MOST: usize = 3000;
 /// Go's one function that makes futex calls, which has no frame.
 const GO_FUTEX: [&str; 2] = ["runtime.futex", "runtime.futex.abi0"];
@@ -48,7 +47,6 @@ const LIBC: [&str; 17] = [
     "puts",
 ];
 
-/// Returns whether a function belongs to the C library or the compiler, not to the user.
 pub fn is_of_libc(module: &Module, function: &Function) -> bool {
     let reserved = |name: &str| name.starts_with("__");
     let known = |name: &str| LIBC.iter().any(|beginning| name.starts_with(beginning));
@@ -62,7 +60,7 @@ pub fn is_of_libc(module: &Module, function: &Function) -> bool {
             && !names.any(|name| is_mangled(name))
 }
 
-/// Returns whether the name is one of C++ or Rust, in which no C library is written.
+/// No C library is written in C++ or Rust.
 fn is_mangled(name: &str) -> bool {
     ["_Z", "_R"]
         .iter()
@@ -115,7 +113,7 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
         .collect()
 }
 
-/// Returns how far above the stack pointer the caller's frame begins, if known.
+/// Returns how far above the stack pointer the caller's frame begins.
 fn depth(rule: Rule) -> Option<Depth> {
     // Rules that need the frame pointer give nothing here, because it is 0.
     let here = Frame {
@@ -156,8 +154,7 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call, but nothing that may set its number: its caller
-/// does.
+/// Returns whether code contains a system call, but nothing that may set its number: its caller does.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];

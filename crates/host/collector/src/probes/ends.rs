@@ -5,7 +5,6 @@ use crate::drive::Targets;
 use crate::request::Observer;
 
 impl Probes<'_> {
-    /// Notes the traces that ended before their programs, and attached processes that have ended.
     /// Returns whether all traces have ended before their programs.
     pub(super) fn look_for_ends(&mut self, at: &Targets, observer: &mut dyn Observer) -> bool {
         let mut all = true;

@@ -13,7 +13,6 @@ use crate::drive::Targets;
 const CALLED: f64 = 2.0;
 
 impl Probes<'_> {
-    /// Returns the events' prices for targets that have used this much CPU time.
     pub(super) fn event_prices(&self, costs: UnitCosts, cpu_ns: u64) -> Prices {
         Prices {
             costs,
@@ -23,7 +22,7 @@ impl Probes<'_> {
         }
     }
 
-    /// Adds the last counts to the session. Returns what they cost, visits of scopes included.
+    /// Returns the events' cost, visits of scopes included.
     pub(super) fn add_events(&mut self, at: &Targets, session: &mut Session) -> SessionCost {
         let events = self.counts.end.take().unwrap_or_default();
         let kept = PriceCache::of_this_user();
@@ -86,8 +85,6 @@ impl Probes<'_> {
     }
 }
 
-/// Notes how often each function of `--under` was called, and how many of these calls could not be
-/// followed.
 fn note_gates(events: &Events, session: &mut Session) {
     for (event, total) in &events.gates {
         let function = || event.strip_prefix("uprobe:").unwrap_or(event).to_owned();
@@ -110,7 +107,6 @@ fn note_gates(events: &Events, session: &mut Session) {
     }
 }
 
-/// Adds the cost of the targets' forks.
 pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
     let forks = at
         .traced
@@ -118,8 +114,7 @@ pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
         .map(|tracee| (tracee, tracee.agent.forks.count(&tracee.process.target)));
     let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
     let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
-    // Targets are mostly copies of one program, so one price serves for all: that of the target
-    // with the most forks.
+    // Targets are mostly copies of one program, so one target's price serves for all.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
     if let Some(each) = most.and_then(|(tracee, _)| tracee.agent.forks.cost()) {
         cost.add_forks(count, each, cpu_ns);

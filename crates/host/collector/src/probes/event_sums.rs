@@ -10,16 +10,13 @@ use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
 
-/// One event over all processes.
 pub struct Total {
     pub all: Measured,
     pub via: Via,
     pub trap: bool,
     pub follow: Follow,
-    /// How the kernel executes the instruction, if it counts.
     pub step: Step,
     pub names: Vec<String>,
-    /// Further remarks for the user.
     pub remarks: Vec<Note>,
     /// The most functions of this name in one process.
     pub bearers: u64,
@@ -60,7 +57,6 @@ impl Total {
 pub struct Events {
     pub order: Vec<String>,
     pub by_name: BTreeMap<String, Total>,
-    /// The functions whose calls must enclose a hit (`--under`).
     pub gates: BTreeMap<String, Total>,
 }
 
@@ -95,7 +91,6 @@ impl Events {
         }
     }
 
-    /// Subtracts earlier counts.
     pub fn since(&mut self, before: &Events) {
         for (name, earlier) in &before.by_name {
             let Some(total) = self.by_name.get_mut(name) else {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
-/// Notes the specs that never matched; fails if nothing at all matched.
+/// Fails if nothing at all matched.
 pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), Error> {
     let is_unread = at.traced.iter().any(|tracee| missed(tracee).is_some());
     let mut specs = waiting(at).cloned();
@@ -21,19 +21,16 @@ pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), 
     Ok(())
 }
 
-/// Returns a note if libraries ran before they were probed.
 pub(super) fn missed(tracee: &Tracee) -> Option<Note> {
     tracee.agent.patches.later.missed(&tracee.process)
 }
 
-/// Returns the specs that have matched nothing yet.
 fn waiting(at: &Targets) -> impl Iterator<Item = &String> {
     let traced = at.traced.iter();
     traced.flat_map(|one| &one.agent.patches.later.waiting)
 }
 
 impl Probes<'_> {
-    /// Probes the libraries that were just loaded.
     pub(super) fn look_for_libraries(&mut self, at: &mut Targets, observer: &mut dyn Observer) {
         for tracee in &mut at.traced {
             let results = tracee.serve_loader(self.plan, &mut self.cache);
@@ -56,7 +53,6 @@ impl Probes<'_> {
         at.traced.iter_mut().fold(false, catch)
     }
 
-    /// Notes the specs that wait for a library.
     pub(super) fn note_waiting(&self, at: &Targets, observer: &mut dyn Observer) {
         for spec in waiting(at) {
             let spec = spec.clone();

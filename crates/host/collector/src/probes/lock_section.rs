@@ -17,8 +17,7 @@ use crate::ulocks::{self, WaitTotals};
 use crate::words::session_target;
 
 impl Probes<'_> {
-    /// Reads what naming locks and code needs, because a process may have ended when they are
-    /// reported.
+    /// Reads what naming locks needs. Must run early, because a process may have ended when its locks are reported.
     pub(super) fn look_for_names(&mut self, at: &mut Targets) {
         if !self.plan.locks() {
             return;
@@ -29,7 +28,6 @@ impl Probes<'_> {
         }
     }
 
-    /// Adds the locks to the session. Returns what watching them cost.
     pub(super) fn add_locks(&self, locks: Locks, at: &Targets, session: &mut Session) -> Cost {
         let holds = locks.holds.iter().map(|hold| hold.count);
         let thinned = locks.rows.iter();
@@ -54,7 +52,7 @@ impl Probes<'_> {
         cost
     }
 
-    /// Reads the last waits. Returns for how long was counted.
+    /// Returns for how long the waits were counted.
     pub(super) fn read_locks(
         &mut self,
         by: Split,
@@ -65,7 +63,7 @@ impl Probes<'_> {
         for tracee in &mut at.traced {
             tracee.locks.stop_in_kernel();
         }
-        // Reads all processes before naming any: naming takes long, and the processes still run.
+        // Reads all processes before naming any, because naming takes long and the processes still run.
         let noted = at.traced.iter();
         let noted = noted.map(|tracee| tracee.locks.records(&tracee.process, by));
         let noted = noted.collect::<Result<Vec<_>, Error>>()?;
@@ -100,8 +98,7 @@ impl Probes<'_> {
     }
 }
 
-/// Returns the cost of these waits, and of visits to scopes. `None` while the price of the agent's
-/// hooks is unknown.
+/// Returns the cost of waits and of visits to scopes. `None` while the price of the agent's hooks is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,
@@ -114,7 +111,7 @@ pub(super) fn cost(
         .iter()
         .filter_map(|one| one.locks.times_in_kernel());
     let times: Vec<_> = times.collect();
-    // Reported only if the kernel measured it in each of the run's processes.
+    // The times of all programs are reported only if the kernel measured them for each of the run's processes.
     let every = times.iter().map(|(_, every)| *every);
     let every: Option<Vec<_>> = every.collect();
     let every = every.as_ref().map(|every| every.iter());

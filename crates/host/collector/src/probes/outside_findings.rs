@@ -8,20 +8,17 @@ use tiptoe_sys::host::procfs::Process;
 use crate::drive::Targets;
 use crate::tracee::Tracee;
 
-/// The most threads of a process whose children are looked for: each has a file to read.
+/// The most threads whose children are looked for, because each thread has a file to read.
 const THREADS: usize = 64;
 
-/// What all looks have found.
 #[derive(Default)]
 pub(super) struct OutsideFindings {
-    /// The events that other tracers probe as well.
     foreign: BTreeSet<String>,
     /// The most untraced children at any look.
     children: usize,
 }
 
 impl OutsideFindings {
-    /// Looks for events that another tracer probes as well.
     pub(super) fn look_for_foreign(&mut self, at: &Targets) {
         for tracee in &at.traced {
             let events = tracee
@@ -33,7 +30,6 @@ impl OutsideFindings {
         }
     }
 
-    /// Adds notes on what was found.
     pub(super) fn note(&self, at: &Targets, session: &mut Session) {
         let events: Vec<String> = self.foreign.iter().cloned().collect();
         if !events.is_empty() {
@@ -51,7 +47,6 @@ impl OutsideFindings {
         }
     }
 
-    /// Looks how many untraced children run the same program now.
     pub(super) fn look_for_children(&mut self, at: &Targets) {
         let traced: Vec<u32> = at.counted().map(|one| one.process.pid()).collect();
         let all = at.traced.iter().map(|one| untraced(one, &traced)).sum();
@@ -59,7 +54,6 @@ impl OutsideFindings {
     }
 }
 
-/// Returns how many children of a process run its program and are not in `traced`.
 fn untraced(tracee: &Tracee, traced: &[u32]) -> usize {
     let process = tracee.process.target.process;
     let Ok(program) = process.exe() else {

@@ -11,7 +11,6 @@ use crate::tracee::{Source, Tracee};
 /// The assumed time between two hits of a function with many callers, if hits are not counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
 
-/// Returns the prices that the kinds of the targets' probes need.
 pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
     let mut sources = at.traced.iter().flat_map(Tracee::counters);
     CostRequest {
@@ -22,19 +21,15 @@ pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
     }
 }
 
-/// The cost of a hit of each kind.
 pub struct Prices {
     pub costs: UnitCosts,
     pub filtered: bool,
-    /// Whether some hits do not count because of `--under`.
     pub under: bool,
-    /// CPU time that the target used.
     pub cpu_ns: u64,
 }
 
 impl Prices {
-    /// Returns the cost of a hit that does not count; `None` if all hits count. The number of such
-    /// hits is unknown.
+    /// Returns the cost of a hit that does not count; `None` if all hits count. The number of such hits is unknown.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.trap);
         let cost = if traps_only {

@@ -13,10 +13,9 @@ use crate::error::Error;
 use crate::request::Progress;
 use crate::ulocks::WaitTotals;
 
-/// The stack size of a thread that measures prices.
 const STACK: usize = 1 << 20;
 
-/// The prices while a run counts. Threads of their own measure them: that takes 0.1 s unless an earlier run did it, and
+/// The prices while a run counts. Separate threads measure them, because that may take 0.1 s, and
 /// the loop must not wait.
 #[derive(Default)]
 pub(super) struct RunPrices {
@@ -24,7 +23,6 @@ pub(super) struct RunPrices {
     waits: Option<Arc<OnceLock<FutexCosts>>>,
 }
 
-/// Starts a thread that measures a price.
 fn learn<P: Send + Sync + 'static>(
     price: impl FnOnce(&PriceCache) -> P + Send + 'static,
 ) -> Arc<OnceLock<P>> {
@@ -39,7 +37,6 @@ fn learn<P: Send + Sync + 'static>(
 }
 
 impl RunPrices {
-    /// Returns the prices of hits, once they are known.
     fn hits(&mut self, wanted: CostRequest) -> Option<UnitCosts> {
         let known = self
             .hits
@@ -47,7 +44,6 @@ impl RunPrices {
         known.get().copied()
     }
 
-    /// Returns the prices of waits, once they are known.
     fn waits(&mut self) -> Option<&FutexCosts> {
         self.waits.get_or_insert_with(|| learn(futex_calls)).get()
     }
@@ -75,7 +71,6 @@ impl Probes<'_> {
         })
     }
 
-    /// Returns the waits so far, with their cost.
     pub(super) fn waits_so_far(&mut self, cpu_ns: u64, at: &Targets) -> Result<Progress, Error> {
         let mut all = WaitTotals::default();
         for tracee in &at.traced {

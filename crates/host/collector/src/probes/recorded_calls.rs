@@ -9,19 +9,17 @@ use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::RecordedCall;
 
-/// The pause between two reads of recorded calls. In this time a ring has room for up to 1.6
-/// million calls a second; calls beyond that are counted as lost.
+/// The pause between two reads of recorded calls. A ring has room for up to 1.6 million calls a
+/// second; further calls are counted as lost.
 pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
 /// Reading and writing records takes at most one part in this many of one CPU's time.
 const SHARE: u32 = 8;
 
-/// Returns the pause after a read that took this much CPU time.
 pub(super) fn pause_after(took: Duration) -> Duration {
     READ_PAUSE.max(took * SHARE)
 }
 
-/// Reads the recorded calls, and reports them to the observer, or drops them. Returns the CPU time
-/// that this took.
+/// Reports the calls to the observer, or drops them. Returns the CPU time that this took.
 pub(super) fn serve(
     at: &Targets,
     clock: RunClock,
@@ -38,7 +36,6 @@ pub(super) fn serve(
     own::thread().saturating_sub(before)
 }
 
-/// Reports the calls that were read.
 pub(super) fn report_calls(at: &Targets, observer: &mut dyn Observer) {
     let mut calls = take_calls(at);
     if calls.is_empty() {

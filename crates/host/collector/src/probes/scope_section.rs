@@ -13,7 +13,6 @@ use crate::request::Request;
 use crate::scopes::OUTSIDE;
 use crate::tracee::{scope_names, scope_times};
 
-/// The sums of a scope's name.
 #[derive(Default)]
 struct ScopeSum {
     entries: u64,
@@ -23,7 +22,6 @@ struct ScopeSum {
 }
 
 impl ScopeSum {
-    /// Subtracts the sums from before the start.
     fn since(&mut self, earlier: &ScopeSum) {
         let sums = [
             (&mut self.entries, earlier.entries),
@@ -42,13 +40,10 @@ impl ScopeSum {
     }
 }
 
-/// The sums of all scopes at one moment.
 #[derive(Default)]
 struct NamedScopes {
     names: BTreeMap<String, ScopeSum>,
-    /// The charged events.
     events: Vec<String>,
-    /// Whether the events are charged in each process.
     is_charged: bool,
     visits: u64,
 }
@@ -67,21 +62,17 @@ impl NamedScopes {
     }
 }
 
-/// The scopes at earlier moments.
 #[derive(Default)]
 pub(super) struct ScopeSection {
-    /// How often threads entered and left scopes.
     pub(super) visits: u64,
-    /// When counting began, if the processes were attached before.
+    /// The sums at the start of counting, if the processes were attached before.
     first: NamedScopes,
-    /// When the last interval ended.
     last: Option<Scopes>,
-    /// At the end, until the last interval is reported.
+    /// Scopes at the end, until the last interval is reported.
     pub(super) end: Option<Scopes>,
 }
 
 impl Probes<'_> {
-    /// Reports the counts since the last interval.
     pub(super) fn report_scopes(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<(), Error> {
         let now = match self.scopes.end.take() {
             Some(end) => Some(end),
@@ -106,12 +97,10 @@ impl Probes<'_> {
 }
 
 impl ScopeSection {
-    /// Returns the scopes at the end, if they were requested.
     pub(super) fn take(&mut self) -> Option<Scopes> {
         self.end.take().or(self.last.take())
     }
 
-    /// Begins to count now. The processes were attached before.
     pub(super) fn begin(&mut self, request: &Request, at: &Targets) -> Result<(), Error> {
         self.first = sums(request, at)?;
         Ok(())
@@ -138,8 +127,8 @@ impl ScopeSection {
 /// Returns the sums since each process was attached.
 fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     let ns_per_tick = u128::from(clock::ns_per_tick());
-    // Both clocks must be read at one moment, because a sleeping thread's time away is
-    // subtracted from its time in the scope.
+    // Both clocks must be read at one moment, because a sleeping thread's time away is subtracted
+    // from its time in the scope.
     let (now, now_ns) = (clock::ticks(), monotonic_ns());
     let mut all = NamedScopes {
         is_charged: true,
@@ -179,7 +168,7 @@ fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     Ok(all)
 }
 
-/// Returns what rows have counted since an earlier time. Leaves out those without counts.
+/// Returns what rows have counted since `before`. Empty rows are left out.
 fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     let none = Scope::default();
     let since = |row: &Scope| {
@@ -210,7 +199,7 @@ fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     rows
 }
 
-/// Returns the rows. CPU time in no scope has a row of its own.
+/// CPU time in no scope has a row of its own.
 fn rows(names: BTreeMap<String, ScopeSum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();

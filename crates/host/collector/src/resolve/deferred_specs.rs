@@ -7,8 +7,7 @@ use super::{Resolution, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Returns whether any probe may match a library that is loaded later. If tiptoe `started` the
-/// command, its present libraries are never closed and loaded again.
+/// If tiptoe `started` the command, its present libraries are never closed and loaded again.
 pub fn may_come_later(
     specs: &[ProbeSpec<'_>],
     process: Process,
@@ -37,7 +36,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// Returns what the probes match in newly loaded libraries. A probe that matches nothing is no error.
+/// A probe without a match is no error.
 pub fn later(
     specs: &[ProbeSpec<'_>],
     entries: Follow,

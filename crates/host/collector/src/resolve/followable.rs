@@ -24,11 +24,10 @@ const TWICE: [&str; 8] = [
     "__vfork",
     "getcontext",
 ];
-/// Functions that use their return address in a way that their instructions do not show.
+/// Functions whose instructions do not show how they use their return address.
 const LOOKERS: [&str; 2] = ["_start", "__interceptor_dlsym"];
 
-/// Returns what a spec records of each hit; `entries` is what the request records of each entry of
-/// a function.
+/// Returns what a spec records of each hit; `entries` is what the request records of each entry.
 pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     match (spec.kind, entries) {
         (_, timed) if timed.is_timed() && spec.offset != 0 => timed.entries(),
@@ -37,19 +36,17 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     }
 }
 
-/// How far calls of a function can be observed.
 pub enum Limit {
-    /// Calls can be followed to their return.
     None,
-    /// Only entries can be counted, with the reason.
+    /// Only entries can be counted.
     Entries(Reason),
-    /// Not even entries can be counted, with the reason.
+    /// Not even entries can be counted.
     Nothing(Reason),
 }
 
 impl Limit {
-    /// Returns what can be recorded of the requested `follow`; `None` if nothing can be. Adds the
-    /// reason to `refused` unless all of it can be recorded.
+    /// Returns what can be recorded of the requested `follow`. Adds the reason to `refused` unless
+    /// all of it can be recorded.
     pub fn of_wish(
         self,
         follow: Follow,
@@ -69,18 +66,15 @@ impl Limit {
     }
 }
 
-/// What restricts the functions of a module.
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
-    /// Link-time addresses of unwinders and of functions that they call, which may get their
-    /// caller's frame.
+    /// Link-time addresses of unwinders and of functions that they call, which may get their caller's frame.
     unwinders: HashSet<u64>,
     is_described: OnceCell<bool>,
 }
 
 impl<'m> Limits<'m> {
-    /// Finds the unwinders of a module, one of `modules`.
     pub fn new(module: &'m Module, modules: &'m [Module]) -> Limits<'m> {
         let mut unwinders = HashSet::new();
         let all = module.object.image.functions().iter();
@@ -119,8 +113,8 @@ impl<'m> Limits<'m> {
         why.map_or(Limit::None, Limit::Entries)
     }
 
-    /// Returns why a function may be entered without its return address on top of the stack. For
-    /// example, the linkage table enters the loader's resolver with two more words there.
+    /// Returns why a function may be entered without its return address on top of the stack. The
+    /// linkage table, for example, enters the loader's resolver with two more words there.
     fn is_entered_otherwise(&self, function: &Function) -> Option<Reason> {
         let rule = self.module.object.unwind_table().rule(function.address);
         if Some(rule) == Rule::new(Base::Sp, 8, None) {
@@ -132,8 +126,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns whether most of the module's functions have unwind information. Otherwise the module
-    /// was built without it, and a missing rule says nothing about a function.
+    /// Returns whether most of the module's functions have unwind information. Otherwise a missing
+    /// rule says nothing about a function.
     fn is_described(&self) -> bool {
         *self.is_described.get_or_init(|| {
             let object = &self.module.object;

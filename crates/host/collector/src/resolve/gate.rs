@@ -8,8 +8,7 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Returns the resolved probes and the gate. The gate's function cannot be counted, because one
-/// patch does one thing.
+/// The gate's function cannot be counted, because one patch does one thing.
 pub fn below(
     mut resolved: Resolution,
     function: ProbeSpec<'_>,

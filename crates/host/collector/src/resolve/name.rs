@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
 use tiptoe_symbol::Function;
 
-/// Returns the names of functions that one spec matched in one file. Functions that share a name
-/// (overloads, an old version of a symbol) get a longer name or another symbol, if it is unique. An
-/// IFUNC keeps the name by which programs call it.
+/// Functions that share a name (overloads, an old version of a symbol) get a longer name or another
+/// symbol, if it is unique. An IFUNC keeps the name by which programs call it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()
@@ -37,7 +36,6 @@ pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the resolved spec.
 pub fn event(kind: Kind, module: &str, name: &str, offset: u64) -> String {
     match offset {
         0 => format!("{kind}:{module}:{name}"),
@@ -45,7 +43,6 @@ pub fn event(kind: Kind, module: &str, name: &str, offset: u64) -> String {
     }
 }
 
-/// Returns a function's symbols without the displayed one.
 pub fn others(function: &Function, shown: &str) -> Vec<String> {
     let symbols = || function.names.iter().map(|name| name.to_string());
     match symbols().any(|symbol| symbol == shown) {
@@ -55,7 +52,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
     }
 }
 
-/// Returns the displayed name, with parameters if the request had them.
+/// The name has parameters if the request had them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),
@@ -63,7 +60,7 @@ fn short(spec: &Spec, function: &Function) -> String {
     }
 }
 
-/// Returns a function's other possible names, the best first.
+/// The best name is first.
 fn longer(function: &Function) -> Vec<String> {
     if function.is_ifunc {
         return Vec::new();

@@ -4,9 +4,9 @@ use super::{Probe, Resolution};
 use crate::planner::Follow;
 
 impl Resolution {
-    /// Reads the debug information of recorded functions, and of their libraries' debug files. The caller must do this
-    /// before it installs the probes, because this may take a second, and nothing reads the rings meanwhile. Libraries
-    /// that are loaded later are different: their thread waits for the probes, so it must first go on.
+    /// Must be called before the probes are installed, because nothing reads the rings in the
+    /// second that this may take. Must not be called for libraries that are loaded later, because
+    /// their thread waits for the probes.
     pub fn read_parameters(&self) {
         let all = self.probes.iter().chain(&self.ifuncs);
         let is_recorded = |probe: &&Probe| probe.follow == Follow::Record && probe.offset == 0;
@@ -25,7 +25,8 @@ mod tests {
     use crate::resolve::{later, resolve};
     use tiptoe_event::ProbeSpec;
 
-    /// The first calls of each function were lost, because nothing read the rings while debug files were read.
+    /// Regression: the first calls of each function were lost, because nothing read the rings while
+    /// debug files were read.
     #[test]
     fn parameters_were_read_after_the_install() {
         let own = Process::current();
@@ -40,7 +41,8 @@ mod tests {
         assert!(has_read(Follow::Record));
     }
 
-    /// A thread that loaded a library waited for the library's debug information, gave up, and ran the library unprobed.
+    /// Regression: a thread that loaded a library waited for the library's debug information, gave
+    /// up, and ran the library unprobed.
     #[test]
     fn debug_information_was_read_while_a_thread_waited() {
         let own = Process::current();

@@ -1,7 +1,6 @@
-//! Checks where a probe may be: on an instruction of a known function.
-//!
-//! A trap or a jump inside an instruction changes what the program computes, so every position must
-//! be checked here before the agent or the kernel gets it.
+//! Checks where a probe may be: on an instruction of a known function. A trap or a jump inside an
+//! instruction changes what the program computes, so every position must be checked here before the
+//! agent or the kernel gets it.
 
 use std::borrow::Cow;
 
@@ -11,8 +10,7 @@ use tiptoe_symbol::{Function, Image, Machine, Source};
 use crate::error::Reason;
 use crate::module::Object;
 
-/// Returns the function that contains a position, and the offset from the function's first byte. A
-/// bare address in the middle of a function becomes an offset.
+/// Returns the function that contains a position, and the offset from the function's first byte.
 pub fn home<'a>(
     image: &'a Image,
     function: Cow<'a, Function>,
@@ -27,15 +25,14 @@ pub fn home<'a>(
     (Cow::Borrowed(home), offset.saturating_add(distance))
 }
 
-/// Returns the offset at which each call is counted once: a Go function begins again if its stack
-/// is too small.
+/// Returns the offset at which each call is counted once: a Go function begins again if its stack is too small.
 pub fn counted_at(object: &Object, function: &Function) -> u64 {
     let code = object.code(function, 0).filter(|_| object.is_go());
     let after_check = code.and_then(|code| after_stack_check(&code));
     after_check.unwrap_or(0) as u64
 }
 
-/// Fails, with the reason, unless an instruction of the function begins at `offset`.
+/// Fails unless an instruction of the function begins at `offset`.
 pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), Reason> {
     if function.source == Source::Address {
         return Err(Reason::NoFunction);

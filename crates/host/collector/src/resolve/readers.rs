@@ -1,11 +1,10 @@
 //! Finds functions whose return address is read: by themselves, by a function that they jump to, or
-//! by one that they call.
+//! by one that they call. While a function is followed, its return address is a thunk's, which
+//! `dladdr` does not know. So calls are only counted if the function, or one that it leads to,
+//! reads that word (`tiptoe_patch::return_reads`).
 //!
-//! While a function is followed, its return address is a thunk's, which `dladdr` does not know. So
-//! a function's calls are only counted if its instructions read that word
-//! (`tiptoe_patch::return_reads`), or those of functions that it leads to. A jump or call through a
-//! linkage table is resolved by name, in all files that the process has mapped. Functions reached
-//! through a pointer are not checked.
+//! A jump or call through a linkage table is resolved by name, in all files that the process has
+//! mapped. Functions reached through a pointer are not checked.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,7 +18,7 @@ use crate::error::Reason;
 use crate::module::Module;
 use crate::planner::is_intercepted;
 
-/// A function: the index of its module, and its link-time address.
+/// The index of a function's module, and the function's link-time address.
 type FunctionAddress = (usize, u64);
 
 /// The most functions to check because others jump to them.
@@ -28,7 +27,7 @@ const MOST_JUMPS: usize = 64;
 pub struct Readers<'m> {
     modules: &'m [Module],
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
-    /// For each word of a module, the functions whose address it may contain.
+    /// For each word of a module, the functions whose address the word may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
     /// For each module, the names by which the loader fills its words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
@@ -44,8 +43,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns how a function's return address is read, which is why it cannot be followed; `None`
-    /// if it is not read.
+    /// Returns how a function's return address is read, and thus why it cannot be followed.
     pub fn why(&self, module: &Module, function: &Function) -> Option<Reason> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);
@@ -104,7 +102,6 @@ impl<'m> Readers<'m> {
         found
     }
 
-    /// Adds the functions to which a module's jump or call may lead.
     fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<FunctionAddress>) {
         let mut add = |place: FunctionAddress| {
             if !seen.contains(&place) {
@@ -131,8 +128,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions whose address a module's word may contain: those with the name that
-    /// the loader looks up for it.
+    /// Returns the functions with the name that the loader looks up for a module's word.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();
@@ -164,7 +160,6 @@ fn is_left_alone(function: &&Function) -> bool {
     !function.is_ifunc && !intercepted
 }
 
-/// Returns the canonical frame address in the patcher's form.
 fn cfa(rule: Rule) -> Option<Cfa> {
     if rule == Rule::OUTERMOST {
         return Some(Cfa::Nowhere);

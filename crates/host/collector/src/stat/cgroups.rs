@@ -1,4 +1,4 @@
-//! Counts each cgroup: chooses cgroups, and sums each one's counts with those of its descendants.
+//! Counts each cgroup: chooses cgroups, and sums each one's counts with its descendants'.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,11 +17,10 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The most removed cgroups to keep, unless half of the spare room is less. If there are more, all
-/// are forgotten, and their counts are added to their nearest existing ancestors.
+/// If more removed cgroups are kept than this, or than half of the spare room, all are forgotten,
+/// and their counts are added to their nearest existing ancestors.
 const MOST_REMOVED: usize = 512;
 
-/// Reads one of the counts that a task's own fields have.
 type Field = fn(&TaskLine) -> u64;
 
 /// Software events that a task's own fields count, by their numbers.
@@ -71,7 +70,6 @@ enum ColumnSource {
 type CgroupSum = Vec<CpuCounts>;
 
 impl ByCgroup {
-    /// Opens the events, which do not count yet.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -106,7 +104,6 @@ impl ByCgroup {
         })
     }
 
-    /// Returns the events if none of them is available.
     pub(super) fn counts_nothing(&self) -> Option<Vec<String>> {
         let names = self.columns.iter().map(|one| one.event.clone());
         let mut columns = self.columns.iter();
@@ -129,7 +126,7 @@ impl CountSource for ByCgroup {
         Ok(())
     }
 
-    /// Returns the system's sums, then those of each chosen cgroup.
+    /// The system's sums are first.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;
@@ -147,7 +144,6 @@ impl CountSource for ByCgroup {
             add(&mut all, cpus);
             let own = match whose {
                 CountOwner::Cgroup(id) if tree.get(id).is_some() => id,
-                // Counts of an unknown cgroup are added to the root.
                 _ => tree.root(),
             };
             for id in tree.line(own) {
@@ -158,8 +154,8 @@ impl CountSource for ByCgroup {
         }
         let elapsed_ns = |since: Instant| {
             let elapsed = at.saturating_duration_since(since.max(self.start));
-            // At least 1: a cgroup made just now may already have counts, and those without any
-            // time are reported as not counted.
+            // At least 1, because a cgroup made just now may already have counts, and counts
+            // without any time are reported as not counted.
             elapsed.as_nanos().max(1) as u64
         };
         let mut rows = Vec::new();
@@ -186,7 +182,6 @@ impl CountSource for ByCgroup {
         Ok(Some((notes, times)))
     }
 
-    /// Forgets removed cgroups, if there are many.
     fn tidy(&mut self) -> Result<(), Error> {
         self.cgroups.hear();
         let tree = self.cgroups.tree();
@@ -317,7 +312,6 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<EventColumn> {
     columns
 }
 
-/// Returns the number of a software event that has no modifiers.
 pub(super) fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     match counter.kind {
         CounterKind::Software(number) if counter.modifiers == Default::default() => Some(number),
@@ -349,7 +343,7 @@ fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
     }
 }
 
-/// Returns notes about what went wrong. Some only matter if events are read.
+/// Some faults only matter if events are read.
 fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [

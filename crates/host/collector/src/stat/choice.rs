@@ -9,19 +9,16 @@ use tiptoe_symbol::glob;
 
 use crate::error::Error;
 
-/// The names and patterns, and the cgroups that matched so far.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     patterns: Vec<String>,
-    /// Whether each pattern has matched.
     used: Vec<bool>,
     chosen: Vec<u64>,
 }
 
 impl Choice {
-    /// Chooses among the existing cgroups. A name without a match is an error; a pattern may match
-    /// later cgroups. A name may also be the path of the cgroup's folder below `root`, where
-    /// cgroups are mounted.
+    /// A name without a match is an error; a pattern may match later cgroups. A name may also be
+    /// the path of the cgroup's folder below `root`, where cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             return Err(Error::NamelessCgroup);
@@ -65,7 +62,6 @@ impl Choice {
         self.chosen.extend(new);
     }
 
-    /// Returns a note about patterns that never matched.
     pub(super) fn unused(&self) -> Option<StatNote> {
         let unused = self
             .patterns
@@ -76,7 +72,6 @@ impl Choice {
         (!patterns.is_empty()).then_some(StatNote::UnmatchedPatterns { patterns })
     }
 
-    /// Stops reporting these cgroups.
     pub(super) fn forget(&mut self, ids: &[u64]) {
         self.chosen.retain(|id| !ids.contains(id));
     }
@@ -110,7 +105,6 @@ fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
     }
 }
 
-/// Returns a path as users write it.
 pub(super) fn plain(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => "/",
@@ -118,7 +112,6 @@ pub(super) fn plain(path: &str) -> &str {
     }
 }
 
-/// Returns a cgroup's name in the report.
 pub(super) fn name(tree: &Tree, id: u64) -> String {
     match tree.get(id) {
         Some(node) => plain(&node.path).to_owned(),

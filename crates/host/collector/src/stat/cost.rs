@@ -16,23 +16,19 @@ use tiptoe_sys::host::limits::stay_on_one_cpu;
 use super::CounterRequest;
 use crate::request::RequestTarget;
 
-/// Measurements with the events, and as many without.
+/// Measurements with the events, and as many without events.
 const PAIRS: usize = 9;
 /// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
-/// System calls that hit a tracepoint.
 const CALLS: u32 = 5_000;
-/// A tracepoint that we can hit at will.
 const PASSED: &str = "syscalls:sys_enter_getppid";
 
-/// A job for the measuring threads.
 #[derive(Clone, Copy)]
 enum Job {
     Switch,
     Pass,
 }
 
-/// Adds the cost of counting to a session.
 pub(super) fn put(
     counters: &CounterRequest<'_>,
     session: &mut Session,
@@ -82,11 +78,11 @@ pub(super) fn put(
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Adds the run times of the kernel's programs. Only a sample of those at switches is timed.
+/// Only a sample of the programs' runs at switches is timed.
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
-        // None was timed: takes the mean of both kinds.
+        // No run of this kind was timed: takes the mean of both kinds.
         0 => {
             times.timed_ns.iter().sum::<u64>() as f64
                 / times.timed.iter().sum::<u64>().max(1) as f64
@@ -120,8 +116,7 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
     stat.rounds += all.rounds;
 }
 
-/// Returns the cost by the measured times. The clock that timed a run took about as long as calling
-/// the program, so nothing is added for the call.
+/// Adds nothing for calling the program, because the clock that timed a run took about as long.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within
@@ -199,7 +194,6 @@ impl Ring {
     }
 }
 
-/// Does jobs, and reports the nanoseconds of each.
 fn work(mut from: PipeReader, mut to: PipeWriter, jobs: &Receiver<Job>, answer: &Sender<f64>) {
     for job in jobs {
         let start = Instant::now();
@@ -229,7 +223,6 @@ fn work(mut from: PipeReader, mut to: PipeWriter, jobs: &Receiver<Job>, answer: 
     }
 }
 
-/// Answers until the other thread ends.
 fn other(mut from: PipeReader, mut to: PipeWriter) {
     let mut byte = [0];
     while from

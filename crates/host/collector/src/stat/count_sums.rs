@@ -1,5 +1,4 @@
-//! The counts of a set: summed over its places, scaled if they counted for only part of the time,
-//! and averaged over runs.
+//! The counts of a set: summed over its places, scaled if they counted only part of the time, and averaged over runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +12,11 @@ use tiptoe_sys::host::perf::Counts;
 use super::cpu_use::CpuUse;
 use crate::error::Error;
 
-/// Events that count while they are enabled.
 pub(super) trait CountSource {
     fn enable(&mut self) -> Result<(), Error>;
 
     fn disable(&mut self) -> Result<(), Error>;
 
-    /// Returns the counts so far.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
 
     /// As [`CounterSet::is_complete`].
@@ -37,7 +34,7 @@ pub(super) trait CountSource {
         false
     }
 
-    /// Returns a run's notes, and the cost of its switches if it was measured.
+    /// Returns notes, and the cost of the run's switches if it was measured.
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         Ok(None)
     }
@@ -64,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// The key of a row. No index would do, because cgroups are created and removed between readings.
+/// The key of a row. An index would not do, because cgroups are created and removed between readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -72,7 +69,6 @@ pub(super) struct CountKey {
     pub(super) cpu: Option<u32>,
 }
 
-/// An event's counts, on all places together or on one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct EventSum {
     pub(super) key: CountKey,
@@ -87,7 +83,6 @@ pub(super) struct EventSum {
 }
 
 impl Sums {
-    /// Reads a set.
     pub(super) fn of(set: &CounterSet, per_cpu: bool) -> Result<Sums, Error> {
         let cpus = set.cpus().filter(|_| per_cpu);
         let mut rows = Vec::new();
@@ -133,7 +128,7 @@ impl Sums {
         Ok(Sums(rows))
     }
 
-    /// Adds a cgroup's sums. `number` must be unique to the cgroup.
+    /// `number` must be unique to the cgroup.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
         self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
             key: CountKey {
@@ -158,7 +153,6 @@ impl Sums {
         self.0.iter().map(EventSum::raw)
     }
 
-    /// Returns the hits of counted tracepoints.
     pub(super) fn tracepoint_hits(&self) -> u64 {
         let is_whole = |row: &&EventSum| row.is_tracepoint && row.cgroup.is_none();
         let tracepoints = self.0.iter().filter(is_whole);
@@ -211,10 +205,8 @@ impl EventSum {
     }
 }
 
-/// The counts of all runs.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// The counts of each run.
     counts: Vec<Vec<Count>>,
     elapsed_ns: Vec<f64>,
     user_ns: Vec<f64>,
@@ -223,7 +215,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Adds a run, and the CPU time of a command that ended in it.
+    /// `used` is the CPU time of a command that ended in the run.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.tracepoint_hits += sums.tracepoint_hits();
@@ -234,7 +226,6 @@ impl Runs {
         }
     }
 
-    /// Stores the means, and the tracepoint hits of all runs.
     pub(super) fn finish(self, stat: &mut Stat) {
         let all = self.counts.len();
         stat.runs = all as u32;
@@ -269,9 +260,8 @@ impl Runs {
     }
 }
 
-/// Groups the counts of all runs into rows, by cgroup, event and CPU; of several with the same key,
-/// by their order. Rows are in the order of their first appearance. A cgroup's mean is over the
-/// runs that have it.
+/// Groups the counts of all runs by cgroup, event and CPU; of several with the same key, by their
+/// order. Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();
@@ -427,7 +417,7 @@ mod tests {
     fn the_spread_is_of_the_mean() {
         assert_eq!(spread(&[3.0]), None);
         assert_eq!(spread(&[0.0, 0.0]), Some(0.0));
-        // The standard deviation is sqrt(2); that of the mean is 1, half of the mean 2.
+        // The standard deviation is sqrt(2); the mean's is 1, half of the mean 2.
         assert!((spread(&[1.0, 3.0]).unwrap() - 0.5).abs() < 1e-12);
     }
 }

@@ -14,17 +14,14 @@ pub(super) struct CpuUse {
     pub(super) switches: u64,
 }
 
-/// Reads CPU time and switches at the beginning and at the end.
 #[derive(Default)]
 pub(super) struct Meter {
-    /// The use of reaped children at the beginning.
     children: CpuUse,
     /// The first and last switches of each counted process, or of the system.
     switches: Vec<[u64; 2]>,
 }
 
 impl Meter {
-    /// Reads the first values.
     pub(super) fn start(targets: &Targets) -> Meter {
         let first = switches(targets).into_iter();
         Meter {
@@ -33,15 +30,14 @@ impl Meter {
         }
     }
 
-    /// Reads the last values; an ended process keeps those of the look before.
+    /// An ended process keeps the values of the look before.
     pub(super) fn look(&mut self, targets: &Targets) {
         for ([_, last], now) in self.switches.iter_mut().zip(switches(targets)) {
             *last = now.map_or(*last, |now| now.max(*last));
         }
     }
 
-    /// Returns what was used. Must be called after a command was reaped: user and system time are the command's.
-    /// Switches are of whatever was counted.
+    /// Must be called after a command was reaped: user and system time are the command's.
     pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
         let (before, after) = (self.children, children());
         let switches = self.switches.iter();
@@ -66,7 +62,6 @@ fn switches(targets: &Targets) -> Vec<Option<u64>> {
     }
 }
 
-/// Returns the use of all reaped children.
 fn children() -> CpuUse {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return CpuUse::default();

@@ -1,5 +1,4 @@
-//! Counts each cgroup if BPF may not be used: by the kernel's cgroup events, or by the cgroups'
-//! files.
+//! Counts each cgroup if BPF may not be used: by the kernel's cgroup events, or by the cgroups' files.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,8 +15,7 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// An event set for the system, and one for each cgroup. The kernel enables and disables the latter
-/// at each switch between cgroups.
+/// The kernel enables and disables a cgroup's event set at each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -25,7 +23,7 @@ pub(super) struct BySets {
 }
 
 impl BySets {
-    /// Opens the sets, which do not count yet. Cgroups that are made later are not counted.
+    /// The sets do not count yet. Cgroups that are made later are not counted.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -77,7 +75,7 @@ impl CountSource for BySets {
     }
 }
 
-/// Counts from the cgroups' files: CPU time, and faults if memory is accounted.
+/// Counts CPU time, and faults if memory is accounted.
 #[derive(Debug)]
 pub(super) struct ByFiles {
     events: Vec<(String, Option<u64>)>,
@@ -111,12 +109,11 @@ impl ByFiles {
         }
     }
 
-    /// Returns whether the files contain none of the events.
     pub(super) fn counts_nothing(&self) -> bool {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    /// Reads each cgroup's count of each event; `None` if its files do not contain it.
+    /// A count is `None` if the cgroup's files do not contain it.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

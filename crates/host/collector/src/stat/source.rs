@@ -13,7 +13,7 @@ use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
 use crate::error::Error;
 
-/// Opens the events, which do not count yet. Adds notes for the user.
+/// The events do not count yet.
 pub(super) fn open(
     counters: &CounterRequest<'_>,
     whom: &CountTarget,
@@ -69,7 +69,7 @@ fn of_cgroups(
     }
 }
 
-/// Adds a note, unless an earlier run has added it.
+/// Skips a note that an earlier run has added.
 pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     let note = note.into();
     if !notes.contains(&note) {
@@ -77,7 +77,7 @@ pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     }
 }
 
-/// Fails if no event is available. If some are, each missing one's row says so.
+/// Fails if no event is available. If some are, each missing event's row says so.
 fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     let mut events = set.events();
     if events.any(|(_, support)| support != Support::None) {

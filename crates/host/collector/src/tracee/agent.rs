@@ -32,35 +32,29 @@ pub use patches::{costly_traps, described_code, ifuncs, library};
 pub use reads::Reads;
 pub use records::RecordedCall;
 
-/// The most toggles in one request to the agent.
 const TOGGLES: u64 = 1000;
 
-/// What the agent counts.
 #[derive(Default)]
 pub struct InProcess {
     pub patches: Patches,
-    /// Measures how often the agent's traps are hit.
     meters: RefCell<Meters>,
     call_budget: Option<CallBudget>,
-    /// Decides how many waits for locks are timed.
     thinning: Option<Thinning>,
     rings: RefCell<Option<Rings>>,
     pub forks: ForkCounts,
 }
 
 impl InProcess {
-    /// Begins to keep the budget of a process that has used this CPU time.
     pub fn begin_budget(&mut self, plan: &Plan, used: Duration) {
         self.call_budget = CallBudget::of(plan, used);
         self.thinning = Thinning::of(plan, used);
     }
 
-    /// Prepares to read records. Must be called before the first record is written.
+    /// Must be called before the first record is written.
     pub fn open_rings(&mut self, plan: &Plan) {
         *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
     }
 
-    /// Reads the available records, whose times are by this clock.
     pub fn read_records(&self, process: &TracedProcess, clock: RunClock) {
         self.read_rings(process, clock, PATIENCE);
     }
@@ -71,19 +65,16 @@ impl InProcess {
         }
     }
 
-    /// Returns the calls that were read since the last call of this.
     pub fn take_calls(&self) -> Vec<RecordedCall> {
         let mut rings = self.rings.borrow_mut();
         rings.as_mut().map(Rings::take_calls).unwrap_or_default()
     }
 
-    /// Switches off traps that are hit too often. Returns a note for each.
     pub fn switch_off_hot_traps(&self, process: &TracedProcess) -> Vec<Note> {
         let mut meters = self.meters.borrow_mut();
         meters.switch_off_hot(process, &self.patches)
     }
 
-    /// Refills the credit of threads that spent some, and sets how many waits are timed.
     pub fn refill_budgets(&self, process: &TracedProcess) {
         let Some(link) = &process.target.link else {
             return;
@@ -97,12 +88,11 @@ impl InProcess {
         }
     }
 
-    /// Returns whether calls or waits spend the budget.
     pub fn spends(&self) -> bool {
         self.call_budget.is_some() || self.thinning.is_some()
     }
 
-    /// Leaves a part of the budget to other spenders in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         if let Some(calls) = &mut self.call_budget {
             calls.leave(part);
@@ -112,7 +102,6 @@ impl InProcess {
         }
     }
 
-    /// Returns whether a budget limits calls or waits.
     pub fn has_budget(&self, process: &TracedProcess) -> bool {
         let mut counters = self.patches.counters.iter();
         let limits_waits = self.thinning.is_some() && process.target.link.is_some();
@@ -121,25 +110,22 @@ impl InProcess {
                 && counters.any(|one| one.follow.is_followed() || one.follow == Follow::Record)
     }
 
-    /// Looks at the memory of tiptoe that a fork would copy.
     pub fn look_at_copied(&self, process: &TracedProcess) {
         let sites = &self.patches.later.agent_sites;
         self.forks.look(&process.target, sites);
     }
 
-    /// Makes the agent count the open calls of ended threads as left. Must be called before the
-    /// last reading.
+    /// Makes the agent count the open calls of ended threads as left. Must be called before the last reading.
     pub fn bury_dead_threads(&self, process: &TracedProcess) {
         if let Some(link) = &process.target.link
             && self.patches.follows_calls()
             && process.has_serving_agent()
         {
-            // On failure these calls stay counted as inside.
+            // On failure the calls stay counted as inside.
             let _ = link.bury();
         }
     }
 
-    /// Removes all jumps and traps and writes them again, `times` times.
     pub fn toggle(
         &self,
         process: &TracedProcess,

@@ -9,7 +9,7 @@ use crate::module::Module;
 use crate::resolve::Probe;
 
 impl Tracee {
-    /// Arms hooks and probes; returns the probes that the kernel should count.
+    /// Returns the probes that the kernel should count.
     pub(super) fn arm(
         &mut self,
         plan: &Plan,
@@ -58,8 +58,7 @@ impl Tracee {
             self.locks
                 .watch_sites(on, locks, outcomes, armed, modules)?;
         }
-        // Must be before the first probe, so that every library that is loaded afterwards is
-        // reported.
+        // Must be before the first probe, so that every library that is loaded afterwards is reported.
         if let Some((record, _)) = record {
             patches.later.watch(on.link, record, modules)?;
         }

@@ -6,12 +6,10 @@ use crate::error::Reason;
 use crate::planner::PlannedSite;
 use crate::resolve::Probe;
 
-/// A probe for the kernel.
 pub struct Candidate {
     pub probe: Probe,
-    /// Why the agent did not take it.
     pub why: Option<Reason>,
-    /// The agent's trap, if the kernel does not take it.
+    /// The agent's trap, if the kernel does not take the probe.
     pub trap: Option<PlannedSite>,
 }
 
@@ -29,15 +27,12 @@ impl Candidate {
     }
 }
 
-/// Returns how the kernel executes the probe's instruction.
 pub fn step_at(probe: &Probe) -> Step {
     tiptoe_kernel::step(instruction(probe).unwrap_or_default())
 }
 
-/// Returns why the kernel cannot run the probe's instruction; `None` if it can.
 pub fn against(probe: &Probe) -> Option<Reason> {
-    // A cold part is entered by a jump from the middle of its function, whose variables may be
-    // below the stack pointer.
+    // A cold part is entered by a jump from the middle of its function, whose variables may be below the stack pointer.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
     match instruction(probe) {
         Some(code) => tiptoe_kernel::unprobeable(code, at_entry).map(Reason::Unprobeable),
@@ -45,7 +40,6 @@ pub fn against(probe: &Probe) -> Option<Reason> {
     }
 }
 
-/// Returns the code from the probe's instruction on.
 fn instruction(probe: &Probe) -> Option<&[u8]> {
     let code = probe.object.code(&probe.function, probe.bias)?;
     let offset = usize::try_from(probe.offset).ok()?;

@@ -29,12 +29,10 @@ use seen_waits::SeenWaits;
 mod futexes;
 mod seen_waits;
 
-/// The pause between two looks for the libraries of a command that loads them.
 pub const START_PAUSE: Duration = Duration::from_micros(200);
 /// The longest time until a command's loader has mapped its libraries.
 const LOADING: Duration = Duration::from_millis(500);
-/// The length of the instruction that makes a futex call: `syscall`, or a call of the function that
-/// contains it.
+/// The length of the instruction that makes a futex call: `syscall`, or a call of the function that contains it.
 const BACK: [u64; 2] = [2, 5];
 
 #[derive(Default)]
@@ -46,7 +44,7 @@ pub struct LockWatch {
     names: Option<Names>,
     early: EarlyWaits,
     seen: SeenWaits,
-    /// The modules of a command that is about to load them, and since when it runs.
+    /// The modules that a command is about to load, and since when it runs.
     starting: Option<(Vec<Module>, Option<RunClock>)>,
     ids: ThreadIds,
 }
@@ -78,7 +76,7 @@ impl LockWatch {
         };
         let runtime = modules.iter().filter(|module| is_runtime(module));
         let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
-        // libc first, because most walks end after its frames.
+        // libc must be first, because most walks end after its frames.
         for module in libc.into_iter().chain(others) {
             let rows = module.object.unwind_table().rows();
             let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
@@ -95,7 +93,7 @@ impl LockWatch {
                     },
                 };
                 let frames = Frames::new(words);
-                // Before the library, as `add_owner` says.
+                // Owners must be added before the library, as `add_owner` says.
                 for (functions, owner) in planner::owners(module) {
                     frames.add_owner(functions, owner);
                 }
@@ -112,7 +110,7 @@ impl LockWatch {
     }
 
     /// Records which threads wait for locks. Must be called before anything is patched, because no
-    /// hook saw these waits begin.
+    /// hook saw their waits begin.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name is reported later, when the lock is watched.
@@ -122,8 +120,8 @@ impl LockWatch {
         }
     }
 
-    /// Watches the planned sites of futex calls, and leaves the others to the kernel. `outcomes` say why sites are not
-    /// armed; `armed` are the addresses of armed hooks.
+    /// Watches the planned sites of futex calls, and leaves other calls to the kernel. `outcomes`
+    /// say why sites are not armed; `armed` are the addresses of armed hooks.
     pub fn watch_sites(
         &mut self,
         on: &mut Arming,
@@ -183,7 +181,6 @@ impl LockWatch {
         Ok(())
     }
 
-    /// Watches all futex calls through the kernel.
     pub fn watch_in_kernel(
         &mut self,
         process: &TracedProcess,
@@ -208,13 +205,12 @@ impl LockWatch {
         self.starting = is_watched.then_some((before, None));
     }
 
-    /// Returns whether the process is a command that may not have called exec yet.
     pub fn is_starting(&self) -> bool {
         self.starting.is_some()
     }
 
     /// Looks whether a started command has mapped its libraries, so that later waits have call
-    /// sites. Returns whether it still loads some.
+    /// sites. Returns whether the command still loads some.
     pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
         let Some((before, since)) = &mut self.starting else {
             return false;
@@ -226,13 +222,13 @@ impl LockWatch {
             return true;
         }
         self.starting = None;
-        // Fails only if the process has ended. No agent is in such a command, so the agent has no sites.
+        // Fails only if the process has ended. There are no sites, because no agent is in a command
+        // that only the kernel watches.
         let _ = self.look_for_names(process, &[], cache);
         false
     }
 
-    /// Reads the mappings, for names and for libraries loaded since, and where threads have their
-    /// stacks.
+    /// Reads the mappings, and where threads have their stacks.
     pub fn look_for_names(
         &mut self,
         process: &TracedProcess,
@@ -265,7 +261,7 @@ impl LockWatch {
         }
         let mut sites = self.sites.clone();
         sites.extend(agent_sites);
-        // Known stacks are kept, because the kernel does not report those of threads that run now.
+        // Known stacks are kept, because the kernel does not report the stacks of running threads.
         let known = self.names.take();
         let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
         stacks.forget_ended(&threads);
@@ -280,13 +276,11 @@ impl LockWatch {
         Ok(())
     }
 
-    /// Returns the sums of all waits so far; zero if locks are not watched.
     pub fn waits_so_far(&self, process: &TracedProcess) -> Result<WaitTotals, Error> {
         let noted = self.records(process, Split::Lock)?;
         Ok(noted.map_or_else(WaitTotals::default, |(noted, _)| noted.totals()))
     }
 
-    /// Returns the recorded waits, for rows of this kind; `None` if locks are not watched.
     pub fn records(
         &self,
         process: &TracedProcess,
@@ -329,20 +323,17 @@ impl LockWatch {
         Ok(Some((noted, names)))
     }
 
-    /// Returns a note that only the kernel reports the locks; `None` if the agent reports some.
     pub fn kernel_note(&self, target: &Attached, coverage: &Coverage) -> Option<Note> {
         let watched = self.in_kernel.as_ref().filter(|watched| watched.is_alone)?;
         Some(watched.note(target, coverage.left_out.as_ref()))
     }
 
-    /// Stops counting in the kernel; the counts stay readable.
     pub fn stop_in_kernel(&mut self) {
         if let Some(watched) = &mut self.in_kernel {
             watched.futexes.stop();
         }
     }
 
-    /// Returns the kernel programs' run times, for this process and for all.
     pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let futexes = &self.in_kernel.as_ref()?.futexes;
         Some((futexes.times().unwrap_or_default(), futexes.times_of_all()))
@@ -354,7 +345,6 @@ impl LockWatch {
         watched.is_some_and(|watched| watched.is_alone && watched.futexes.has_execed())
     }
 
-    /// Returns whether only the kernel reports its locks.
     pub fn is_in_kernel(&self) -> bool {
         self.in_kernel
             .as_ref()

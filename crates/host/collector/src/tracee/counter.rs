@@ -5,14 +5,12 @@ use tiptoe_session::Note;
 
 use crate::planner::Follow;
 
-/// What one probe counts.
 pub struct Counter {
     pub event: String,
     pub names: Vec<String>,
     pub notes: Vec<Note>,
 }
 
-/// Who counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Agent {

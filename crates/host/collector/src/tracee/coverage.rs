@@ -1,4 +1,4 @@
-//! What is not counted of a process.
+//! What is not counted of a process, and what else the user must know.
 
 use tiptoe_attach::Attached;
 use tiptoe_session::{KernelNote, Note, ProcessNote};
@@ -8,15 +8,13 @@ use super::Plan;
 use crate::error::{Error, Reason};
 use crate::words::session_target;
 
-/// What is not counted of a process, and what else the user must know.
 #[derive(Default)]
 pub struct Coverage {
-    /// What is not counted: the event and the reason.
     pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
     /// Why the agent did not enter, if it should have.
     pub left_out: Option<Reason>,
-    /// How many functions are missing because the user broke the attach off.
+    /// Functions that are missing because the user interrupted the attach.
     pub unattached: usize,
 }
 
@@ -29,7 +27,7 @@ impl Coverage {
         self.refused.extend(refused);
     }
 
-    /// Records why the agent does not enter, with a note for the user unless locks are watched.
+    /// Adds a note for the user unless locks are watched.
     pub fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, why: Reason) {
         let note = KernelNote::Traces {
             pid,
@@ -39,7 +37,6 @@ impl Coverage {
         self.notes.extend((!plan.locks()).then_some(note.into()));
     }
 
-    /// Returns an error that also says why the agent did not enter, if it should have.
     pub fn or_agent(&self, error: Error) -> Error {
         match self.left_out.clone() {
             Some(why) => Error::WithoutAgent {
@@ -50,12 +47,10 @@ impl Coverage {
         }
     }
 
-    /// Returns whether functions are missing because the user broke the attach off.
     pub fn is_partial(&self) -> bool {
         self.unattached > 0
     }
 
-    /// Notes how many functions are missing; `counted` are not.
     pub fn note_missing(&mut self, target: &Attached, counted: usize) {
         if self.is_partial() {
             self.note(ProcessNote::FunctionsMissing {
@@ -67,7 +62,6 @@ impl Coverage {
     }
 }
 
-/// Fails if the user has broken the attach off.
 pub fn check_broken_off() -> Result<(), Error> {
     match attach_progress::is_broken_off() {
         true => Err(Error::BrokenOff),

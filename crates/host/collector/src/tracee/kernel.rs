@@ -19,26 +19,21 @@ mod throttle;
 
 pub use opening::KernelOpening;
 
-/// What one of the kernel's probes counts.
 pub struct KernelCounter {
     pub counter: Counter,
-    /// The index of the probe in its set.
     index: usize,
-    /// How the kernel executes the instruction there, which decides its price.
     pub step: Step,
 }
 
-/// The kernel's probes of one process.
 #[derive(Default)]
 pub struct KernelProbes {
     uprobes: Option<Uprobes>,
     pub counters: Vec<KernelCounter>,
-    /// What is counted, by file and offset, wherever the file is mapped.
+    /// Places that are counted wherever their file is mapped.
     pub places: HashSet<(FileKey, u64)>,
 }
 
 impl KernelProbes {
-    /// Returns the reading of each counter.
     pub fn read(&self) -> Result<Vec<Reading>, Error> {
         let read = match &self.uprobes {
             Some(uprobes) => uprobes.set.read()?,
@@ -48,19 +43,17 @@ impl KernelProbes {
         Ok(self.counters.iter().map(reading).collect())
     }
 
-    /// Returns whether any probe was ever closed to keep the budget.
     pub fn is_throttled(&self) -> bool {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Leaves a part of the budget to other spenders in the same process. Returns whether there is a budget.
+    /// Reduces the share of the budget by this part. Returns whether there is a budget.
     pub fn leave(&mut self, part: f64) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
         throttle.map(|throttle| throttle.leave(part)).is_some()
     }
 
-    /// Keeps the cost of the kernel's probes within the budget. Returns a note if one is closed for
-    /// the first time.
+    /// Keeps the cost of the kernel's probes within the budget. Returns a note at the first closing.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place);
@@ -70,13 +63,12 @@ impl KernelProbes {
         })
     }
 
-    /// Returns when [`KernelProbes::throttle`] must be called next; `None` if never.
     pub fn next_throttle(&self) -> Option<Instant> {
         let throttle = self.uprobes.as_ref()?.throttle.as_ref()?;
         Some(throttle.next)
     }
 
-    /// Closes all probes, and keeps their counts.
+    /// Closes all probes; the counts stay readable.
     pub fn close(&mut self) {
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.set.close_all();
@@ -84,8 +76,7 @@ impl KernelProbes {
         }
     }
 
-    /// Returns a note if the kernel also counted in another program after an exec, because no agent
-    /// ended the trace.
+    /// Returns a note if the kernel also counted in another program after an exec, because no agent ended the trace.
     pub fn went_on(&self, target: &Attached) -> Option<Note> {
         let uprobes = self.uprobes.as_ref()?;
         let process = || session_target(target);

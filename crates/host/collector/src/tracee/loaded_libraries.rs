@@ -1,9 +1,10 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock, and
-//! up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. In that time tiptoe resolves the specs in the library and plans patches, which the agent's thread
-//! applies. So the patches are in place before the library's code runs. The agent remembers the
-//! sites of each library, and patches it without tiptoe if it is closed and loaded again.
+//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock,
+//! and up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. While the thread waits,
+//! tiptoe resolves the specs and plans patches, which the agent's thread applies before the
+//! library's code runs. The agent remembers each library's sites, and patches it without tiptoe if
+//! it is closed and loaded again.
 
 use std::time::Duration;
 
@@ -17,11 +18,9 @@ use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::resolve::{self, Probe};
 
-/// The results of serving changes of the loader's list.
 #[derive(Default)]
 pub struct LibraryResults {
     pub notes: Vec<Note>,
-    /// Matched functions that cannot be probed: the event and the reason.
     pub refused: Vec<(String, Reason)>,
 }
 

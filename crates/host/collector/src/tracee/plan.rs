@@ -15,18 +15,13 @@ use crate::planner::Follow;
 use crate::request::{Request, Split};
 use crate::resolve::{self, Resolution};
 
-/// The credit of a thread if there is no budget.
 const UNLIMITED_CREDIT: u64 = u64::MAX >> 1;
-/// A new thread's credit.
 pub const INITIAL_CREDIT: u64 = 1000;
 
 pub struct Plan<'a> {
     pub request: &'a Request<'a>,
-    /// The functions to count.
     pub probes: Vec<ProbeSpec<'a>>,
-    /// Whether each recorded call is reported; otherwise it is only counted.
     pub wants_calls: bool,
-    /// What a trap and the kernel's uprobes cost; set at the first function that would get a trap.
     trap_alternatives: OnceCell<Option<TrapAlternatives>>,
 }
 
@@ -40,7 +35,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns which hits count, and which values are taken of them.
     pub fn hits(&self) -> Hits {
         Hits {
             filter: self.request.calls.filter,
@@ -53,22 +47,18 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns whether waits for locks are watched.
     pub fn locks(&self) -> bool {
         self.request.user_locks().is_some()
     }
 
-    /// Returns whether hits of functions, or scopes, are counted.
     pub fn has_hits(&self) -> bool {
         !self.probes.is_empty() || self.request.reports_scopes() || !self.locks()
     }
 
-    /// Returns the lock whose hold times are measured.
     pub fn hold(&self) -> Option<&'a str> {
         self.request.user_locks()?.held
     }
 
-    /// Returns whether locks are reported by thread.
     pub fn lock_threads(&self) -> bool {
         self.locks() && self.request.user_lock_split() == Split::Thread
     }
@@ -83,8 +73,7 @@ impl<'a> Plan<'a> {
         self.request.budget_share()
     }
 
-    /// Returns the probes of a process, and the gate. If they `may_wait`, they may also match libraries that are loaded
-    /// later.
+    /// Returns the probes of a process, and the gate. Probes that `may_wait` may also match libraries loaded later.
     pub fn resolve(
         &self,
         process: Process,
@@ -98,7 +87,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the option because of which the kernel cannot count for this request; `None` if it can.
     pub fn against_kernel(&self) -> Option<AgentOption> {
         let options = [
             (self.request.calls.record, AgentOption::Record),
@@ -109,14 +97,12 @@ impl<'a> Plan<'a> {
         given.map(|(_, option)| option)
     }
 
-    /// Returns what a trap and the kernel's uprobes cost; `None` if they cannot be measured. The first call of a boot
-    /// takes tens of ms, others of a run get the value of the first.
+    /// `None` if the costs cannot be measured. The first call after a boot takes tens of ms; a run measures only once.
     pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
         let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
         *self.trap_alternatives.get_or_init(fetch)
     }
 
-    /// Returns what the kernel's uprobes cost.
     pub fn fetch_kernel_costs(&self) -> KernelCosts {
         let known = self.trap_alternatives.get().copied().flatten();
         known.map_or_else(
@@ -125,7 +111,6 @@ impl<'a> Plan<'a> {
         )
     }
 
-    /// Returns what the kernel observes if the agent cannot enter.
     pub fn agent_substitute(&self) -> AgentSubstitute {
         match (self.locks(), self.breakpoints()) {
             (true, _) => AgentSubstitute::Locks,
@@ -140,7 +125,6 @@ impl<'a> Plan<'a> {
         calls.latency.then_some(calls.slower_ns.unwrap_or(0))
     }
 
-    /// Returns what is recorded of each entry.
     pub fn entries(&self) -> Follow {
         match (self.timed_ns(), self.hits().by) {
             (Some(_), None) => Follow::Times,
@@ -161,7 +145,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns what the agent's segment must have room for, besides `known` slots of an earlier session's sites.
+    /// `known` is the number of slots of an earlier session's sites.
     pub fn needs(&self, known: u32, counters: u32) -> Needs {
         Needs {
             known,
@@ -173,7 +157,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the terms for an agent with this layout.
     pub fn terms(&self, layout: &Layout) -> Terms {
         Terms {
             lock_slot: layout.lock_slot,

@@ -33,16 +33,12 @@ pub use enter::{short_of_room, unpatchable};
 pub use presence::TrapFreeProcess;
 pub use watches::ArmedThreads;
 
-/// The longest time until an agent sends its hello.
 const GREETING: Duration = Duration::from_secs(5);
-/// How many times the threads are listed in search of the agent's.
+/// How often the threads are listed in search of the agent's thread.
 const LISTS: usize = 20;
 
-/// A process that is traced.
 pub struct TracedProcess {
-    /// The process, with the agent in it.
     pub target: Attached,
-    /// When counting began.
     pub since: RunClock,
     pub presence: AgentPresence,
     reported: ReportedEnds,
@@ -59,17 +55,15 @@ impl TracedProcess {
         }
     }
 
-    /// Returns the link to the agent. Fails if the agent has not entered.
     pub fn link(&self) -> Result<&Link, Error> {
         self.target.link.as_ref().ok_or(Error::AgentLeft)
     }
 
-    /// Returns whether the agent can still answer.
     pub fn has_serving_agent(&self) -> bool {
         self.presence.serves(&self.target)
     }
 
-    /// Waits for the agent's hello, and finds the agent's thread. Fails if that thread still has rights.
+    /// Waits for the agent's hello, and finds its thread. Fails if that thread still has rights.
     pub fn greet(&mut self) -> Result<Hello, Error> {
         let (process, link) = (self.target.process, self.link()?);
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
@@ -87,8 +81,8 @@ impl TracedProcess {
         Ok(hello)
     }
 
-    /// Decides whether trap bytes may be written, and returns the signals that the agent owns. `tls` is the offset of the
-    /// agent's thread-local words.
+    /// Decides whether trap bytes may be written, and returns the signals that the agent owns.
+    /// `tls` is the offset of the agent's thread-local words.
     pub fn own_signals(
         &mut self,
         tls: i64,
@@ -104,24 +98,20 @@ impl TracedProcess {
         Ok(masks)
     }
 
-    /// Returns whether a site can be patched in this process.
     pub fn may_be_armed(&self, site: &Site) -> bool {
         self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
     /// Notes that a part of the functions counts. From now on a signal must not end tiptoe before the report.
     pub fn note_begun(&self) {
-        // A command has not begun yet, and never will.
         if Phase::now() == Phase::Preparing && !self.target.is_command() {
             Phase::Attaching.begin();
         }
     }
 
-    /// Renames the agent in the loader of a command, if the command has it.
     pub fn rename_agent(&self, plan: &Plan, maps: &[Mapping]) -> Result<(), Error> {
         if let Some(base) = agent_in(maps) {
             let name = base + AgentFile::parse(plan.request.agent)?.name;
-            // On failure the agent keeps the name under which it was loaded.
             let _ = loader::rename(self.target.process, base, name);
         }
         Ok(())
@@ -138,7 +128,6 @@ impl TracedProcess {
             .flatten()
     }
 
-    /// Returns the address of the lock whose hold times are measured.
     pub fn lock_to_hold(
         &self,
         plan: &Plan,
@@ -152,7 +141,7 @@ impl TracedProcess {
         lock.transpose().map_err(|why| Error::BadHold { pid, why })
     }
 
-    /// Removes everything from the process; the counts stay readable.
+    /// The counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
             Some(link) if self.has_serving_agent() => {
@@ -170,12 +159,11 @@ impl TracedProcess {
         }
     }
 
-    /// Returns how the agent kept its copy of the address space, and the copy's last state. All of
-    /// it is the target's claim, and must only be displayed.
+    /// Returns how the agent kept its copy of the address space. Must only be displayed, because
+    /// all of it is the target's claim.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
         if self.has_serving_agent() {
-            // If the agent does not answer, its last reading stays.
             let _ = link.read_maps();
         }
         let readings = link.data().readings();

@@ -24,25 +24,20 @@ use crate::words::session_target;
 /// The most bytes of one file's ports to read.
 const MOST: u64 = 1 << 16;
 
-/// The names of events, and for each node how often each event happened.
 pub type ChargedEvents = (Vec<String>, Vec<NodeSums>);
 
-/// The kernel's number of the task clock; that of the CPU clock is lower.
+/// The kernel's number of the task clock; the CPU clock's is lower.
 const TASK_CLOCK: u64 = 1;
-/// How many times events are opened, if threads start in between.
 const TRIES: usize = 20;
 
-/// What is read of a process's scopes.
 #[derive(Default)]
 pub struct ScopeWatch {
-    /// A library reports scopes.
     has_ports: bool,
     charging: Option<Scopes>,
 }
 
 impl ScopeWatch {
-    /// Returns the charged events and their amounts for each node until `now`, in ns; `None` if
-    /// none are charged.
+    /// `now` is in ns.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -51,7 +46,6 @@ impl ScopeWatch {
         Ok(Some((names, charging.read(now)?)))
     }
 
-    /// Returns the run times of charging, for this process and for all, if the kernel reports them.
     pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
         let charging = self.charging.as_ref()?;
         Some((charging.times().ok()?, charging.times_of_all()))
@@ -93,7 +87,7 @@ impl ScopeWatch {
         self.open_ports(process, plan, modules)
     }
 
-    /// Begins to charge events. If the kernel refuses, only times are reported.
+    /// If the kernel refuses, only times are reported.
     fn charge_events(
         &mut self,
         process: &TracedProcess,
@@ -110,7 +104,6 @@ impl ScopeWatch {
         Ok(())
     }
 
-    /// Returns a note if no library reported scopes during the run.
     pub fn without_scopes(&self, process: &TracedProcess, plan: &Plan) -> Option<Note> {
         let none = plan.request.needs_scopes() && !self.has_ports;
         none.then(|| {
@@ -125,7 +118,7 @@ impl ScopeWatch {
     }
 }
 
-/// Charges events. The caller must then open the ports.
+/// Charges events. The caller must open the ports afterwards.
 fn charge(
     process: &TracedProcess,
     counters: &[Counter<'_>],
@@ -172,13 +165,11 @@ pub fn find_ports(process: &TracedProcess, plan: &Plan, modules: &[Module]) -> R
     Ok(())
 }
 
-/// Returns the link to an agent that records scopes.
 fn scopes_link(process: &TracedProcess) -> Option<&Link> {
     let link = process.target.link.as_ref();
     link.filter(|link| link.scope_slot != 0)
 }
 
-/// Returns the names of the program's scopes.
 pub fn scope_names(process: &TracedProcess) -> Result<Tree, Error> {
     let Some(link) = scopes_link(process) else {
         return Ok(Tree::default());
@@ -195,15 +186,14 @@ pub fn scope_names(process: &TracedProcess) -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// Returns the sums of the program's scopes until `now`, in ticks.
+/// `now` is in ticks.
 pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Error> {
     let mut sums = ScopeTimes::default();
     let Some(link) = scopes_link(process) else {
         return Ok(sums);
     };
     let threads = process.target.process.threads().unwrap_or_default();
-    // From the slab's own words, which contain the present node, to the end of the scopes'
-    // words.
+    // From the slab's own words, which contain the present node, to the end of the scopes' words.
     let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
     let own = (link.scope_slot - Geometry::SCOPE) as usize;
     let each = |owner: Option<&SlabOwner>, words: &[u64]| {
@@ -221,7 +211,6 @@ pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Erro
     Ok(sums)
 }
 
-/// Returns the addresses of all ports of one kind.
 fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return Vec::new();
@@ -244,7 +233,7 @@ fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     ports
 }
 
-/// Returns the requested counters except clocks, because times are reported anyway.
+/// Leaves out clocks, because times are reported anyway.
 fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error> {
     let mut all = Vec::new();
     for counter in request.counter_groups().into_iter().flatten() {

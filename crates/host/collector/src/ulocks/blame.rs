@@ -14,11 +14,9 @@ const LEAST_KNOWN_SHARE: f64 = 0.95;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders(BTreeMap<u64, u64>);
 
-/// The holders of a lock while other threads waited.
 #[derive(Debug, PartialEq)]
 pub(super) struct HeldTime {
     pub(super) holders: Vec<Holder>,
-    /// How long the holder is unknown.
     pub(super) unknown_ns: u64,
 }
 
@@ -44,9 +42,9 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns the holders by name, longest first; `None` if they are known for too little of the waiting time
-    /// `total_ns`, besides the time in which waiters were waking up. Only ids in `threads` count, because an id is
-    /// whatever the program's lock contained.
+    /// Returns the holders by name, longest first; `None` if they are known for too little of
+    /// `total_ns`, besides the time in which waiters were waking up. Only ids in `threads` count,
+    /// because an id is whatever the program's lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,

@@ -1,11 +1,9 @@
-//! Waits that were in progress when the trace began. No hook saw their beginning, and none reports
-//! their end.
+//! Waits that were in progress when the trace began, so that no hook saw their beginning, and none
+//! reports their end.
 //!
-//! tiptoe looks at the process before it patches anything, as `--now` does, and again from time to
-//! time. A wait counts up to the last look that found its thread in the same call, without a
-//! context switch since the look before. So its time is a lower bound.
-//!
-//! A hold of the lock of `--hold` that was in progress counts as long as looks find the same owner.
+//! tiptoe looks at the process before it patches anything, and again from time to time. A wait
+//! counts up to the last look that found its thread in the same call, without a context switch
+//! since the look before. So its time is a lower bound.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +14,7 @@ use super::futex_sleeper::FutexSleeper;
 use super::now::{WaitReader, owner};
 use super::{Key, Names, WaitRecords};
 
-/// The most waits to follow: a process may have tens of thousands of idle threads.
+/// The most waits to follow, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
 /// How long the first look after the attach waits for threads that the attach woke to sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
@@ -42,19 +40,17 @@ struct EarlyWait {
     thread: String,
     key: Key,
     asleep: FutexSleeper,
-    /// How long the wait had lasted when it was first seen.
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach. Earlier ones do not count,
-    /// because the attach wakes the thread.
+    /// The thread's context switches at the first look after the attach. Earlier switches do not
+    /// count, because the attach wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }
 
 impl EarlyWaits {
-    /// Looks at the waits, and at the lock of `--hold`. Must be called before anything in the
-    /// process is patched. Finds nothing if the process may not be read.
+    /// Must be called before anything is patched. Finds nothing if the process may not be read.
     pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
         let Ok(look) = WaitReader::new(process, names) else {
             return EarlyWaits::default();
@@ -101,7 +97,6 @@ impl EarlyWaits {
         }
     }
 
-    /// Checks which waits are still in progress.
     pub fn look_again(&mut self, process: Process) {
         if let Some(hold) = self.hold.as_mut().filter(|hold| hold.is_on) {
             let owner = owner(process, hold.lock, &[hold.tid]);
@@ -126,7 +121,6 @@ impl EarlyWaits {
         }
     }
 
-    /// Adds the early waits to `noted`, by thread if `by_thread` is set.
     pub fn add_to(&self, noted: &mut WaitRecords, by_thread: bool) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if let Some(hold) = &self.hold {
@@ -147,7 +141,7 @@ impl EarlyWaits {
 }
 
 /// Returns a thread's context switches if it sleeps in the call of its wait. `None` while it is
-/// still about to sleep, because that is one more switch.
+/// still about to sleep, because falling asleep is one more switch.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

@@ -8,7 +8,6 @@ use crate::error::Error;
 
 const FUTEX: u64 = 202;
 
-/// A thread that sleeps in a futex call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FutexSleeper {
     pub(super) address: u64,
@@ -18,7 +17,7 @@ pub(super) struct FutexSleeper {
 }
 
 impl FutexSleeper {
-    /// Reads how a thread waits; `None` if it does not wait, or has ended.
+    /// `None` if the thread does not wait, or has ended.
     pub(super) fn read(process: Process, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let pid = process.pid();
         match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
@@ -30,7 +29,6 @@ impl FutexSleeper {
         }
     }
 
-    /// Returns the futex operation, shifted to its bits in `via`.
     pub(super) fn operation_bits(&self) -> u64 {
         u64::from(self.operation & 0x7f) << OPERATION_SHIFT
     }

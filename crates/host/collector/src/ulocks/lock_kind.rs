@@ -6,7 +6,7 @@ use tiptoe_port::mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockKind {
     pub name: &'static str,
-    /// How the lock is taken: "read" or "write"; `None` for a lock with one mode.
+    /// "read" or "write"; `None` for a lock with one mode.
     pub mode: Option<&'static str>,
     /// Whether threads wait for an event, not for a holder.
     pub is_idle: bool,
@@ -38,8 +38,7 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// Returns the kind by the libc function's name and the futex operation. `itself` is whether
-    /// the function made the system call itself, not through another function.
+    /// `itself` is whether the function made the system call itself, not through another function.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -67,7 +66,6 @@ impl LockKind {
         }
     }
 
-    /// Returns the kind of a lock that a library reports, by how the lock is taken.
     pub const fn reported(mode: u64) -> LockKind {
         let kind = match mode {
             mode::MUTEX => lock("mutex"),
@@ -107,7 +105,7 @@ const CALLS: [&str; 6] = [
 ];
 
 impl LockKind {
-    /// Returns the lock's address. Threads may wait on several words of one lock.
+    /// Returns the lock's address, because threads may wait on several words of one lock.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
             "rwlock" if !self.is_reported => rwlock::start_of(waited_at),
@@ -117,8 +115,7 @@ impl LockKind {
         }
     }
 
-    /// Returns where the lock begins in its variable, if a thread waits at `offset` in the
-    /// variable.
+    /// Returns where the lock begins in its variable, if a thread waits at `offset` in the variable.
     pub fn within(&self, offset: u64) -> u64 {
         match (self.name, offset) {
             // The offsets of the groups depend on glibc's version.

@@ -27,8 +27,8 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Adds the stacks of sleeping threads that are not known yet. The kernel does not report a
-    /// running thread's stack, so that thread must be looked at again.
+    /// Adds the stacks of sleeping threads. A running thread must be looked at again later, because
+    /// the kernel does not report its stack.
     pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
         let living: BTreeSet<u32> = threads.iter().copied().collect();
         self.looked_at.retain(|tid, _| living.contains(tid));
@@ -36,7 +36,6 @@ impl Stacks {
             if self.looked_at.contains_key(&tid) {
                 continue;
             }
-            // A thread that has ended has no stack.
             if let Ok(Some(sp)) = process.thread_stack_pointer(tid) {
                 let comm = process.thread_comm(tid).unwrap_or_default();
                 self.forget_those_in(sp, maps);
@@ -46,15 +45,14 @@ impl Stacks {
         }
     }
 
-    /// Forgets the stacks of ended threads, because other memory may be mapped there now.
+    /// Forgets ended threads, because other memory may be mapped at their stacks now.
     pub fn forget_ended(&mut self, threads: &[u32]) {
         self.looked_at.retain(|tid, _| threads.contains(tid));
         let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
         self.frames.retain(|frame, _| kept.contains(frame));
     }
 
-    /// Forgets ended threads whose stack was in the mapping of an address, because stacks are
-    /// reused.
+    /// Forgets ended threads whose stack was in the mapping of `sp`, because stacks are reused.
     fn forget_those_in(&mut self, sp: u64, maps: &[Mapping]) {
         let after = maps.partition_point(|mapping| mapping.start <= sp);
         let mapping = after.checked_sub(1).map(|index| &maps[index]);
@@ -73,7 +71,6 @@ impl Stacks {
         self.frames.insert(frame, thread.to_owned());
     }
 
-    /// Returns the thread whose stack a mapping is.
     fn whose(&self, mapping: &Mapping) -> Option<&str> {
         // A mapping with another name, such as the heap, may contain the stacks of several threads.
         let is_stack = mapping.path.as_deref().is_none_or(|path| path == "[stack]");
@@ -83,21 +80,17 @@ impl Stacks {
     }
 }
 
-/// What was mapped in a process when it was last read.
 #[derive(Default)]
 pub struct Names {
-    /// The files with code.
     pub modules: Vec<Module>,
     pub maps: Vec<Mapping>,
     pub sites: Vec<Site>,
-    /// By a module's bias: the names of functions that jump to the module's nameless ones. Filled
-    /// when needed.
+    /// The names of functions that jump to a module's nameless ones, by the module's bias. Filled when needed.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
     pub stacks: Stacks,
 }
 
 impl Names {
-    /// Reads what a process has mapped now.
     pub fn of(process: Process, cache: &mut Cache) -> Result<Names, Error> {
         let maps = process.maps()?;
         Ok(Names {
@@ -108,8 +101,8 @@ impl Names {
     }
 
     /// Returns the kind of lock, by the place in libc that the user's call reached. `itself` is
-    /// whether the system call is made at that place, as it is if our trampoline or a syscall
-    /// instruction is there.
+    /// whether the system call is made at that place, as it is in our trampoline or at a syscall
+    /// instruction.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -132,7 +125,6 @@ impl Names {
         modules.any(|m| m.is_go() && m.text.iter().any(|text| text.contains(&address)))
     }
 
-    /// Returns whether a syscall instruction is right before an address.
     fn is_after_a_call(&self, address: u64) -> bool {
         let Some((module, function)) = self.function(address.wrapping_sub(1)) else {
             return false;
@@ -147,8 +139,8 @@ impl Names {
         })
     }
 
-    /// Returns the name of the runtime's function at an address. If it has none, returns the name
-    /// of the function that jumps to it, because the user called that one.
+    /// Returns the name of the runtime's function at an address. A nameless function gets the name
+    /// of the one that jumps to it, because the user called that one.
     fn entered(&self, address: u64) -> Option<String> {
         let found = self.function(address);
         let (module, function) =
@@ -172,8 +164,7 @@ impl Names {
         Some((module, function))
     }
 
-    /// Returns the address after the first patched byte of the site whose trampoline contains this
-    /// address.
+    /// Returns the address after the first patched byte of the site whose trampoline contains this address.
     fn patched(&self, address: u64) -> Option<u64> {
         let ours = self.sites.iter().find(|site| {
             let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
@@ -188,7 +179,7 @@ impl Names {
         self.format_address(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// Names an instruction by its own address.
+    /// Names the instruction at an address.
     pub fn instruction(&self, address: u64) -> String {
         self.format_address(address, self.function(address))
     }
@@ -226,14 +217,12 @@ impl Names {
         }
     }
 
-    /// Returns the module whose data or code contains an address.
     pub(super) fn module_of(&self, address: u64) -> Option<&Module> {
         let mut modules = self.modules.iter();
         modules.find(|module| self.is_of(module, address))
     }
 
-    /// Returns the name of the variable at an address. `within` turns the offset in the variable
-    /// into the one that is reported.
+    /// Names the variable at an address. `within` turns the offset in the variable into the one that is reported.
     pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
         let module = self.module_of(address)?;
         let linked = address.wrapping_sub(module.bias);
@@ -245,8 +234,7 @@ impl Names {
         })
     }
 
-    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right
-    /// after such a mapping.
+    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after it.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         let after = self
             .maps
@@ -275,8 +263,6 @@ impl Names {
     }
 }
 
-/// Returns the names of functions that end with a jump to a nameless one, by the nameless one's
-/// address.
 fn jumps_to_nameless(module: &Module) -> BTreeMap<u64, String> {
     let functions = module.object.image.functions();
     let named = functions

@@ -1,8 +1,7 @@
-//! Reads from outside which thread waits for which lock now, and which one holds it. Nothing is
-//! patched and no thread is stopped, so even a hung process can be read.
-//!
-//! For a thread that sleeps in a system call, the kernel reports the call's number and arguments,
-//! and the stack pointer. A mutex and a write-held rwlock contain their holder's thread id.
+//! Reads from outside which thread waits for which lock now, and which one holds it. No thread is
+//! stopped, so even a hung process can be read. For a thread that sleeps in a system call, the
+//! kernel reports the call's number and arguments, and the stack pointer. A mutex and a write-held
+//! rwlock contain their holder's thread id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -42,8 +41,7 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     Ok(session)
 }
 
-/// Returns the process's threads that now wait for each other in a cycle; empty if the process may
-/// not be read.
+/// Returns the threads that wait for each other in a cycle; none if the process may not be read.
 pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
     let waits = WaitReader::new(process, names).and_then(|look| look.waits());
     let waits = waits.unwrap_or_default();
@@ -57,8 +55,8 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
         .collect()
 }
 
-/// Returns which of these threads holds a mutex or a write-held rwlock, according to the lock's
-/// words, which contain the holder's id in its own namespace.
+/// Returns which of these threads holds a mutex or a write-held rwlock. The lock's words contain
+/// the holder's id in its own namespace.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -74,18 +72,16 @@ pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32>
     })
 }
 
-/// Reads a process without stopping it.
 pub(super) struct WaitReader<'n> {
     process: Process,
     names: &'n Names,
     memory: File,
     ids: ThreadIds,
-    /// The agent's code. Waits there are not the program's.
+    /// The agent's code. Waits in this code are not the program's.
     agent: [u64; 2],
 }
 
 impl<'n> WaitReader<'n> {
-    /// Fails if the process may not be read.
     pub(super) fn new(process: Process, names: &'n Names) -> Result<WaitReader<'n>, Error> {
         let pid = process.pid();
         let memory = File::open(format!("/proc/{pid}/mem"));
@@ -98,7 +94,6 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// As [`FutexSleeper::read`], but `None` for the agent's own waits.
     pub(super) fn asleep(&self, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let asleep = FutexSleeper::read(self.process, tid)?;
         let is_agents = |pc| (self.agent[0]..self.agent[1]).contains(&pc);
@@ -119,7 +114,6 @@ impl<'n> WaitReader<'n> {
         Ok(waits)
     }
 
-    /// Returns what a thread waits for; `None` if it has ended.
     fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<WaitingThread> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via, user_sp) = self.walk_to_user(asleep);
@@ -184,8 +178,8 @@ impl<'n> WaitReader<'n> {
         (innermost.unwrap_or(at.pc), via, at.sp)
     }
 
-    /// Returns the module at an address, and whether it is the C library; `None` unless the module
-    /// is the runtime's or the function is one of the standard library's.
+    /// Returns the module at an address, and whether it is the C library. `None` unless the module
+    /// or the function belongs to the runtime or the standard library.
     fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;
@@ -224,7 +218,7 @@ impl<'n> WaitReader<'n> {
     }
 }
 
-/// Returns the cycles of threads each of which waits for a lock of the next one, or for its end.
+/// Returns the cycles of threads each of which waits for the next one's lock, or for its end.
 fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
     let held = waits
         .iter()

@@ -9,12 +9,11 @@ use tiptoe_patch::first_argument;
 
 use super::Names;
 
-/// The table's linker symbol. A program has one table.
+/// A program has one table, of this linker symbol.
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {
-    /// Returns the name of the atomic for which `site` waits on a word of the table; `None` if the
-    /// address is not in the table.
+    /// Returns the name of the atomic for which `site` waits on a word of the table.
     pub(super) fn atomic(&self, waited_at: u64, site: u64) -> Option<String> {
         let module = self.module_of(waited_at)?;
         let linked = waited_at.wrapping_sub(module.bias);

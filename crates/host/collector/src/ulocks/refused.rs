@@ -1,22 +1,21 @@
-//! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
-//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only its registers still
-//! contain the mutex's address, and they can be read only while the thread is stopped.
+//! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel
+//! answers the last thread's wait with EDEADLK. The thread then sleeps in libc for ever, on a word
+//! of its own stack. Only its registers still contain the mutex's address, and they can be read
+//! only while the thread is stopped.
 
 use tiptoe_session::WaitingThread;
 
 use super::LockKind;
 use super::futex_sleeper::FutexSleeper;
 
-/// The name of a mutex whose address is unknown.
 const MUTEX: &str = "a priority-inheriting mutex";
 
-/// Returns whether a thread sleeps because the kernel refused its wait for a mutex: the futex is then in a frame of
-/// libc, below `user_sp`.
+/// The futex of a refused wait is in a frame of libc, below `user_sp`.
 pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
     kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
 }
 
-/// Turns a wait on libc's own word into one for the unknown mutex.
+/// Turns a wait on libc's own word into a wait for the unknown mutex.
 pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     WaitingThread {
         lock: MUTEX.to_owned(),
@@ -26,8 +25,9 @@ pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     }
 }
 
-/// Finds the holders of unknown mutexes. The kernel refuses a wait if the holder waits for the refused thread, through
-/// any number of mutexes. If only one thread does, that thread is the holder.
+/// Finds the holders of unknown mutexes. The kernel refuses a wait if the holder waits for the
+/// refused thread, through any number of mutexes. If only one thread does, that thread is the
+/// holder.
 pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)
@@ -44,7 +44,7 @@ pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     }
 }
 
-/// Returns whether a wait is for a mutex of thread `tid`, directly or through mutexes of other waiting threads.
+/// Returns whether a wait is for a mutex of thread `tid`, maybe through mutexes of other waiting threads.
 fn leads_to(waits: &[WaitingThread], wait: &WaitingThread, tid: u32) -> bool {
     let mut at = Some(wait);
     for _ in 0..waits.len() {
@@ -89,7 +89,6 @@ mod tests {
             None
         );
         assert_eq!(holder(&[]), None);
-        // A deadlock of other threads.
         assert_eq!(
             holder(&[wait(4, "a", Some(5)), wait(5, "b", Some(4))]),
             None

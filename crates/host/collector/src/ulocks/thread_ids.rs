@@ -1,5 +1,5 @@
-//! The ids of a process's threads. A process in a pid namespace within tiptoe's, as in a container,
-//! has other ids: locks and slabs contain those, and /proc has tiptoe's.
+//! The ids of a process's threads. In a pid namespace within tiptoe's, as in a container, locks and
+//! slabs contain other ids than tiptoe's /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,18 @@ use tiptoe_sys::host::procfs::Process;
 
 #[derive(Default)]
 pub struct ThreadIds {
-    /// Tiptoe's id of each thread by the thread's own id, also of threads that have ended. `None` if
-    /// both are the same.
+    /// Tiptoe's id of each thread by the thread's own id, also of ended threads. `None` if both are the same.
     outer: Option<BTreeMap<u32, u32>>,
     has_looked: bool,
 }
 
 impl ThreadIds {
-    /// Reads the ids of all threads.
     pub fn of(process: Process) -> ThreadIds {
         let mut ids = ThreadIds::default();
         ids.look(process, &process.threads().unwrap_or_default());
         ids
     }
 
-    /// Reads the ids of those of `threads` that are new.
     pub fn look(&mut self, process: Process, threads: &[u32]) {
         if !self.has_looked {
             let is_nested = process.status().is_ok_and(|s| s.ns_pids.len() > 1);
@@ -37,8 +34,7 @@ impl ThreadIds {
         }
     }
 
-    /// Returns the id in /proc of the thread that has the id `own` in its namespace; `None` if no
-    /// look has seen it.
+    /// Returns the id in /proc of the thread with the id `own` in its namespace; `None` if no look has seen it.
     pub fn outer(&self, own: u32) -> Option<u32> {
         match &self.outer {
             Some(outer) => outer.get(&own).copied(),
@@ -46,7 +42,6 @@ impl ThreadIds {
         }
     }
 
-    /// Returns how a thread is reported: by its id in /proc, and its name.
     pub fn label(&self, own: u32, comm: &str) -> String {
         match self.outer(own) {
             Some(tid) => format!("{tid} {comm}"),

@@ -1,5 +1,4 @@
-//! Waits that were not over when the trace ended. They have rows, as those from before the trace have, and their times
-//! until the end are lower bounds.
+//! Waits that were not over when the trace ended. They have rows, and their times until the end are lower bounds.
 
 use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
@@ -16,7 +15,7 @@ impl WaitRecords {
         }
     }
 
-    /// Adds the wait that a thread's words show; `beginning` is its word.
+    /// `beginning` is the wait's word.
     pub(super) fn add_open_wait(&mut self, key: Key, who: &str, beginning: u64) {
         let ns = match Beginning::of(beginning) {
             Beginning::At(since) | Beginning::LongAgo(since) => ns_between(since, self.now),
@@ -33,13 +32,11 @@ impl WaitRecords {
         });
     }
 
-    /// Returns the number of waits that were not over.
     pub(super) fn unfinished_waits(&self) -> u64 {
         let waits = self.unfinished.values().map(|unfinished| unfinished.waits);
         waits.fold(self.unfinished_without_row, u64::saturating_add)
     }
 
-    /// Returns whether waits were in progress when the trace ended.
     pub fn has_unfinished(&self) -> bool {
         self.unfinished_waits() > 0 || self.early.values().any(|early| early.unfinished > 0)
     }

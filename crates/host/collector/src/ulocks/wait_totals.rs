@@ -2,11 +2,9 @@
 
 use super::{WaitRecords, slept};
 
-/// The numbers of recorded waits, wakes and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitTotals {
     pub waits: u64,
-    /// Waits that were only counted, to keep the budget.
     pub untimed: u64,
     pub wakes: u64,
     pub holds: u64,
@@ -20,15 +18,13 @@ impl WaitTotals {
         self.holds = self.holds.saturating_add(more.holds);
     }
 
-    /// Returns how many pairs of hooks ran. A hold counts as a pair, because a hook runs at its
-    /// begin and at its end.
+    /// Returns how many pairs of hooks ran. A hold counts as a pair, because a hook runs at its begin and at its end.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)
     }
 }
 
 impl WaitRecords {
-    /// Returns the numbers recorded so far.
     pub fn totals(&self) -> WaitTotals {
         let untimed = self.waits.values().map(|waits| {
             let slept = slept(waits.calls, waits.at_once, waits.other);

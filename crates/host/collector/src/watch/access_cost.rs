@@ -3,8 +3,8 @@
 use tiptoe_event::Cost as HitCost;
 use tiptoe_session::{Cost, Event, Variable};
 
-/// Returns the cost of all variables' hits at this price, in a process that used `cpu_ns`, and sets each event's part.
-/// The parts are no more than all that time either.
+/// Returns the cost of all variables' hits at this price, and sets each event's part. The parts sum
+/// to at most `cpu_ns`, the time that the process used.
 pub(super) fn share_out(
     events: &mut [Event],
     variables: &[Variable],

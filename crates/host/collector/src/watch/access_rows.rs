@@ -1,5 +1,4 @@
-//! Turns recorded accesses into the rows of a session: merged by instruction and thread, named, and
-//! sorted.
+//! Turns recorded accesses into the rows of a session: merged by instruction and thread, named, and sorted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +11,15 @@ use super::origins::InstructionOrigins;
 use super::variables::WatchedVariable;
 use crate::clock::RunClock;
 
-/// The key of a row: variable, instruction, whether the kernel made the access, thread and its
-/// name.
+/// Variable, instruction, whether the kernel made the access, thread and its name.
 type AccessKey<'r> = (u32, u64, bool, u32, &'r str);
 
-/// The parts of one row.
 #[derive(Default)]
 struct AccessRow<'r> {
     rows: Vec<&'r WatchHits>,
 }
 
-/// Returns the rows, those with the most accesses first.
+/// The rows with the most accesses are first.
 pub(super) fn rows(
     found: &[WatchHits],
     variables: &[WatchedVariable],
@@ -98,7 +95,7 @@ impl AccessRow<'_> {
         }
     }
 
-    /// Returns the thread that made all accesses; `None` if there were several.
+    /// `None` if several threads made the accesses.
     fn tid(&self, tid: u32) -> Option<u32> {
         let mut tids = self.rows.iter().map(|row| row.tid);
         let first = tids.next().flatten()?;
@@ -106,8 +103,7 @@ impl AccessRow<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// Computes the value of a row's only hit from its registers. The recorded one was read from
-    /// memory, because the instruction was not yet known.
+    /// Computes the value of a row's only hit from its registers, because the recorded value was read from memory.
     fn only_hit(&self, variable: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;

@@ -1,7 +1,6 @@
 //! Aggregates accesses that the program's threads recorded, by instruction, callers and thread
-//! name, with their values, as the BPF program at the kernel's breakpoints does.
-//!
-//! Each hit has its registers, so that no instruction must be learnt first.
+//! name, with their values. Because each hit has its registers, no instruction must be learnt
+//! first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -26,7 +25,6 @@ const VALUES: usize = 8;
 pub(super) struct AccessSums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
-    /// Each variable's hits and present value.
     variables: Vec<(Hits, VariableValue)>,
     /// The stores, by the address after their instruction.
     stores: HashMap<u64, Option<Store>>,
@@ -36,7 +34,6 @@ pub(super) struct AccessSums {
     late: u64,
 }
 
-/// The values of an access.
 struct ValueChange {
     old: Option<u64>,
     new: u64,
@@ -57,7 +54,6 @@ impl AccessSums {
         }
     }
 
-    /// Sets a variable's present value.
     pub(super) fn holds(&mut self, index: usize, now: VariableValue) {
         if let Some((_, held)) = self.variables.get_mut(index) {
             *held = now;
@@ -86,7 +82,6 @@ impl AccessSums {
         std::mem::take(&mut self.accesses)
     }
 
-    /// Counts an access to a variable.
     pub(super) fn add(
         &mut self,
         read: RecordedHit,
@@ -164,7 +159,7 @@ impl AccessSums {
     }
 
     /// Returns the values that follow from the instruction and the registers. Otherwise the new
-    /// value is the one read from memory, and the old one that of the hit before.
+    /// value is read from memory, and the old one is that of the previous hit.
     fn values(
         &mut self,
         index: usize,
@@ -211,7 +206,6 @@ impl AccessSums {
     }
 }
 
-/// Returns the low bytes that a variable of this length has.
 fn cut(value: u64, len: u8) -> u64 {
     match len {
         8.. => value,

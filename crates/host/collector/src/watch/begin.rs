@@ -18,30 +18,27 @@ use crate::module::{Cache, Module};
 use crate::request::RequestTarget;
 use crate::ulocks::Names;
 
-/// The shortest time between two reads of the maps, however much unknown code hits.
 const SELDOM: Duration = Duration::from_millis(5);
 /// The numbers of %rsp and %rbp among the saved registers.
 const SP: usize = 4;
 const BP: usize = 5;
-/// The most callers to unwind.
 const DEEPEST: usize = 16;
 
 pub(super) struct Target {
     pub(super) process: Process,
-    /// The process's command line, after exec: a script's begins with its interpreter.
+    /// The command line after exec: a script's begins with its interpreter.
     pub(super) command: Vec<String>,
     /// Whether the process is a command that had not begun when its memory was opened.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
-    /// Addresses without code, so that each is looked for only once.
     strange: HashSet<u64>,
-    /// Since the maps were read.
+    /// The time since the maps were read.
     looked: RunClock,
     memory: File,
 }
 
-/// Attaches to a process, or starts one and holds it right after exec: its program is then mapped, and no code has run.
+/// Attaches to a process, or starts one and holds it right after exec, when its program is mapped and no code has run.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
@@ -55,7 +52,6 @@ pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
 }
 
 impl Target {
-    /// Opens the memory of a process whose program is mapped.
     pub(super) fn of(attached: &Attached, mut cache: Cache) -> Result<Target, Error> {
         let process = attached.process;
         let pid = process.pid();
@@ -81,8 +77,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped than before. A new command may end before a hit in a library would
-    /// cause that.
+    /// Reads the maps again if more code is mapped. A new command may end before a hit in a library would cause that.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -91,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again. Keeps the old ones if the process has ended, or runs another program.
+    /// Keeps the old maps if the process has ended, or runs another program.
     fn look_again(&mut self) {
         let maps = self.process.maps().unwrap_or_default();
         let is_same = |mapping: &Mapping| {
@@ -108,30 +103,27 @@ impl Target {
         }
     }
 
-    /// Reads the process's memory; returns whether all of it could be read.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
         self.memory.read_exact_at(bytes, at).is_ok()
     }
 
     /// Returns whether the process has given up the memory that was opened, because it is ending or
-    /// runs another program. The kernel does so some time before either is reported.
+    /// runs another program. The kernel gives up the memory some time before reporting either.
     pub(super) fn has_given_up_memory(&self) -> bool {
-        // Linux then reads nothing, while an address without memory is an error (mem_rw in
-        // fs/proc/base.c).
+        // Linux then reads nothing, while an address without memory is an error (mem_rw in fs/proc/base.c).
         self.memory
             .read_at(&mut [0], 0)
             .is_ok_and(|length| length == 0)
     }
 
-    /// Returns the 64-bit module with code at an address.
     pub(super) fn module(&self, address: u64) -> Option<&Module> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns whether an address is outside all files' data and the zeroed memory after it. Allocators
-    /// keep their own state in those, so a write there proves nothing.
+    /// Returns whether an address is outside all files' data and the zeroed memory after it. A
+    /// write there proves nothing, because allocators keep their own state there.
     pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
         let Some(at) = maps.iter().position(|map| map.contains(address)) else {
@@ -173,7 +165,6 @@ impl Target {
     }
 }
 
-/// Returns the request's only process.
 pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
     match pids {
         [pid] => Ok(*pid),

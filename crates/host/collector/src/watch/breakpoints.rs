@@ -1,5 +1,6 @@
 //! The breakpoints of a watch, in one of three forms: the kernel's of all CPUs or of threads
-//! ([`in_kernel`](super::in_kernel)), or those of the program's own threads ([`inside`](super::inside)).
+//! ([`in_kernel`](super::in_kernel)), or those of the program's own threads
+//! ([`inside`](super::inside)).
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::{Error, Reason};
 
-/// The form after a move, if it is another one; or why the watch stays as it is.
+/// The form after a move, if another one; or why the watch stays as it is.
 pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
 
 /// One form of breakpoints. `at` is the process, `target` its memory.
@@ -22,26 +23,23 @@ pub(super) trait Breakpoints {
     /// Returns the number of hits that a window allows, if the budget limits it.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies the stores and unwind rules that are needed before the first hit: see
-    /// [`super::initial_rules`].
+    /// Supplies the stores and unwind rules that are needed before the first hit: see [`super::initial_rules`].
     fn supply_initial_rules(
         &mut self,
         target: &Target,
         variables: &[WatchedVariable],
     ) -> Result<(), Error>;
 
-    /// Starts to count.
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
 
-    /// Takes a turn: reads what would be lost otherwise, and learns about the code that hit. Returns
-    /// the time within which the next turn must follow.
+    /// Reads what would be lost otherwise, and learns about the code that hit. Returns the time
+    /// within which the next turn must follow.
     fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
     -> Result<Duration, Error>;
 
     /// Begins the next window; returns the result of the last one.
     fn refresh(&mut self, at: &Targets) -> Result<Window, Error>;
 
-    /// Returns the result of the window so far.
     fn window(&mut self, at: &Targets) -> Result<Window, Error>;
 
     /// Makes a slot watch another variable, or the same one at another address. Returns the result
@@ -55,7 +53,6 @@ pub(super) trait Breakpoints {
         target: &Target,
     ) -> Result<Window, Error>;
 
-    /// Forgets an address that is no longer watched. Does nothing by default.
     fn forget(&mut self, _address: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -66,16 +63,12 @@ pub(super) trait Breakpoints {
         Ok(Ok(None))
     }
 
-    /// Returns the single accesses since the last call, if the request wants them.
     fn take_accesses(&mut self) -> Vec<Access>;
 
-    /// Returns a variable's hits so far.
     fn hits(&mut self, variable: u32) -> Result<Hits, Error>;
 
-    /// Returns the cost of a hit.
     fn hit_cost(&mut self) -> Result<Cost, Error>;
 
-    /// Returns what the process did to end the watch.
     fn ended_by(&mut self, at: &Targets) -> Option<EndCause>;
 
     /// Returns whether the program's threads have all ended while its process still exists.
@@ -83,33 +76,28 @@ pub(super) trait Breakpoints {
         false
     }
 
-    /// Stops to count, and leaves the process; the counts remain readable.
+    /// Stops counting; the counts remain readable.
     fn stop(&mut self, at: &Targets, target: &mut Target);
 
-    /// Returns the counts of the debug registers' accounting.
     fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error>;
 
-    /// Returns the counts.
     fn report(&mut self, at: &Targets) -> Result<BreakpointReport, Error>;
 }
 
-/// The counts of breakpoints, and how these were set.
 pub(super) struct BreakpointReport {
     pub(super) via: Via,
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// The numbers of hits that are not counted: lost ones, and those of threads that blocked the
-    /// signal; then of gaps without an agent, and of traps without a cause.
+    /// The numbers of hits that are not counted: lost hits, hits of threads that blocked the
+    /// signal, hits in gaps without an agent, and traps without a cause.
     pub(super) missed: [u64; 4],
     /// The threads whose debug registers could not be accounted for.
     pub(super) refused: u64,
-    /// The hits of other processes.
     pub(super) foreign: u64,
     pub(super) sees_kernel: bool,
 }
 
-/// Returns how breakpoints were set, without the reason, in a session's form.
 pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement {
     Placement {
         by: by.to_owned(),
@@ -123,7 +111,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Returns the counts of the debug registers' accounting, of which threads held `unreserved` without a reservation.
+/// Threads held `unreserved` registers without a reservation.
 pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
     let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()

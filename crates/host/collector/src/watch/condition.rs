@@ -75,7 +75,6 @@ fn value(word: &str) -> Option<Operand> {
     }
 }
 
-/// Returns the operator for exchanged sides.
 fn turned(operator: Operator) -> Operator {
     match operator {
         Operator::Less => Operator::Greater,

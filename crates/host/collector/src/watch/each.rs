@@ -6,11 +6,10 @@ use super::Run;
 use crate::clock::RunClock;
 use crate::request::Observer;
 
-/// Names of instructions, by variable and address.
+/// The names are by variable and address.
 pub(super) type InstructionNames = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {
-    /// Reports the accesses since the last call, if the request wants them.
     pub(super) fn report_accesses(&mut self, clock: RunClock, observer: &mut dyn Observer) {
         if !self.request.accesses.trace {
             return;

@@ -7,7 +7,6 @@ use super::breakpoints::Breakpoints;
 use crate::error::{Error, Reason};
 use crate::request::Observer;
 
-/// What was done about other processes.
 #[derive(Debug, Default)]
 pub(super) struct ForeignHits {
     /// Windows in which the watch was disabled because of other processes.
@@ -17,8 +16,7 @@ pub(super) struct ForeignHits {
 }
 
 impl ForeignHits {
-    /// Handles a window that other processes used up: moves the watch to the threads of its
-    /// process, unless all CPUs were requested.
+    /// Moves the watch to the threads of its process, unless all CPUs were requested.
     pub(super) fn handle_window(
         &mut self,
         via: Via,

@@ -1,8 +1,7 @@
-//! Chooses the breakpoints' form: on all CPUs, or at the threads of the process.
-//!
-//! All CPUs is the better form: it sees later threads without inheritance, and adds nothing to a
-//! context switch. Threads are for users who may not watch all CPUs, and for addresses that other
-//! processes use as well, because each hit of theirs would trap.
+//! Chooses the breakpoints' form: on all CPUs, or at the threads of the process. All CPUs is the
+//! better form: it sees later threads without inheritance, and adds nothing to a context switch.
+//! Threads are for users who may not watch all CPUs, and for addresses that other processes use as
+//! well, because each hit of another process would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
@@ -15,7 +14,6 @@ use super::holders;
 use super::in_kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
 use crate::error::{Error, Reason};
 
-/// Why the kernel's breakpoints cannot be used.
 pub(super) struct BreakpointRefusal {
     pub(super) error: Error,
     /// Whether this user may not open the kernel's breakpoints. The program's own threads may.
@@ -88,7 +86,6 @@ pub(super) fn open(
     Ok((Box::new(threads), why))
 }
 
-/// Returns whether threads may be watched although CPUs cannot.
 fn may_be_had_otherwise(error: &KernelError) -> bool {
     matches!(
         error,

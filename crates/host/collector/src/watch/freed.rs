@@ -1,14 +1,13 @@
 //! Notices that an object which is watched by address, or through a pointer, may have been freed.
 //!
 //! Only the allocator knows where objects begin and end, and it reports nothing. But it writes its
-//! lists into freed objects, or into memory that it allocates, and never into a live object. Such a
-//! write is an access like any other, and its callers show that it is the allocator's.
+//! lists into freed objects, or into memory that it allocates, and never into a live object. The
+//! callers of such an access show that it is the allocator's.
 
 use tiptoe_session::{Accesses, Note, WatchNote};
 
 use super::variables::WatchedVariable;
 
-/// Functions that free an object, or allocate memory.
 const FUNCTIONS: [&str; 11] = [
     "free",
     "cfree",
@@ -22,10 +21,10 @@ const FUNCTIONS: [&str; 11] = [
     "operator delete",
     "operator new",
 ];
-/// Possible prefixes: internal names of glibc, jemalloc, tcmalloc and mimalloc.
+/// Prefixes of internal names of glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
-/// Returns a note about a place that an allocator accessed, with the time of the first access.
+/// The note has the time of an allocator's first access.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
     let name = Some(place.name()).filter(|_| place.is_object())?;
     let mine = rows.iter().filter(|row| row.variable == name);

@@ -6,7 +6,6 @@ use tiptoe_sys::host::tracers::foreign_tracers;
 
 use crate::error::Error;
 
-/// Adds the possible holders to the error of breakpoints that found no register.
 pub(crate) fn explain(error: KernelError) -> Error {
     if !matches!(error, KernelError::NoSlot { .. }) {
         return error.into();

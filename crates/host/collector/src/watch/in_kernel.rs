@@ -1,5 +1,4 @@
-//! Breakpoints of the kernel, which run a BPF program of ours at each hit: of all CPUs, or of the
-//! process's threads.
+//! Breakpoints of the kernel, which run a BPF program of ours at each hit: of all CPUs, or of the process's threads.
 
 use std::time::Duration;
 
@@ -20,32 +19,26 @@ use crate::error::Error;
 
 /// The turns between two that learn, if nothing new was hit.
 const SELDOM: u32 = 10;
-/// The pause between two checks of the allowance of threads' events, which only the loop can
-/// disable.
+/// The pause between two checks of the allowance of threads' events, which only the loop can disable.
 const REST_TICK: Duration = Duration::from_millis(1);
 
-/// Breakpoints of all CPUs; `None` once they have moved to threads.
+/// `None` once the breakpoints have moved to threads.
 pub(super) struct CpuBreakpoints(pub(super) Option<KernelBreakpoints>);
 
-/// Breakpoints of the process's threads.
 pub(super) struct ThreadBreakpoints {
     kernel: KernelBreakpoints,
     attached: Option<AttachSummary>,
 }
 
-/// What both forms have.
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
-    /// The threads that are not accounted for, kept because their events no longer exist when the counts are read.
+    /// Threads that are not accounted for, kept because their events no longer exist when the counts are read.
     unreserved: Unreserved,
-    /// The turns until the next one that learns.
     until_learn: u32,
 }
 
-/// How the two forms differ.
 pub(super) trait InKernel {
-    /// The form's word in a report.
     const BY: &str;
 
     fn kernel(&mut self) -> &mut KernelBreakpoints;
@@ -60,7 +53,7 @@ pub(super) trait InKernel {
         Ok(TICK)
     }
 
-    /// Does the work of [`Breakpoints::move_to_threads`]; `None` if the form cannot move.
+    /// `None` if the form cannot move to threads.
     fn to_threads(&mut self) -> Result<Moved, Error> {
         Ok(Ok(None))
     }
@@ -123,8 +116,7 @@ impl KernelBreakpoints {
         }
     }
 
-    /// Supplies the BPF program with what it needs of the code that hit, in each turn while code is
-    /// new.
+    /// Supplies the BPF program with what it needs of the code that hit, in each turn while code is new.
     fn learn(&mut self, target: &mut Target, now: Duration) -> Result<(), Error> {
         if self.until_learn == 0 {
             let is_new = self.learned.learn(&mut self.set, target)?;
@@ -201,7 +193,7 @@ impl<F: InKernel> Breakpoints for F {
         Ok(self.kernel().set.hits(variable)?)
     }
 
-    /// Returns the cost of a hit with the BPF program's own time.
+    /// Includes the BPF program's own time.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
         let set = &self.kernel().set;
         let times = set.times()?;

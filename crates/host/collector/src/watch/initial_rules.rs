@@ -15,14 +15,12 @@ use crate::module::Module;
 /// The bytes of an address in an instruction, and of the immediate value that may follow it.
 const ADDRESS: usize = 4;
 const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
-/// The opcode of a direct `call`.
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
-/// The most levels of callers, and the most rules. Others are learnt from hits.
+/// The most levels of callers. Further rules are learnt from hits.
 const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 
-/// Supplies the stores and rules for code that contains one of these addresses.
 pub(super) fn supply(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
@@ -55,8 +53,7 @@ pub(super) fn supply(
     Ok(())
 }
 
-/// Supplies the rules to step from the calls of these functions, from the calls of their callers,
-/// and so on.
+/// Supplies the rules to step from the calls of these functions, from the calls of their callers, and so on.
 fn supply_callers(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
@@ -91,7 +88,6 @@ fn supply_callers(
     Ok(())
 }
 
-/// Returns the start of the function that contains this address.
 fn function(module: &Module, address: u64) -> Option<u64> {
     let linked = address.wrapping_sub(module.bias);
     let function = module.object.image.function_containing(linked)?;
@@ -111,7 +107,6 @@ fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// Returns the ends of possible instructions whose operand, relative to their end, is this address.
-/// The code begins at `start`.
 fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {

@@ -1,8 +1,6 @@
 //! Watches by breakpoints that the program's own threads open and whose hits they record
-//! themselves. This needs only the rights of the program's user.
-//!
-//! The agent opens them for the existing threads while it blocks thread creation; later threads
-//! inherit them.
+//! themselves, which needs only the rights of the program's user. The agent opens breakpoints for
+//! the existing threads while it blocks thread creation; later threads inherit them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -35,8 +33,7 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two looks for threads that have ended.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits. The ring has room for them, so that the next turn reads
-/// more at once.
+/// The pause after a turn with many hits. The ring has room for the hits, so that the next turn reads more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
@@ -63,16 +60,12 @@ pub(super) struct InProcessWatch {
     _booking: Option<Booking>,
 }
 
-/// Who else uses the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AgentUse {
-    /// Nothing: it leaves with the watch.
     Own,
-    /// Another instrument, which makes it leave.
     Shared,
 }
 
-/// Brings the agent into the process, or starts the command with it.
 pub(super) fn enter(request: &Request<'_>) -> Result<(Tracee, Target), Error> {
     let request = &Request {
         via: Via::Agent,
@@ -100,7 +93,7 @@ impl InProcessWatch {
     ) -> Result<InProcessWatch, Error> {
         let clock = RunClock::start();
         let cpus = SharedSlots::cpus()?;
-        // Must be measured before the program's registers are taken, because it needs one.
+        // Must be measured before the program's registers are taken, because measuring needs one.
         let hit_cost = signal_cost().map_err(holders::explain)?;
         let allowance = wanted
             .allowed_ns
@@ -145,7 +138,7 @@ impl InProcessWatch {
         Ok(())
     }
 
-    /// Reads the served variables' values if stores were missed and all events are enabled now.
+    /// Reads only if stores were missed and all events are enabled now.
     fn read_values(&mut self, at: &Targets, target: &Target) {
         let epoch = hits(at).map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
@@ -171,7 +164,7 @@ impl InProcessWatch {
         self.sums.holds(index, held);
     }
 
-    /// Reads the hits. Returns whether there were many.
+    /// Returns whether there were many hits.
     fn read_hits(&mut self, at: &Targets, target: &mut Target, is_end: bool) -> bool {
         let Some(hits) = hits(at) else {
             return false;
@@ -180,7 +173,6 @@ impl InProcessWatch {
         let (known, points) = (&self.variable_by_address, &self.points);
         self.holes += self.reader.read(&hits, is_end, |read| {
             count += 1;
-            // Every reported address was watched at some time.
             if let Some(index) = known.get(&read.hit().address) {
                 sums.add(read, *index, &points[*index], target);
             }
@@ -188,8 +180,7 @@ impl InProcessWatch {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes only as many threads as now find room in the ring. Others would use CPU time in
-            // vain.
+            // Wakes only as many threads as now find room in the ring. More threads would use CPU time in vain.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH
@@ -202,8 +193,7 @@ impl InProcessWatch {
             && self.agent == AgentUse::Own
             && !std::mem::replace(&mut self.has_left, true)
         {
-            // An agent that does not answer has ended, or leaves by itself once the link is
-            // dropped.
+            // An agent that does not answer has ended, or leaves by itself once the link is dropped.
             let _ = tracee.process.detach();
         }
     }
@@ -232,8 +222,8 @@ impl Breakpoints for InProcessWatch {
         Ok(())
     }
 
-    /// Also makes the agent release the registers of ended threads, and reserve those that threads could not reserve
-    /// when they were created.
+    /// Also makes the agent release the registers of ended threads, and reserve registers that
+    /// threads could not reserve at their creation.
     fn poll(
         &mut self,
         at: &Targets,
@@ -366,26 +356,23 @@ fn tracee(at: &Targets) -> Result<&Tracee, Error> {
     at.traced.first().ok_or_else(no_hits)
 }
 
-/// Returns the hits that the program's threads record.
 fn hits(at: &Targets) -> Option<RecordedHits<'_>> {
     at.traced.first()?.process.hits()
 }
 
-/// Returns the accounting of the debug registers.
 fn slots(at: &Targets, cpus: u32) -> Result<SharedSlots<'_>, Error> {
     let words = hits(at).and_then(|hits| hits.accounting());
     let words = words.ok_or_else(no_hits)?;
     Ok(SharedSlots::new(words.atomics(), cpus)?)
 }
 
-/// The hits in a turn from which on more are expected soon.
+/// After this many hits in a turn, more are expected soon.
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
 
 fn no_hits() -> Error {
     Error::NoHits
 }
 
-/// Returns a watchpoint in the agent's form.
 fn watched(point: &Watchpoint) -> WatchTarget {
     WatchTarget {
         address: point.at.address,

@@ -1,8 +1,6 @@
 //! Supplies the BPF program with facts about the code that hits: the source of a store's value, and
-//! the rule to step from an address to its caller. Both are read from the program's files, once for
-//! each address.
-//!
-//! Some are supplied before the watch begins ([`initial_rules`](super::initial_rules)), the others after an
+//! the rule to step from an address to its caller. Both are read from the program's files once for
+//! each address: before the watch begins ([`initial_rules`](super::initial_rules)), or after an
 //! address's first hit.
 
 use std::collections::HashSet;
@@ -16,15 +14,13 @@ use super::begin::Target;
 use crate::error::Error;
 use crate::module::Module;
 
-/// The most stores, and the most rules: the BPF maps have no room for more.
+/// The BPF maps have room for this many stores, and as many rules.
 const MOST: usize = 12_000;
 
-/// The facts that were already supplied.
 #[derive(Default)]
 pub(super) struct LearnedCode {
     /// The ends of store instructions.
     stores: HashSet<u64>,
-    /// The addresses that have a rule.
     rules: HashSet<u64>,
 }
 
@@ -52,7 +48,7 @@ impl LearnedCode {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    /// Supplies a store's source; returns whether it is new and known.
+    /// Returns whether the store is new and known.
     pub(super) fn add_store(
         &mut self,
         set: &mut Watchpoints,
@@ -79,7 +75,7 @@ impl LearnedCode {
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.add_rule(set, target, *last, 1)?,
-            // The hit's own address, not a return address.
+            // The hit's own address is no return address.
             None => self.add_rule(set, target, row.key.ip, 0)?,
         }
         for word in &row.first.stack {
@@ -105,7 +101,6 @@ impl LearnedCode {
         self.add_rule_in(set, module, at, distance_back)
     }
 
-    /// Supplies a rule from the module that contains its address.
     pub(super) fn add_rule_in(
         &mut self,
         set: &mut Watchpoints,
@@ -126,7 +121,7 @@ impl LearnedCode {
     }
 }
 
-/// Returns the store of the instruction that ends at an address.
+/// Returns the store whose instruction ends at `end`.
 pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let linked = end.wrapping_sub(module.bias);
     let image = &module.object.image;

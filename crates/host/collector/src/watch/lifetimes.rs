@@ -1,8 +1,5 @@
 //! Ends a watch before its process ends, because the process runs another program or the variable
-//! no longer exists.
-//!
-//! The report says why: at once, or when the command has ended. If one of several variables no
-//! longer exists, a note says so, and the others are still watched.
+//! no longer exists. Other variables are still watched.
 
 use std::time::Duration;
 
@@ -16,8 +13,7 @@ use crate::error::Error;
 use crate::words::session_target;
 
 impl WatchedVariable {
-    /// Returns why the variable no longer exists. `None` if it exists, or if its process is ending or
-    /// runs another program.
+    /// `None` if the variable exists, or if its process is ending or runs another program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
             .of_thread()
@@ -36,7 +32,6 @@ impl WatchedVariable {
 }
 
 impl Run<'_> {
-    /// Returns a note if another program runs at the watched addresses.
     pub(super) fn has_execed(&mut self, turn: &Turn<'_>) -> Option<Note> {
         let cause = self.form.ended_by(turn.at)?;
         let process = session_target(turn.at.counted().next()?);
@@ -52,11 +47,10 @@ impl Run<'_> {
         })
     }
 
-    /// Ends the watches of variables that no longer exist. Returns whether no watch is left.
+    /// Returns whether no watch is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.variables.len() {
-            // Must be taken before the look: a variable that the look finds existed at this time,
-            // but maybe not later.
+            // Must be taken before the look: a variable that the look finds existed at this time, but maybe not later.
             let now = turn.clock.elapsed();
             let variable = &self.variables[index];
             let cause = match variable.lifetime.has_ended() || variable.is_unset() {

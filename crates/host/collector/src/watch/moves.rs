@@ -13,25 +13,22 @@ use crate::drive::{Targets, Turn};
 use crate::error::Error;
 
 impl WatchedVariable {
-    /// Returns how often the variable moved.
     pub(super) fn moves(&self) -> u32 {
         self.way.as_ref().map_or(0, |way| way.moves)
     }
 
-    /// Returns whether the pointers have led to the address of another watched variable.
     pub(super) fn is_alias(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_alias)
     }
 
-    /// Records that the pointers lead to the address of another variable; returns a note the first time.
+    /// Returns a note the first time that the pointers lead to the address of another variable.
     fn meet(&mut self, other: String) -> Option<WatchNote> {
         let is_known = std::mem::replace(&mut self.way.as_mut()?.is_alias, true);
         let variable = self.name().to_owned();
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
-    /// Returns whether the variable is watched at this address. One that has ended is not, although
-    /// it keeps its address for the report.
+    /// A variable that has ended keeps its address only for the report.
     fn is_watched_at(&self, address: u64) -> bool {
         self.address() == address && !self.lifetime.has_ended()
     }
@@ -44,7 +41,6 @@ impl WatchedVariable {
 }
 
 impl Run<'_> {
-    /// Reads the pointers, and moves the watches to where they lead.
     pub(super) fn follow_pointers(&mut self, turn: &mut Turn<'_>) -> Result<(), Error> {
         for index in 0..self.variables.len() {
             let note = match self.variables[index].look(&self.target) {
@@ -92,8 +88,7 @@ impl Run<'_> {
         )
     }
 
-    /// Moves a variable's breakpoint from an address to the present one, if the variable has a
-    /// register.
+    /// Moves a variable's breakpoint, if the variable has a register.
     pub(super) fn move_from(&mut self, from: u64, index: usize, at: &Targets) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {
@@ -113,7 +108,6 @@ impl Run<'_> {
         }
     }
 
-    /// Returns notes at the end about variables that moved, or were never found.
     pub(super) fn move_notes(&self) -> Vec<Note> {
         let unset = self.variables.iter().filter(|variable| variable.is_unset());
         let unset = unset

@@ -9,15 +9,14 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// The sources of some rows' instructions and callers, by an address inside each.
+/// Origins, by an address inside each instruction or caller.
 pub(super) struct InstructionOrigins {
     known: HashMap<u64, Origin>,
-    /// The files whose debug information takes too long to read.
+    /// Files whose debug information takes too long to read.
     unread: Vec<String>,
 }
 
 impl InstructionOrigins {
-    /// Looks the rows' addresses up, all those of a file together.
     pub(super) fn of(
         found: &[WatchHits],
         variables: &[WatchedVariable],
@@ -52,14 +51,12 @@ impl InstructionOrigins {
         InstructionOrigins { known, unread }
     }
 
-    /// Returns a note for each file whose sources are missing.
     pub(super) fn notes(&self) -> impl Iterator<Item = Note> {
         let unread = self.unread.iter().cloned();
         unread.map(|file| WatchNote::SourcesUnread { file }.into())
     }
 
-    /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing
-    /// is known.
+    /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing is known.
     pub(super) fn source_suffix(&self, at: u64) -> String {
         let Some(origin) = self.known.get(&at) else {
             return String::new();
@@ -77,7 +74,7 @@ impl InstructionOrigins {
         }
     }
 
-    /// Returns the functions that were inlined into a caller, the innermost first.
+    /// The innermost function is first.
     pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
         let origin = self.known.get(&back.wrapping_sub(1));
         let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);

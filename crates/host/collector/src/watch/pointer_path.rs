@@ -4,17 +4,14 @@ use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
 use super::begin::Target;
 
-/// The looks in a row that must find no memory before the pointers are reported as lost.
+/// After this many looks in a row without memory, the pointers are reported as lost.
 const MOST_LOST: u32 = 3;
 
 pub(super) struct PointerPath {
     plan: Plan,
     here: LoadedFile,
-    /// How often the path has led to another address.
     pub(super) moves: u32,
-    /// The path has led nowhere so far.
     pub(super) is_unset: bool,
-    /// The path led nowhere when the watch began.
     pub(super) is_late: bool,
     /// The path has led to the address of another watched variable.
     pub(super) is_alias: bool,
@@ -24,14 +21,12 @@ pub(super) struct PointerPath {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The path now leads to this address.
     Moved(u64),
-    /// The path no longer leads anywhere.
     Lost,
 }
 
 impl PointerPath {
-    /// Returns the path. `None` if it follows no pointer: then the variable never moves.
+    /// `None` if the path follows no pointer: then the variable never moves.
     pub(super) fn new(plan: &Plan, here: LoadedFile) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
@@ -46,14 +41,12 @@ impl PointerPath {
         })
     }
 
-    /// Returns whether both paths always lead to the same address.
     pub(super) fn is_same(&self, other: &PointerPath) -> bool {
         let [one, two] = [self, other].map(|way| (way.here, way.plan.start, &way.plan.steps));
         one == two
     }
 
-    /// Follows the pointers; returns what has changed for a variable of this length, watched at
-    /// this address.
+    /// Returns what has changed for a variable of this length, watched at this address.
     pub(super) fn look(&mut self, address: u64, len: u8, target: &Target) -> Option<Change> {
         let found = self
             .plan
@@ -103,7 +96,7 @@ mod tests {
         PointerPath::new(&plan, LoadedFile::default()).expect("a pointer")
     }
 
-    /// An ending process gives up its memory before its end is reported, so each look failed.
+    /// Regression: an ending process gives up its memory before its end is reported, so each look failed.
     #[test]
     fn pointers_of_an_ended_process_are_not_lost() {
         let mut command = Command::new("cat");

@@ -6,7 +6,6 @@ use tiptoe_session::{Note, WatchNote};
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// Returns a note for each variable in shared memory.
 pub(super) fn notes(target: &Target, variables: &[WatchedVariable]) -> Vec<Note> {
     let maps = target.process.maps().unwrap_or_default();
     let is_shared = |variable: &&WatchedVariable| {

@@ -11,11 +11,9 @@ use super::begin::Target;
 use crate::error::Error;
 use crate::module::Module;
 
-/// A thread, and its thread pointer.
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
     pub(super) owner: Owner,
-    /// The thread's number and name, as displayed.
     pub(super) label: String,
     pointer: u64,
 }
@@ -33,15 +31,13 @@ impl Owner {
         Ok(Owner { tid, started })
     }
 
-    /// Returns whether the thread has ended. A process's first thread exists as long as the
-    /// process.
+    /// A process's first thread exists as long as the process.
     pub(super) fn has_ended(&self, process: Process) -> bool {
         Owner::of(process, self.tid).ok() != Some(*self)
     }
 }
 
 impl OfThread {
-    /// Finds the thread with this number or name.
     pub(super) fn find(wanted: &str, target: &Target) -> Result<OfThread, Error> {
         let process = target.process;
         let named = |tid: u32| Some((tid, process.thread_comm(tid).ok()?));
@@ -78,7 +74,6 @@ impl OfThread {
         })
     }
 
-    /// Returns the address of the thread's block of a file's thread-local variables.
     pub(super) fn block(&self, module: &Module, target: &Target) -> Result<u64, VariableError> {
         let mut modules = target.names.modules.iter();
         let thread = Thread {
@@ -117,7 +112,6 @@ mod tests {
         assert!(before.has_ended(me), "another of its number");
         drop(end);
         thread.join().unwrap();
-        // The kernel may still be removing it.
         let mut looks = 0;
         while !owner.has_ended(me) && looks < 1000 {
             std::thread::sleep(Duration::from_millis(10));

@@ -12,17 +12,16 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::Error;
 
-/// The shortest turn: in shorter ones most of the time would go to moving breakpoints.
+/// Most of a shorter turn would go to moving breakpoints.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// The variables that have a register, and until when. All times are since the start.
+/// All times are since the start.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
     next: Option<Duration>,
 }
 
-/// The registers, and what is needed to fill them.
 pub(super) struct Registers<'a> {
     pub(super) form: &'a mut dyn Breakpoints,
     pub(super) at: &'a Targets,
@@ -44,8 +43,7 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Plans the turns. Without turns all variables are served, and opening fails if there are too
-    /// few registers.
+    /// Without turns all variables are served, and opening fails if there are too few registers.
     pub(super) fn new(
         variables: &[WatchedVariable],
         each: Option<Duration>,
@@ -72,7 +70,6 @@ impl Turns {
         })
     }
 
-    /// Returns the variables that have a register.
     pub(super) fn serving(&self) -> &[usize] {
         self.rotation.slots()
     }
@@ -82,18 +79,15 @@ impl Turns {
         self.each.is_some()
     }
 
-    /// Starts the first turn.
     pub(super) fn start(&mut self) {
         self.rotation.start(0);
         self.next = self.each;
     }
 
-    /// Returns when the next turn begins.
     pub(super) fn next(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Begins the next turn if it is due.
     pub(super) fn rotate(
         &mut self,
         now: Duration,
@@ -106,7 +100,7 @@ impl Turns {
         self.rotation.rotate(now.as_nanos() as u64, registers)
     }
 
-    /// Returns how long a variable had a register, until `until`.
+    /// Returns how long a variable had a register.
     pub(super) fn watched_ns(&self, variable: usize, until: Duration) -> u64 {
         self.rotation.ran_ns(variable, until.as_nanos() as u64)
     }
@@ -130,7 +124,6 @@ mod tests {
     use crate::module::Cache;
     use crate::request::{Observer, Request};
 
-    /// Breakpoints whose reads take time.
     struct Slow {
         clock: RunClock,
         read_until: Rc<Cell<Duration>>,
@@ -209,8 +202,7 @@ mod tests {
         fn note(&mut self, _: &Note) {}
     }
 
-    /// A turn's time was read before the hits of the former variable were, so the next variable was credited with the
-    /// time of these reads.
+    /// Regression: the next variable was credited with the time of reading the former one's hits.
     #[test]
     fn a_variable_is_credited_only_since_it_has_a_register() {
         static WATCHED: [u64; 2] = [0; 2];

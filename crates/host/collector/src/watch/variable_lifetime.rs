@@ -4,11 +4,9 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct VariableLifetime {
-    /// When the variable was last found, since the start.
     pub(super) seen: Duration,
-    /// Whether the last look missed the variable.
     is_missed: bool,
-    /// How long the variable was watched, if its watch has ended.
+    /// For how many ns the variable was watched.
     pub(super) ended: Option<u64>,
 }
 
@@ -17,18 +15,16 @@ impl VariableLifetime {
         self.ended.is_some()
     }
 
-    /// Returns how long the variable was watched, if its watch has ended.
     pub(super) fn watched_ns(&self) -> Option<u64> {
         self.ended
     }
 
-    /// Records a look; returns whether the variable is certainly removed, which takes two misses in
-    /// a row.
+    /// Returns whether the variable is certainly removed, which takes two misses in a row.
     pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;
         }
-        // One miss proves nothing: an exec removes memory and threads just before it is reported.
+        // One miss proves nothing, because an exec removes memory and threads just before it is reported.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }

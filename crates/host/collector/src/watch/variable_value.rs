@@ -1,12 +1,11 @@
-//! The value of a variable before a hit, if threads record hits themselves: the value that the hit
-//! before stored, or one read from memory, unless a store was missed since.
+//! The value of a variable before a hit, if threads record hits themselves: the value that the last
+//! hit stored, or one read from memory, unless a store was missed since.
 
 use std::ops::Range;
 
 use tiptoe_wire::hits::{Epoch, Hit};
 
-/// A hit is recorded some microseconds after its store, so that a read of memory in between already
-/// has the new value.
+/// Hits are recorded some microseconds after their stores, so a read of memory in between already has the new value.
 const DELAY_NS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,15 +14,13 @@ pub(super) struct VariableValue {
     since: ValueOrigin,
 }
 
-/// Where the value is from, with the number of its epoch: in another epoch a store may have been
-/// missed.
+/// Where the value is from, with the number of its epoch: in another epoch a store may have been missed.
 #[derive(Clone, Copy, Debug, Default)]
 enum ValueOrigin {
     #[default]
     Unknown,
     Hit(u64),
-    /// Memory was read between these two times; the value may or may not include a store between
-    /// them.
+    /// Memory was read between these two times; the value may include a store between them.
     Read {
         number: u64,
         begin_ns: u64,
@@ -32,7 +29,7 @@ enum ValueOrigin {
 }
 
 impl VariableValue {
-    /// Returns the value that memory had in this epoch, read at a time within `ns`.
+    /// `ns` are the times before and after the read.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
             true => ValueOrigin::Unknown,
@@ -45,8 +42,7 @@ impl VariableValue {
         VariableValue { value, since }
     }
 
-    /// Records the value that a hit stored, `None` if it is unknown. Returns the value before the
-    /// hit, if it is known.
+    /// Returns the value before the hit, if it is known. The hit stored `new`.
     pub(super) fn replace(&mut self, hit: &Hit, new: Option<u64>) -> Option<u64> {
         let Epoch { number, is_gap } = hit.epoch;
         let is_known = match self.since {
@@ -55,8 +51,8 @@ impl VariableValue {
             // Memory already had this hit's value, because a store precedes its hit.
             ValueOrigin::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
             // A hit with the value read from memory may be of the very store that memory already
-            // included. The delay of its record has no bound, because a hypervisor may stop its CPU
-            // in between.
+            // included. The delay of its record has no bound, because a hypervisor may stop its
+            // CPU.
             ValueOrigin::Read {
                 number: since,
                 end_ns,

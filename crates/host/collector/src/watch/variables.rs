@@ -15,36 +15,33 @@ use super::variable_lifetime::VariableLifetime;
 use crate::error::Error;
 use crate::resolve;
 
-/// The address of a page that no program may map: breakpoints without a variable are moved there.
+/// A page that no program may map: breakpoints without a variable are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;
 
-/// A requested variable.
 pub(super) struct RequestedVariable {
     watch: Watch,
     is_pinned: bool,
 }
 
-/// A variable in a process.
 pub(super) struct WatchedVariable {
     name: String,
     address: u64,
-    /// The unmapped address of its breakpoint before its pointers are set and after its end. Each
-    /// variable has its own, because hits are identified by address.
+    /// The unmapped address of the variable's breakpoint before its pointers are set and after its
+    /// end. Each variable has its own, because hits are identified by address.
     nowhere: u64,
     len: u8,
     access: Access,
     is_pinned: bool,
-    /// The thread whose thread-local variable this is.
     of_thread: Option<Owner>,
     pub(super) lifetime: VariableLifetime,
     value: Type,
-    /// Whether the variable may be in an allocator's memory: it was requested by address, or
-    /// through pointers, and is in no file's data.
+    /// Whether the variable may be in an allocator's memory: it was requested by address or through
+    /// pointers, and is in no file's data.
     is_object: bool,
     pub(super) way: Option<PointerPath>,
 }
 
-/// Parses the variables' expressions. Must run before anything is started, so that a bad name starts nothing.
+/// Must run before anything is started, so that a bad name starts nothing.
 pub(super) fn parse_all<'a>(
     variables: impl Iterator<Item = Memory<'a>>,
 ) -> Result<Vec<RequestedVariable>, Error> {
@@ -62,7 +59,7 @@ pub(super) fn parse_all<'a>(
 }
 
 impl Target {
-    /// Finds variables. Thread-local ones are those of `thread`, a number or name.
+    /// Thread-local variables are those of `thread`, a number or name.
     pub(super) fn find(
         &self,
         variables: &[RequestedVariable],
@@ -154,7 +151,6 @@ impl Target {
     }
 }
 
-/// Why no memory can be watched.
 struct LocateFailure {
     error: Error,
     /// Whether a pointer on the path may just not be set yet.
@@ -162,7 +158,6 @@ struct LocateFailure {
 }
 
 impl Target {
-    /// Returns the address of a variable of this length.
     fn locate(&self, plan: &Plan, here: &LoadedFile, len: u8) -> Result<u64, LocateFailure> {
         let refused = |error: VariableError| LocateFailure {
             is_unset: match error {
@@ -212,7 +207,6 @@ impl WatchedVariable {
         self.address == other.address || ways.is_some_and(|(way, other)| way.is_same(other))
     }
 
-    /// Changes the address; returns the old one.
     pub(super) fn move_to(&mut self, address: u64) -> u64 {
         if let Some(way) = &mut self.way {
             way.moves += u32::from(!way.is_unset);
@@ -226,12 +220,11 @@ impl WatchedVariable {
         self.is_object = target.is_object(self.address);
     }
 
-    /// Returns whether the variable's pointers have led nowhere so far.
     pub(super) fn is_unset(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }
 
-    /// Returns whether the variable's pointers were set only after the watch had begun.
+    /// Returns whether the pointers were set only after the watch had begun.
     fn is_late(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_late)
     }
@@ -240,12 +233,10 @@ impl WatchedVariable {
         self.access
     }
 
-    /// Returns whether the variable may be in an allocator's memory.
     pub(super) fn is_object(&self) -> bool {
         self.is_object
     }
 
-    /// Returns the thread whose end is the variable's end.
     pub(super) fn of_thread(&self) -> Option<Owner> {
         self.of_thread
     }
@@ -258,7 +249,7 @@ impl WatchedVariable {
         self.is_pinned
     }
 
-    /// Returns the variable in the kernel's form. After the variable's end its address is unmapped.
+    /// After the variable's end the watchpoint's address is unmapped.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -286,7 +277,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Fails if conditions cannot compare the values.
     pub(super) fn comparable(&self) -> Result<(), Error> {
         match self.value.kind {
             ValueKind::Float => Err(Error::WhenFloat(self.name.clone())),
@@ -294,7 +284,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Fails if an option chooses accesses by their values, and this is code, which has none.
+    /// Fails if an option chooses accesses by their values and the variable is code, which has none.
     pub(super) fn has_values(&self, option: &str) -> Result<(), Error> {
         if !self.is_code() {
             return Ok(());
@@ -305,12 +295,10 @@ impl WatchedVariable {
         })
     }
 
-    /// Returns the values that follow from the registers after an access.
     pub(super) fn values_from_registers(&self, store: &Store, after: &Snapshot) -> AccessValues {
         store.values_from_registers(&after.registers, after.flags, self.address, self.len)
     }
 
-    /// Returns the variable in a session's form.
     pub(super) fn to_session(
         &self,
         hits: Hits,
@@ -336,12 +324,10 @@ impl WatchedVariable {
         }
     }
 
-    /// Returns the variable in the event grammar.
     pub(super) fn event(&self) -> String {
         format!("mem:{}:{}:{}", self.name, self.len, self.access)
     }
 
-    /// Returns an address inside the instruction of a hit.
     pub(super) fn within(&self, ip: u64) -> u64 {
         match self.access {
             Access::Execute => ip,
@@ -357,7 +343,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Formats a value by the variable's type; code has none.
     pub(super) fn value(&self, value: u64) -> String {
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::from(self.len)];
@@ -367,7 +352,6 @@ impl WatchedVariable {
         }
     }
 
-    /// Formats the value before an access; `?` if it is unknown.
     pub(super) fn old_value(&self, value: Option<u64>) -> String {
         value.map_or_else(|| "?".to_owned(), |value| self.value(value))
     }

@@ -20,28 +20,22 @@ const MOST_SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
 
-/// The budget for following and recording calls of one process.
 pub struct CallBudget {
-    /// The part of the CPU time that may be spent.
     share: f64,
-    /// The cost of a followed or recorded call.
     call_ns: f64,
     accounts: RefCell<Accounts>,
 }
 
 #[derive(Default)]
 struct Accounts {
-    /// The process's CPU time at the last refill.
     cpu_time: Duration,
-    /// The unspent budget in ns; negative while new threads spend their initial credit.
+    /// Negative while new threads spend their initial credit.
     saved_ns: f64,
-    /// The credit that each slab had after the last refill.
     credits: BTreeMap<u32, u64>,
 }
 
 impl CallBudget {
-    /// Returns the budget of a plan, for a process that has used this CPU time; `None` if calls are
-    /// only counted, or `--budget` is off.
+    /// `used` is the process's CPU time so far. `None` if calls are only counted, or `--budget` is off.
     pub fn of(plan: &Plan, used: Duration) -> Option<CallBudget> {
         let clock_readings = match plan.follow() {
             Follow::No | Follow::Values | Follow::Gate => return None,
@@ -59,7 +53,7 @@ impl CallBudget {
         })
     }
 
-    /// Leaves a part of the budget to other spenders in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }

@@ -6,8 +6,8 @@ use tiptoe_wire::ring;
 
 use crate::planner::Follow;
 
-/// Returns a probe's counts from its slot on. For a function that is followed for its returns, the
-/// count is that of returns.
+/// Returns a probe's counts from its slot on. The count is that of returns for a function that is
+/// followed for its returns.
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
     let calls = match follow {
@@ -73,7 +73,6 @@ pub fn at_the_end(reading: Reading) -> Reading {
     }
 }
 
-/// Returns the durations of a function's calls; `None` if they are not timed.
 pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histogram>> {
     if !follow.is_timed() {
         return None;

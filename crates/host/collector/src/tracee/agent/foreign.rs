@@ -63,14 +63,12 @@ impl InProcess {
         if let Some(link) = &process.target.link
             && !(lost.is_empty() && astray.is_empty())
         {
-            // On failure the event is still reported.
             let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
         foreign
     }
 
-    /// Returns the slots of functions whose libraries are closed now.
     fn closed(&self, process: &TracedProcess) -> BTreeSet<u32> {
         let maps = match self.patches.later.watched(process) {
             Some(_) => process.target.process.maps().unwrap_or_default(),
@@ -87,15 +85,14 @@ impl InProcess {
     }
 }
 
-/// Returns whether the agent has left or begins to.
 fn agent_leaves(process: &TracedProcess) -> bool {
     let leaves =
         |link: &Link| link.data().left().is_some() || link.data().state() == State::Dormant;
     process.presence.left.get().is_some() || process.target.link.as_ref().is_some_and(leaves)
 }
 
-/// Returns a note if hits found that another tracer's probe had been removed from our sites,
-/// even if [`InProcess::foreign`] never saw that probe.
+/// Returns a note if hits found that another tracer's probe had been removed from our sites, even
+/// if [`InProcess::foreign`] never saw that probe.
 pub fn came_and_went(link: &Link, process: Process) -> Option<Note> {
     let (pid, times) = (process.pid(), link.data().rearmed());
     (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())

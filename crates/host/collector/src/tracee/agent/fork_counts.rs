@@ -12,35 +12,31 @@ use tiptoe_wire::{Site, slots};
 use crate::counts;
 use crate::forks::CopiedMemory;
 
-/// The forks of a process, and what they cost.
 #[derive(Default)]
 pub struct ForkCounts {
-    /// The part of tiptoe's memory that a fork copies, as of the last look.
+    /// The part of tiptoe's memory that a fork copies.
     copied: RefCell<Option<CopiedMemory>>,
-    /// The number of looks.
     looks: Cell<u32>,
-    /// The number of forks before counting began.
+    /// Forks before counting began.
     early: Cell<u64>,
 }
 
 impl ForkCounts {
-    /// Returns the number of forks that the agent has counted in the reported time.
     pub fn count(&self, target: &Attached) -> u64 {
         all_forks(target).saturating_sub(self.early.get())
     }
 
-    /// Excludes the forks until now.
     pub fn leave_out(&self, target: &Attached) {
         self.early.set(all_forks(target));
     }
 
-    /// Returns the additional cost of each fork; `None` if no look was possible.
+    /// `None` if no look was possible.
     pub fn cost(&self) -> Option<Cost> {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// Looks at the memory of tiptoe that a fork would copy. Looks at calls whose number is a power
-    /// of two, because that memory changes little later. The process must still live.
+    /// Looks only in calls whose number is a power of two, because the copied memory changes little
+    /// later. The process must still live.
     pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);

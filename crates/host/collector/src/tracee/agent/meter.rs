@@ -1,5 +1,4 @@
-//! Measures how often traps are hit. A trap that is hit too often is switched off, because its hits
-//! cost thousands of times as much as those of a jump.
+//! Switches off traps that are hit too often, because their hits cost thousands of times as much as those of a jump.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,27 +11,26 @@ use super::{AgentCounter, Patches};
 use crate::counts;
 use crate::tracee::TracedProcess;
 
-/// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a
-/// core.
+/// The most hits of a trap per second. At 3.3 us each (`tiptoe bench uprobe`) they cost 3.3% of a core.
 const MOST_A_SECOND: f64 = 10_000.0;
 /// The shortest time over which a rate is averaged.
 pub const WINDOW: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub struct Meters {
-    /// The last look: its time, and each trap's count, by slot.
+    /// The time of the last look, and each trap's count by slot.
     last: Option<(Instant, BTreeMap<u32, u64>)>,
     /// How long each switched-off slot had counted, in ns.
     off: BTreeMap<u32, u64>,
 }
 
 impl Meters {
-    /// Returns how long a slot counted before it was switched off; `None` if it is on.
+    /// Returns how long a slot counted before it was switched off, if it was.
     pub fn ran_ns(&self, slot: u32) -> Option<u64> {
         self.off.get(&slot).copied()
     }
 
-    /// Records a look. Returns the slots that were hit too often since the last one.
+    /// Returns the slots that were hit too often since the last look.
     fn look(&mut self, now: Instant, counts: BTreeMap<u32, u64>) -> Vec<u32> {
         let Some((then, before)) = &self.last else {
             self.last = Some((now, counts));
@@ -52,7 +50,6 @@ impl Meters {
         hot
     }
 
-    /// Switches off traps that are hit too often. Returns a note for each.
     pub fn switch_off_hot(&mut self, process: &TracedProcess, patches: &Patches) -> Vec<Note> {
         let traps = self.live_traps(process, patches);
         let hot_slots = match trap_counts(process, &traps) {
@@ -64,7 +61,6 @@ impl Meters {
             .filter(|one| hot_slots.contains(&one.site.slot))
             .collect();
         let addresses: Vec<u64> = hot.iter().map(|one| one.site.address).collect();
-        // On failure a trap stays on until the next look.
         let done = match &process.target.link {
             Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
             _ => return Vec::new(),
@@ -87,7 +83,7 @@ impl Meters {
         off.iter().map(note).collect()
     }
 
-    /// Returns the traps that are on; none if the agent does not answer any more.
+    /// Returns no traps if the agent does not answer any more.
     fn live_traps<'p>(
         &self,
         process: &TracedProcess,

@@ -28,34 +28,28 @@ mod site_writes;
 
 pub use plan_state::{PlanState, library};
 
-/// How many times arenas are planned, if the program has mapped something in their place.
+/// How often arenas are planned, if the program has mapped something in their place.
 const TRIES: u32 = 5;
 
-/// What the agent has patched.
 #[derive(Default)]
 pub struct Patches {
     pub counters: Vec<AgentCounter>,
-    /// The functions that must enclose a hit, if the request has `--under`.
+    /// The functions of `--under`.
     pub gates: Vec<AgentCounter>,
-    /// The addresses of the agent's hooks.
     pub hooks: Vec<u64>,
-    /// State for the next plan, and for libraries that are loaded later.
     pub later: PlanState,
-    /// The functions whose parameters were not looked up yet.
     unread: Vec<UnreadFunction>,
 }
 
-/// What is counted at a site.
 pub struct AgentCounter {
     pub counter: Counter,
     pub site: Site,
-    /// The file of the site.
     pub file: FileKey,
     /// Every hit raises SIGTRAP.
     pub trap: bool,
     /// Which words follow the slot.
     pub follow: Follow,
-    /// How many registers hold its parameters, if calls are recorded and it is known.
+    /// How many registers hold the function's parameters, if calls are recorded and the number is known.
     pub parameters: Option<u8>,
 }
 
@@ -66,7 +60,6 @@ impl AgentCounter {
     }
 }
 
-/// Where sites are armed.
 pub struct Arming<'a> {
     pub plan: &'a Plan<'a>,
     pub process: &'a TracedProcess,
@@ -90,28 +83,23 @@ impl<'a> Arming<'a> {
     }
 }
 
-/// The hooks that the first plan has besides those that each plan has.
 #[derive(Clone, Copy)]
 pub struct FirstHooks {
-    /// Whether calls are followed.
     pub follows: bool,
-    /// The function that the loader calls when its list of libraries changes.
     pub changed: Option<u64>,
-    /// The address of the lock whose holds are timed.
     pub hold: Option<u64>,
 }
 
-/// A recorded function whose parameters were not looked up yet.
 pub struct UnreadFunction {
-    /// The index of its counter.
     pub counter: usize,
     pub object: Rc<Object>,
     pub function: Function,
 }
 
 impl Patches {
-    /// Plans the first patches, and maps their arenas. Returns the plan, and the bases of arenas that could not be
-    /// mapped. Reads `maps` again if the program has mapped something in an arena's place.
+    /// Plans the first patches, and maps their arenas. Returns the plan, and the bases of arenas
+    /// that could not be mapped. Reads `maps` again if the program has mapped something in an
+    /// arena's place.
     pub fn plan_first(
         &mut self,
         on: &Arming,
@@ -137,7 +125,6 @@ impl Patches {
                 self.later.callers = planned.callers_but(&lost);
                 return Ok((planned, lost));
             }
-            // The program has mapped something there since its maps were read.
             *maps = process.maps()?;
         }
     }
@@ -173,7 +160,7 @@ impl Patches {
         Ok((sites, left))
     }
 
-    /// Arms the hooks of a plan. Returns the addresses of those that are armed.
+    /// Returns the addresses of armed hooks.
     pub fn arm_hooks(
         &mut self,
         on: &Arming,
@@ -191,7 +178,7 @@ impl Patches {
         Ok(armed)
     }
 
-    /// Arms the sites of futex calls. Returns for each why it is not armed.
+    /// Returns for each site why it is not armed.
     pub fn arm_lock_sites(
         &mut self,
         on: &Arming,
@@ -224,7 +211,6 @@ impl Patches {
         Ok(others)
     }
 
-    /// Sets the traps of probes that the kernel did not take.
     pub fn set_traps(
         &mut self,
         on: &mut Arming,
@@ -243,8 +229,9 @@ impl Patches {
         Ok(())
     }
 
-    /// Looks up how many parameters the functions have whose probes were installed since the last call. That may take a
-    /// second for a library's debug file, so a thread that loads the library must not wait for it.
+    /// Looks up the parameters of functions whose probes were installed since the last call. Must
+    /// not run while a thread that loads the library waits, because a library's debug file may take
+    /// a second.
     pub fn read_parameters(&mut self) {
         for unread in self.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(unread.counter) {
@@ -262,14 +249,13 @@ impl Patches {
         Some(Reason::Covered(other.counter.event.clone()))
     }
 
-    /// Returns whether any calls are followed to their return.
     pub fn follows_calls(&self) -> bool {
         let mut all = self.counters.iter().chain(&self.gates);
         all.any(|one| one.follow.is_followed())
     }
 }
 
-/// Maps arenas and callers' arenas; returns the bases of those that could not be mapped.
+/// Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
     // The gaps between arenas would use up a limited address space.
     let outcomes = match address_space(process) {
@@ -278,7 +264,6 @@ fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64
     };
     let failed = plan.ranges.iter().zip(outcomes).filter(|(_, done)| !done);
     let failed: Vec<&Range<u64>> = failed.map(|(range, _)| range).collect();
-    // The program may have mapped something between two arenas.
     let alone = plan.arenas.iter().map(|arena| arena.base);
     let alone = alone.filter(|base| failed.iter().any(|range| range.contains(base)));
     let alone: Vec<u64> = alone.collect();

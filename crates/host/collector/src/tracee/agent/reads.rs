@@ -19,16 +19,15 @@ use crate::tracee::{TracedProcess, scope_names};
 use crate::values::{TimedValues, Values};
 
 pub struct Reads {
-    /// One for each counter.
+    /// The reading of each counter.
     pub all: Vec<Measured>,
-    /// One for each gate.
+    /// The reading of each gate.
     pub gates: Vec<Measured>,
-    /// For each counter, the non-empty parts of threads or names.
+    /// The non-empty parts of threads or names, for each counter.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
 impl Reads {
-    /// Adds counters that are not split.
     pub fn add_unsplit(&mut self, readings: Vec<Reading>) {
         let parts = readings.iter().map(|_| BTreeMap::new());
         self.parts.extend(parts);
@@ -41,8 +40,7 @@ impl Reads {
 }
 
 impl InProcess {
-    /// Reads all counters first and then the records, so that no counted record is missed. The clock
-    /// is the run's.
+    /// Reads all counters first and then the records, so that no counted record is missed. The clock is the run's.
     pub fn read(
         &self,
         process: &TracedProcess,
@@ -120,7 +118,7 @@ impl InProcess {
         })
     }
 
-    /// Forgets the longest time of each timed function. That of a call that returns just now may be forgotten, too.
+    /// Forgets the longest time of each timed function. A call that returns just now may be forgotten, too.
     pub fn forget_longest_calls(&self, process: &TracedProcess) -> Result<(), Error> {
         let Some(link) = &process.target.link else {
             return Ok(());
@@ -149,7 +147,6 @@ impl InProcess {
     }
 }
 
-/// How values are named.
 enum Keys {
     Argument(u8),
     Scopes(Tree),
@@ -163,7 +160,6 @@ impl Keys {
         }
     }
 
-    /// Returns the name for hits whose values found no room.
     fn others(&self) -> String {
         match self {
             Keys::Argument(_) => OTHER_VALUES.to_owned(),
@@ -172,7 +168,6 @@ impl Keys {
     }
 }
 
-/// Merges parts that have the same key.
 fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String, Measured> {
     let mut all: BTreeMap<String, Measured> = BTreeMap::new();
     for (key, part) in parts {
@@ -181,7 +176,7 @@ fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String,
     all
 }
 
-/// Returns the hits of each value, and of the values that found no room.
+/// Includes the hits whose values found no room.
 fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
     let others = (others > 0).then(|| (keys.others(), others));
@@ -197,7 +192,7 @@ fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     all.map(|(key, hits)| (key, measured(hits))).collect()
 }
 
-/// Returns the calls of each value, and of the values that found no room.
+/// Includes the calls whose values found no room.
 fn by_timed_value(
     keys: &Keys,
     values: &TimedValues,
@@ -213,7 +208,6 @@ fn by_timed_value(
     })
 }
 
-/// Returns a counter's part of one thread or name; `None` if it is empty.
 fn part(one: &AgentCounter, values: &[u64]) -> Option<Measured> {
     let reading = calls::reading(values, one.site.slot, one.follow);
     (reading.hits() > 0).then(|| Measured {

@@ -1,5 +1,4 @@
-//! Reads recorded calls from each thread's ring every 5 ms. A ring's content is hostile data from
-//! the target.
+//! Reads recorded calls from each thread's ring every 5 ms. A ring's content is hostile data from the target.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,7 +34,6 @@ impl Default for NamedThread {
     }
 }
 
-/// The state of reading one ring.
 #[derive(Default)]
 struct ThreadRing {
     reader: Reader,
@@ -48,23 +46,21 @@ pub struct RecordedCall {
     event: Rc<str>,
     at_ns: u64,
     args: [u64; 2],
-    /// How many of `args` are arguments, if it is known.
+    /// How many of `args` are arguments, if known.
     parameters: Option<u8>,
 }
 
 impl RecordedCall {
-    /// Returns when the call began, from the start of the session.
+    /// Returns when the call began, since the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// Returns an argument; `None` if the function has fewer.
     fn argument(&self, index: u8) -> Option<u64> {
         let is_there = self.parameters.is_none_or(|count| index < count);
         is_there.then_some(self.args[usize::from(index)])
     }
 
-    /// Returns the call in the observer's form.
     pub fn call(&self) -> Call<'_> {
         Call {
             at_ns: self.at_ns,
@@ -78,15 +74,12 @@ impl RecordedCall {
     }
 }
 
-/// The records of one process.
 pub struct Rings {
     start: Moment,
-    /// For each slot, the probe's event and the number of its calls that were read.
+    /// Recorded probes, by slot.
     probes: Vec<Option<RecordedProbe>>,
-    /// The number of the process's counters when `probes` was last updated.
     counter_count: usize,
     rings: BTreeMap<u32, ThreadRing>,
-    /// Whether the observer wants each call.
     reports_calls: bool,
     calls: Vec<RecordedCall>,
 }
@@ -98,7 +91,7 @@ struct RecordedProbe {
 }
 
 impl Rings {
-    /// Returns the state before the first record. Must be called before it is written.
+    /// Must be called before the first record is written.
     pub fn new(reports_calls: bool) -> Rings {
         Rings {
             start: Moment::now(),
@@ -110,7 +103,6 @@ impl Rings {
         }
     }
 
-    /// Adds the probes of new counters.
     fn learn(&mut self, counters: &[AgentCounter]) {
         if counters.len() == self.counter_count {
             return;
@@ -129,7 +121,6 @@ impl Rings {
         self.counter_count = counters.len();
     }
 
-    /// Returns the number of a probe's calls that were read.
     fn seen(&self, slot: u32) -> u64 {
         let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
         probe.map_or(0, |probe| probe.seen)
@@ -180,8 +171,7 @@ impl Rings {
         self.read(&link.data(), clock, patience);
     }
 
-    /// Returns a probe's reading with the number of records that were read. A record that was
-    /// written but not read counts as lost.
+    /// Returns a reading with the records that were read. Unread records count as lost.
     pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;
@@ -200,7 +190,6 @@ impl Rings {
         }
     }
 
-    /// Returns the calls that were read since the last call of this.
     pub fn take_calls(&mut self) -> Vec<RecordedCall> {
         std::mem::take(&mut self.calls)
     }

@@ -1,10 +1,10 @@
-//! Keeps the cost of watching waits for locks within the budget. If there are more waits than the
-//! budget pays for, some are only counted (`tiptoe_futex::gaps`). This module computes how many.
+//! Keeps the cost of watching waits for locks within the budget: computes how many waits are only
+//! counted (`tiptoe_futex::gaps`).
 //!
 //! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
 //! reading the clock. All threads may have the same number of waits timed per second. A thread with
-//! fewer waits has each one timed, and leaves its rest to the others. So long waits are timed,
-//! because a thread has few of them. Only threads that wake each other over and over are sampled.
+//! fewer waits has each one timed, and leaves its rest to other threads. So long waits are timed,
+//! because a thread has few of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,31 +22,25 @@ use crate::tracee::Plan;
 /// The cost of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;
 const WAKE_NS: f64 = 9.0;
-/// The additional cost of timing a wait, without the clock, which is read twice.
+/// The additional cost of timing a wait, without its two readings of the clock.
 const TIMED_NS: f64 = 5.0;
-/// The budget is at least that of a process that uses this part of a CPU.
+/// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The least part of the budget that is left for timing.
 const LEAST_TIMED: f64 = 0.1;
-/// How long waits are remembered: shorter than the seconds over which a budget must hold.
+/// For how long waits are remembered. Must be shorter than the seconds over which a budget holds.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
-    /// The part of the CPU time that may be spent.
     share: f64,
-    /// The additional cost of timing a wait.
     timed_ns: f64,
     known: RefCell<BudgetState>,
 }
 
-/// The state at the last look.
 struct BudgetState {
     /// The time of the last look, and the ticks of the last two.
     at: Instant,
     ticks: [u64; 2],
-    /// The process's CPU time at the last look.
     used: Duration,
-    /// The recently earned part of the CPU time.
     earned_ns: f64,
     threads: BTreeMap<u32, Waiter>,
 }
@@ -57,10 +51,9 @@ struct Waiter {
     /// Totals at the last look.
     waits: u64,
     wakes: u64,
-    /// Recent waits and wakes, with older ones decayed.
+    /// Older waits and wakes have decayed.
     recent_waits: f64,
     recent_wakes: f64,
-    /// Whether any of its waits was ever skipped.
     thinned: bool,
     gap: u64,
     /// The waits in progress at the last look, identified by their beginnings.
@@ -68,7 +61,7 @@ struct Waiter {
 }
 
 impl Thinning {
-    /// Returns the state for a plan, for a process that has used this CPU time; `None` if waits are not watched, or their cost is unlimited.
+    /// `used` is the process's CPU time so far. `None` if waits are not watched, or their cost is unlimited.
     pub fn of(plan: &Plan, used: Duration) -> Option<Thinning> {
         let share = plan.share().filter(|_| plan.locks())?;
         let now = clock::ticks();
@@ -86,12 +79,11 @@ impl Thinning {
         })
     }
 
-    /// Leaves a part of the budget to other spenders in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
 
-    /// Reads the threads' waits and wakes, and sets how many waits are timed.
     pub fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
         let mut known = self.known.borrow_mut();
@@ -123,7 +115,7 @@ impl Thinning {
 }
 
 impl BudgetState {
-    /// Returns how many recent waits of each thread may be timed, at this price.
+    /// Returns how many recent waits of each thread may be timed at this price.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
         let counted = waiters()
@@ -135,8 +127,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the most that each may get so that all together get at most `all`. What one does not
-/// want goes to the others.
+/// Returns the most that each thread may get so that all together get at most `all`. What a thread
+/// does not want goes to other threads.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());
@@ -159,7 +151,7 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks the waits that the last look saw as in progress. Such a wait began between the two
+    /// Marks the waits that the last look saw in progress, too. Such a wait began between the two
     /// looks of `before`, and the middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
@@ -192,8 +184,7 @@ impl Waiter {
     }
 }
 
-/// Returns how many waits to skip on average for each timed one, so that `fair` of `waits` are
-/// timed.
+/// Returns how many waits to skip for each timed one, so that about `fair` of `waits` are timed.
 fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
         true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,
@@ -249,7 +240,6 @@ mod tests {
         }
     }
 
-    /// One second in which one CPU was used, at 1 %.
     #[test]
     fn only_a_thread_that_waits_over_and_over_is_thinned() {
         assert_eq!(known(1e7, &[1000.0; 64]).fair(20.0), f64::INFINITY);

@@ -1,5 +1,5 @@
-//! Watches contended locks of one process through the kernel's futex tracepoints: all of its futex
-//! calls, or beside the agent those from sites that could not be patched.
+//! Watches contended locks through the kernel's futex tracepoints: all futex calls of a process, or
+//! beside the agent the calls from unpatched sites.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -19,7 +19,6 @@ use crate::ulocks::WaitRecords;
 use crate::words;
 use crate::words::session_target;
 
-/// The futex calls that the kernel counts.
 pub struct KernelFutexes {
     pub futexes: Futexes,
     /// Whether only the kernel reports the locks. Otherwise the agent counts the sites that it patched.
@@ -27,17 +26,14 @@ pub struct KernelFutexes {
     files: Vec<File>,
 }
 
-/// A file of the program, and its functions between futex calls and the user's code.
 struct File {
     object: Rc<Object>,
     wrappers: Vec<(u64, Depth)>,
-    /// The biases at which the kernel already skips these functions.
     biases: HashSet<u64>,
 }
 
 impl KernelFutexes {
-    /// Begins to count the futex calls of a process. Those that return to the addresses in `patched` are the agent's;
-    /// `None` if the agent counts none.
+    /// The agent counts the futex calls that return to the addresses in `patched`; `None` if it counts none.
     pub fn begin(
         process: &TracedProcess,
         plan: &Plan,
@@ -65,8 +61,7 @@ impl KernelFutexes {
         Ok(watched)
     }
 
-    /// Gives the kernel the functions of these modules, which it must skip to find a user's call
-    /// site.
+    /// Gives the kernel the functions that it must skip to find a user's call site.
     pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
         // libc must be last: until the kernel knows its functions, a wait has no caller, and the
         // kernel looks for one again at the wait's end.
@@ -96,7 +91,6 @@ impl KernelFutexes {
         Ok(())
     }
 
-    /// Adds what was counted to the records.
     pub fn add_to(
         &self,
         noted: &mut WaitRecords,
@@ -117,7 +111,7 @@ impl KernelFutexes {
         Ok(())
     }
 
-    /// Returns a note that only the kernel reports its locks, with the reason (`left_out`) and the cost.
+    /// `left_out` is why only the kernel reports the locks.
     pub fn note(&self, target: &Attached, left_out: Option<&Reason>) -> Note {
         let calls = self.futexes.calls().unwrap_or_default();
         let calls = calls.waits.saturating_add(calls.wakes);
@@ -131,7 +125,6 @@ impl KernelFutexes {
     }
 }
 
-/// Returns whether a module is always mapped at its linked address.
 fn has_its_place(module: &Module) -> bool {
     module.is_program && !module.object.image.header().position_independent
 }

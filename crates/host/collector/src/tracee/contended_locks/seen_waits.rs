@@ -16,14 +16,13 @@ use crate::ulocks::{ThreadIds, ns_between};
 pub struct SeenWaits {
     /// The threads that had ended at the last look, by the ids in their slabs.
     ended: BTreeSet<u32>,
-    /// For each thread and wait number: the wait's beginning, and when it was last seen, in ticks.
+    /// The wait's beginning, and when it was last seen, in ticks; by thread and wait number.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
-    /// The time of the last look, in ticks.
     at: u64,
 }
 
 impl SeenWaits {
-    /// Looks at all threads that have words; `threads` are the living ones, by their ids in /proc.
+    /// `threads` are the living threads, by their ids in /proc.
     pub fn look(&mut self, link: &Link, threads: &[u32], ids: &ThreadIds) {
         let lives = |own| ids.outer(own).is_some_and(|tid| threads.contains(&tid));
         let data = link.data();
@@ -51,7 +50,6 @@ impl SeenWaits {
         }
     }
 
-    /// Returns the time of the last look, in ticks; 0 before the first.
     pub fn last_look(&self) -> u64 {
         self.at
     }

@@ -21,18 +21,16 @@ mod patched_code;
 
 use patched_code::PatchedCode;
 
-/// Opens the probes that the kernel counts.
 pub struct KernelOpening<'a> {
     pub plan: &'a Plan<'a>,
     pub process: &'a TracedProcess,
-    /// What the agent has patched.
     pub patches: &'a Patches,
     pub coverage: &'a mut Coverage,
     pub kernel: &'a mut KernelProbes,
 }
 
 impl KernelOpening<'_> {
-    /// Counts probes in the kernel. Returns those that the kernel does not take and that have a trap.
+    /// Returns the probes that the kernel does not take and that have a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {
@@ -117,8 +115,7 @@ impl KernelOpening<'_> {
         Ok(traps)
     }
 
-    /// Adds a counter for each probe of a set, in the set's order. Returns the probes that the kernel
-    /// refused and that have a trap.
+    /// Adds a counter for each probe of a set, in the set's order. Returns the refused probes that have a trap.
     fn read_from(
         &mut self,
         refused: Vec<RefusedProbe>,
@@ -173,8 +170,7 @@ impl KernelOpening<'_> {
         traps
     }
 
-    /// Returns the probes of entries. Probes of returns are refused, because an exception that
-    /// unwinds past the kernel's return probe ends the program.
+    /// Refuses probes of returns, because an exception that unwinds past the kernel's return probe ends the program.
     fn entries_only(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
         let (entries, returns): (Vec<_>, Vec<_>) = probes
             .into_iter()
@@ -212,7 +208,6 @@ impl KernelOpening<'_> {
         }
     }
 
-    /// Notes calls that the kernel only counts, although the request times them.
     fn note_untimed(&mut self, probes: &[Candidate]) {
         let timed = probes.iter().map(|candidate| &candidate.probe);
         let timed = timed.filter(|probe| probe.follow.is_timed());
@@ -236,8 +231,7 @@ impl KernelOpening<'_> {
     }
 }
 
-/// Opens the probes' files, which must stay open with the descriptors. Returns the files, and the
-/// probes' positions in them.
+/// Opens the probes' files, which must stay open with the descriptors.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());
@@ -279,7 +273,7 @@ fn unprobeable(candidate: &Candidate) -> Option<Reason> {
     })
 }
 
-/// Returns why the kernel refuses a probe, without its address, so that equal reasons group.
+/// The reason lacks the probe's address, so that equal reasons group.
 fn kernel_reason(error: KernelError) -> Reason {
     match error {
         KernelError::BrokenOff => Reason::BrokenOff,

@@ -1,9 +1,9 @@
 //! Keeps the cost of the kernel's probes within the budget. A hit costs at least a microsecond,
-//! even if its count is never read. So a probe that exceeds the budget is closed, and opened again
-//! once the budget has been earned: it counts in windows.
+//! even if its count is never read. So a probe that exceeds the budget is closed until the budget
+//! has been earned again: it counts in windows.
 //!
-//! A window's count is a lower bound and must never be scaled, because its hits slow the program by
-//! an unknown amount while the window is open.
+//! A window's count is a lower bound and must never be scaled, because hits in an open window slow
+//! the program by an unknown amount.
 //!
 //! INVARIANT: over any time, hits times their price are at most the share of the process's CPU time
 //! (or of [`LEAST_USED`] of one CPU), plus one second's share, plus the hits within one [`LOOK`]
@@ -18,59 +18,52 @@ use tiptoe_kernel::UprobeSet;
 
 use crate::clock::TICK;
 
-/// The budget is at least that of a process that uses this part of a CPU.
+/// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 /// The limit of savings: the share of this much time of one CPU.
 const SAVED: Duration = Duration::from_secs(1);
-/// The savings at the start, and those needed to open a probe again, as a part of the limit.
+/// The part of the limit that is saved at the start, and needed to open a probe again.
 const ENOUGH: f64 = 0.5;
-/// How long hits are remembered, because older ones do not predict a probe's rate.
+/// Older hits are forgotten, because they do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
 /// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long looks are that frequent after a probe was opened.
+/// For how long after a probe's opening the pause is [`LOOK`].
 const FRESH: Duration = Duration::from_millis(20);
 /// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
 
-/// The kernel's probes of one process.
 pub struct Uprobes {
     pub set: UprobeSet,
     pub throttle: Option<Throttle>,
-    /// Whether any was ever closed to keep the budget.
     pub is_throttled: bool,
 }
 
-/// The budget and spending of the kernel's probes of one process.
 pub struct Throttle {
-    /// The files of the probes, which must stay open, because probes are opened again by their
-    /// descriptors.
+    /// Must stay open, because probes are opened again by these descriptors.
     _files: Vec<File>,
     pub next: Instant,
-    /// When a probe was last opened.
     opened: Instant,
     account: Account,
 }
 
 struct Account {
-    /// The part of the CPU time that may be spent.
     share: f64,
-    /// The cost of a hit of each probe, in ns.
+    /// The cost of a hit in ns, by probe.
     prices: Vec<f64>,
-    /// Of the last look: its time, the process's CPU time, the probes' counts.
+    /// The time, the process's CPU time and the probes' counts of the last look.
     at: Instant,
     used: Duration,
     counts: Vec<u64>,
-    /// The savings; negative after a burst of hits.
+    /// Negative after a burst of hits.
     saved_ns: f64,
     /// The recent earnings, and the recent spending of each probe.
     earned_ns: f64,
     spent_ns: Vec<f64>,
-    /// The closed probes, in the order of their closing.
+    /// Closed probes, in the order of closing.
     closed: VecDeque<usize>,
 }
 
-/// The probes to close and to open after a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ThrottleStep {
     close: Vec<usize>,
@@ -78,8 +71,7 @@ struct ThrottleStep {
 }
 
 impl Throttle {
-    /// Returns the throttle of probes with these prices, by their index in the set, in a process
-    /// that has used this CPU time.
+    /// `prices` are by the probe's index in the set; `used` is the process's CPU time so far.
     pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>, used: Duration) -> Throttle {
         let now = Instant::now();
         Throttle {
@@ -90,12 +82,11 @@ impl Throttle {
         }
     }
 
-    /// Leaves a part of the budget to other spenders in the same process.
+    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }
 
-    /// Sets the time of the next look, after a look that took `took`.
     fn plan(&mut self, now: Instant, took: Duration) {
         let is_fresh = now.saturating_duration_since(self.opened) < FRESH;
         let pause = if is_fresh { LOOK } else { TICK };
@@ -144,9 +135,9 @@ impl Account {
         turn
     }
 
-    /// Returns the open probes that spend most: as many as must be closed so that the others spend
-    /// no more than is earned. Ignores probes that were hit a few times before much was earned,
-    /// unless the debt exceeds `deep`.
+    /// Returns the fewest, dearest open probes to close so that the other probes spend no more than
+    /// is earned. Ignores probes that were hit a few times before much was earned, unless the debt
+    /// exceeds `deep`.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -170,7 +161,7 @@ impl Account {
 
 impl Uprobes {
     /// Closes the probes that exceed the budget, and opens one for which enough was saved. At the
-    /// first closing, returns the index of the dearest one.
+    /// first closing, returns the dearest probe's index.
     pub fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
         if target.has_ended() {
             return None;
@@ -180,7 +171,7 @@ impl Uprobes {
         if now < throttle.next {
             return None;
         }
-        // On failure these hits are counted at the next look.
+        // On failure the hits are counted at the next look.
         let counts = self.set.counts().ok()?;
         let is_first = !self.is_throttled;
         let ThrottleStep { close, open } = throttle.account.settle(now, used, counts);
@@ -286,8 +277,7 @@ mod tests {
             let turn = run.hit(&[hits]);
             is_open = (is_open || turn.open.is_some()) && turn.close.is_empty();
         }
-        // 100 s earn one second; half of a second's share was available, and one look may
-        // overspend.
+        // 100 s earn one second, half a second's share was available, and one look may overspend.
         let most_us = 1_000_000 + 5_000 + 10_000;
         assert!((900_000..=most_us).contains(&spent), "{spent}");
     }

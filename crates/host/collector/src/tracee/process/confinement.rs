@@ -1,8 +1,7 @@
 //! Notices that a program has confined itself more than the agent's thread. A seccomp filter may
-//! forbid what the agent does in a thread, or kill the thread for it. And the agent's thread must
-//! not have a right that no thread of the program has.
-//!
-//! Each look reads the status of three threads, and the namespace links of one.
+//! forbid what the agent does, or kill the agent's thread for it. And the agent's thread must not
+//! have a right that no thread of the program has. Each look reads the status of three threads, and
+//! the namespace links of one.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt as _;
@@ -14,14 +13,14 @@ use tiptoe_wire::LeaveReason;
 
 use tiptoe_attach::resident::agent_thread;
 
-/// How many other threads' filters each look reads, besides the first thread's.
+/// Each look reads the filters of this many other threads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
 /// The shortest time between two looks, because the loop that reads hits calls more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
 pub struct Confinement {
-    /// The most seccomp restrictions that any thread had when it was attached.
+    /// The most seccomp restrictions that any thread had at the attach.
     seccomp: u32,
     /// The agent's thread by its own number and by tiptoe's, with its rights, which never grow.
     agent: Cell<Option<(u32, u32, Rights)>>,
@@ -31,7 +30,6 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Records the confinement of a process that the agent has not entered yet.
     pub fn of(process: Process) -> Confinement {
         let threads = process.threads().unwrap_or_default().into_iter();
         let seccomp = threads.filter_map(|tid| seccomp(process, tid)).max();
@@ -43,8 +41,7 @@ impl Confinement {
         }
     }
 
-    /// Returns how the process has confined itself, if it has. `thread` is the agent's thread by
-    /// its own number.
+    /// `thread` is the agent's thread by its own number.
     pub fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
             return None;
@@ -101,7 +98,6 @@ fn rights(process: Process, tid: u32) -> Option<Rights> {
     })
 }
 
-/// Returns how many seccomp restrictions a thread has.
 fn seccomp(process: Process, tid: u32) -> Option<u32> {
     let status = std::fs::read(format!("/proc/{}/task/{tid}/status", process.pid())).ok()?;
     Rights::of(&status, |_| None).map(|rights| rights.seccomp)

@@ -9,7 +9,6 @@ use tiptoe_wire::{LeaveReason, Site, State};
 use super::TracedProcess;
 use crate::words::session_target;
 
-/// The ends that were reported.
 #[derive(Default)]
 pub(super) struct ReportedEnds {
     process: Cell<bool>,
@@ -17,13 +16,12 @@ pub(super) struct ReportedEnds {
 }
 
 impl TracedProcess {
-    /// Returns whether the kernel reports another program than when the process was attached.
     pub fn runs_another_program(&self) -> bool {
         let now = self.target.process.running_program();
         now.is_ok_and(|now| now.differs(&self.presence.program))
     }
 
-    /// Returns a note that the trace ended before the program, unless the last note had the same cause.
+    /// Returns `None` if the last note had the same cause.
     pub fn trace_end(&self, cause: EndCause) -> Option<ProcessNote> {
         let is_new = self.reported.trace.replace(Some(cause)) != Some(cause);
         is_new.then(|| ProcessNote::TraceEnded {
@@ -33,8 +31,7 @@ impl TracedProcess {
         })
     }
 
-    /// Returns why the trace ended before the program, if it did. The code at the agent's `sites` is restored if the
-    /// agent cannot do so.
+    /// Returns why the trace ended before the program. Restores the code at the agent's `sites` if the agent cannot.
     pub fn ended_by(&self, sites: &[Site]) -> Option<EndCause> {
         if self.presence.has_execed(&self.target) {
             return Some(EndCause::Exec);
@@ -47,8 +44,7 @@ impl TracedProcess {
         })
     }
 
-    /// Returns why the agent has left, if it has. The agent leaves by itself if it sees the call
-    /// that confines the program; otherwise tiptoe makes it leave here.
+    /// The agent leaves by itself if it sees the call that confines the program; otherwise tiptoe makes it leave here.
     fn left_for(&self, sites: &[Site]) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
         let presence = &self.presence;
@@ -73,8 +69,8 @@ impl TracedProcess {
     }
 
     /// Returns whether only the agent's thread runs, because the program ended all of its own
-    /// threads but not the process. In a killed process the agent's thread may be the last, too,
-    /// but then it does not sleep.
+    /// threads but not the process. The agent's thread may also be the last in a killed process,
+    /// but does not sleep there.
     pub fn only_agent_left(&self) -> bool {
         let status = self.target.process.status();
         let sleeps = |tid| {

@@ -18,7 +18,6 @@ use crate::module::Module;
 use crate::planner;
 use crate::resolve::{self, Resolution};
 
-/// The longest search for a thread to borrow.
 const BORROW: Duration = Duration::from_secs(5);
 /// The longest time until a program has loaded its libc.
 const LOADING: Duration = Duration::from_millis(500);
@@ -29,7 +28,6 @@ const LATER: u32 = 1 << 14;
 /// The agent must not take a thread if the program's user may start fewer than this.
 const SPARE_THREADS: u64 = 16;
 
-/// Returns why a program's locks cannot be watched by patches; `None` if they can.
 pub fn unpatchable(header: &Header) -> Option<Reason> {
     let musl = header.interpreter.as_deref().is_some_and(is_musl);
     musl.then_some(Reason::MuslFutexes)
@@ -39,7 +37,6 @@ fn is_musl(loader: &str) -> bool {
     loader.contains("/ld-musl-")
 }
 
-/// Returns why the agent would take resources that the program needs; `None` if it would not.
 pub fn short_of_room(process: Process) -> Option<Reason> {
     let memory = address_space(process).map(Reason::LimitedMemory);
     memory.or_else(|| {
@@ -49,7 +46,6 @@ pub fn short_of_room(process: Process) -> Option<Reason> {
 }
 
 impl TracedProcess {
-    /// Returns why the agent must not enter; `None` if it may.
     pub fn rules_against_agent(
         &self,
         plan: &Plan,
@@ -88,8 +84,8 @@ impl TracedProcess {
         short_of_room(self.target.process)
     }
 
-    /// Returns the sites that an earlier session's agent recorded in the program's memory. That
-    /// memory is hostile, so this fails if the sites cannot be the agent's.
+    /// Returns an earlier session's sites from the program's memory. Fails if they cannot be the
+    /// agent's, because that memory is hostile.
     pub fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());

@@ -14,31 +14,26 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner;
 
-/// A process in which no trap byte may be written.
 #[derive(Clone, Debug)]
 pub struct TrapFreeProcess {
     pub masks: Masks,
     pub why: Reason,
 }
 
-/// The agent's thread, and what keeps it from harming the program.
 pub struct AgentPresence {
-    /// The program that ran when the process was attached, so that an exec can be detected.
+    /// The program at the attach, by which an exec is detected.
     pub program: RunningProgram,
     pub thread: Option<u32>,
     /// The signals that the agent owns, and where it records the threads that block them.
     pub masks: Option<Masks>,
-    /// Set if no trap byte may be written in the process, because threads may block SIGTRAP unseen.
+    /// Set if no trap byte may be written, because threads may block SIGTRAP unseen.
     pub quiet: Option<TrapFreeProcess>,
-    /// Why threads may block signals without passing a hook; computed at first use.
     unseen: OnceCell<Option<Reason>>,
-    /// Why the agent was asked to leave, or left by itself.
     pub left: Cell<Option<LeaveReason>>,
     pub confinement: Confinement,
 }
 
 impl AgentPresence {
-    /// Returns the state for a process that the agent has not entered yet.
     pub fn of(process: Process) -> AgentPresence {
         AgentPresence {
             program: process.running_program().unwrap_or_default(),
@@ -51,15 +46,13 @@ impl AgentPresence {
         }
     }
 
-    /// Records the signals that the agent owns, and whether trap bytes may be written.
     pub fn own(&mut self, masks: Masks, modules: &[Module]) {
         self.masks = Some(masks);
         let unseen = self.unseen(modules).cloned();
         self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
     }
 
-    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]);
-    /// `None` if they cannot.
+    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]).
     pub fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
@@ -67,8 +60,8 @@ impl AgentPresence {
     }
 
     /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory. So does an exit, but it leaves no memory at all. The
-    /// maps are read twice, because a reading that races with the removal may be incomplete.
+    /// agent's thread and removes its memory; an exit leaves no memory at all. Reads the maps
+    /// twice, because a reading that races with the removal may be incomplete.
     pub fn has_execed(&self, target: &Attached) -> bool {
         let Some(tid) = self.thread else {
             return false;
@@ -81,13 +74,12 @@ impl AgentPresence {
         !std::path::Path::new(&thread).exists() && another() && another()
     }
 
-    /// Returns whether the agent can still answer.
     pub fn serves(&self, target: &Attached) -> bool {
         self.left.get().is_none() && !target.has_ended() && !self.has_execed(target)
     }
 
-    /// Fails if the agent's thread still has rights. It must give them up before its hello, or
-    /// leave, because any thread of the program can write its stack.
+    /// Fails if the agent's thread still has rights. The thread must give up its rights before its
+    /// hello, or leave, because any thread of the program can write its stack.
     pub fn check_confined(&self, process: Process) -> Result<(), Error> {
         let status = |tid| process.thread_status(tid).ok();
         match self.thread.and_then(status) {
@@ -98,7 +90,7 @@ impl AgentPresence {
         }
     }
 
-    /// Returns the agent's signals, with its thread's current number: that changes if the program
+    /// Returns the agent's signals with its thread's current number, which changes if the program
     /// changes its user or its namespaces.
     pub fn masks_now(&self, process: Process, link: &Link) -> Option<Masks> {
         let spare = agent_thread(process, link.data().thread());
@@ -107,7 +99,6 @@ impl AgentPresence {
             .map(|masks| Masks { spare, ..masks })
     }
 
-    /// Returns the signals that the agent owns, and where it records the threads that block them.
     pub fn masks(
         &self,
         process: Process,

@@ -15,15 +15,14 @@ use super::TracedProcess;
 const ISLAND: usize = 5;
 
 impl TracedProcess {
-    /// Restores the program's code at the agent's `sites`. Does nothing if its threads cannot be stopped.
+    /// Restores the code at the agent's `sites`. Does nothing if the threads cannot be stopped.
     pub(super) fn put_back(&self, link: &Link, sites: &[Site]) {
         link.silence();
         let path = format!("/proc/{}/mem", self.target.process.pid());
         let Ok(memory) = File::options().read(true).write(true).open(&path) else {
             return;
         };
-        // The memory must be that of the program whose threads `give_back` stops, so no exec may
-        // have come in between.
+        // The memory must be that of the program whose threads `give_back` stops, so no exec may have come in between.
         if self.runs_another_program() {
             return;
         }
@@ -39,7 +38,6 @@ impl TracedProcess {
     }
 }
 
-/// Restores the bytes of a site if they are still ours.
 fn restore(memory: &File, site: &Site) -> io::Result<()> {
     let len = usize::from(site.len).min(site.original.len());
     restore_at(

@@ -11,12 +11,10 @@ use tiptoe_wire::{Request, WatchTarget};
 use super::TracedProcess;
 use crate::error::Error;
 
-/// The result of opening breakpoints for threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArmedThreads {
-    /// The number of threads that have breakpoints.
     pub threads: u32,
-    /// The number of these that started while breakpoints were opened.
+    /// Threads that started while breakpoints were opened.
     pub late: u32,
 }
 
@@ -33,7 +31,7 @@ impl TracedProcess {
         link.data().hits()
     }
 
-    /// Opens breakpoints for all threads, also for those that start later.
+    /// Opens breakpoints for all threads, also for later ones.
     pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
         let link = self.watching()?;
         let head = [cpus.into()];
@@ -49,7 +47,6 @@ impl TracedProcess {
         }
     }
 
-    /// Sends a request without waiting for its completion.
     pub fn ask(&self, what: AsyncRequest) {
         if let (Some(link), Some(hits)) = (&self.target.link, self.hits()) {
             hits.ask(what);
@@ -57,7 +54,6 @@ impl TracedProcess {
         }
     }
 
-    /// Makes a breakpoint watch another target.
     pub fn turn(&self, number: usize, watched: WatchTarget) -> Result<(), Error> {
         let link = self.watching()?;
         let words = [number as u64].into_iter().chain(watched.words());
@@ -73,7 +69,6 @@ fn opened(link: &Link) -> ArmedThreads {
     ArmedThreads { threads, late }
 }
 
-/// Explains why the kernel refused a breakpoint to a thread.
 fn refused(errno: i32, tid: u32, watched: &[WatchTarget]) -> Error {
     match errno {
         libc::ENOSPC => crate::watch::explain(KernelError::NoSlot {

@@ -1,8 +1,10 @@
-//! Leaves functions to the kernel into which no jump fits, if the kernel's uprobe costs less than a trap on this machine.
+//! Leaves functions to the kernel into which no jump fits, if the kernel's uprobe costs less than a
+//! trap on this machine.
 //!
-//! A trap is a signal, whose handler moves the thread on. A uprobe is as dear as that if the kernel must single-step the
-//! function's first instruction, and cheaper by far if it emulates the instruction, as it does a `push`. If the kernel
-//! does not take a probe, or counts only threads that exist already, the agent sets the trap.
+//! A trap is a signal, whose handler moves the thread on. A uprobe is as dear if the kernel must
+//! single-step the function's first instruction, and far cheaper if the kernel emulates it, as it
+//! does a `push`. The agent sets the trap if the kernel does not take the probe, or counts only
+//! existing threads.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Step, may_count_processes};
@@ -15,7 +17,7 @@ use crate::planner::{Follow, PatchPlan, PlannedSite};
 use crate::resolve::Probe;
 use crate::tracee::{Candidate, against, step_at};
 
-/// Removes the probes from the plan that the kernel counts at a lower price, and returns them.
+/// Removes from the plan the probes that the kernel counts at a lower price, and returns them.
 pub fn take(
     on: &Arming,
     probes: &mut Vec<Probe>,
@@ -59,7 +61,6 @@ pub fn take(
     costly
 }
 
-/// Returns whether a probe would get a trap that does nothing but count.
 fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
     // At another address, the probe of the kernel could be inside another patch.
     let is_there = site.site.address == probe.address();
@@ -67,7 +68,6 @@ fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
     site.strategy == Strategy::Trap && is_there && counts
 }
 
-/// Returns why the kernel counts.
 fn why(costs: &TrapAlternatives, step: Step) -> Reason {
     Reason::CostlyTrap {
         uprobe_ns: costs.kernel.of(step).ns,

@@ -9,7 +9,7 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::resolve::{Limit, Limits, Probe};
 
-/// Returns probes of the implementations that IFUNCs chose in this process. Adds the IFUNCs without a probe to `refused`.
+/// Returns probes of the chosen implementations. Adds the IFUNCs without a probe to `refused`.
 pub fn chosen(
     link: &Link,
     modules: &[Module],
@@ -60,7 +60,7 @@ pub fn chosen(
     Ok(probes)
 }
 
-/// Adds probes. If another probe has the same address, the new one only adds names to it.
+/// If another probe has the same address, the new one only adds names to it.
 pub fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     let mut places: BTreeMap<u64, usize> = probes
         .iter()

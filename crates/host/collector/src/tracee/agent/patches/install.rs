@@ -11,11 +11,11 @@ use crate::probe_slots::SlotKey;
 use crate::resolve::Probe;
 use crate::tracee::{Candidate, Counter, Coverage};
 
-/// The most sites to arm between two looks whether the user breaks the attach off.
+/// The most sites to arm between two looks whether the user interrupts the attach.
 const PART: usize = 4096;
 
 impl Patches {
-    /// Installs probes; returns those that the agent cannot take, with the reasons.
+    /// Returns the probes that the agent cannot take.
     pub fn install_probes(
         &mut self,
         on: &mut Arming,
@@ -48,7 +48,7 @@ impl Patches {
         Ok(left)
     }
 
-    /// Counts at this site from now on. If the slot counted before, its row continues.
+    /// If the slot counted before, its row continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
@@ -116,8 +116,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// Returns a probe as it was planned. If its calls cannot be followed, it counts entries alone,
-/// and a refusal says so.
+/// If the probe's calls cannot be followed, it counts entries alone, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

@@ -9,7 +9,6 @@ use super::{AgentCounter, Patches};
 use crate::tracee::TracedProcess;
 
 impl Patches {
-    /// Returns the slots of these functions.
     pub fn slots_unpatched_elsewhere(&self, process: &TracedProcess) -> BTreeSet<u32> {
         let Some(link) = &process.target.link else {
             return BTreeSet::new();
@@ -24,7 +23,6 @@ impl Patches {
         unpatched.map(|one| one.site.slot).collect()
     }
 
-    /// Returns a note on these functions, if there are any.
     pub fn code_was_moved(&self, process: &TracedProcess) -> Option<FunctionNote> {
         let slots = self.slots_unpatched_elsewhere(process);
         let moved = self

@@ -18,32 +18,25 @@ use crate::tracee::{Plan, TracedProcess};
 /// The thunks made for each followed function: one for each caller, on average.
 const CALLERS: usize = 16;
 
-/// The state from which the next plan continues.
 #[derive(Default)]
 pub struct PlanState {
     pub abi: Abi,
     pub recall: i32,
-    /// All sites that the agent has.
     pub agent_sites: Vec<Site>,
     pub probe_slots: ProbeSlots,
     pub callers: Vec<CallerArena>,
-    /// All unwinders that have a number.
     pub unwinders: Vec<u64>,
     /// Libraries loaded when the session began, which the loader has not reported since.
     pub initial: Vec<(FileKey, Library)>,
-    /// Specs that have matched nothing yet.
     pub waiting: Vec<String>,
-    /// Libraries that were probed too late at least once.
     pub late: HashSet<String>,
-    /// Whether the agent reports changes of the loader's list.
     pub watching: bool,
     /// The number of the last change that was served.
     pub served: u64,
 }
 
 impl PlanState {
-    /// Returns the state from which the first plan and those of later libraries continue. An earlier session's agent has
-    /// `agent_sites`.
+    /// Returns the state for the first plan. An earlier session's agent has `agent_sites`.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;
@@ -59,7 +52,6 @@ impl PlanState {
         })
     }
 
-    /// Returns the planner's state of a process, for a plan after the first.
     pub fn process_state<'a>(
         &'a self,
         link: &Link,
@@ -85,13 +77,11 @@ impl PlanState {
         }
     }
 
-    /// Records the new sites that the agent has.
     pub fn note_sites<'a>(&mut self, planned: impl Iterator<Item = &'a PlannedSite>, lost: &[u64]) {
         let given = planned.filter(|plan| !plan.is_in_table && plan.has_room(lost));
         self.agent_sites.extend(given.map(|plan| plan.site));
     }
 
-    /// Prepares the agent to follow `functions` more functions.
     pub fn ready_to_follow(
         &mut self,
         link: &Link,
@@ -116,7 +106,6 @@ impl PlanState {
         Ok(())
     }
 
-    /// Returns a note if libraries ran before they were probed.
     pub fn missed(&self, process: &TracedProcess) -> Option<Note> {
         let times = self.watched(process)?.0.data().missed();
         (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
@@ -128,14 +117,13 @@ impl PlanState {
         Some((link.filter(|_| self.watching)?, self.served))
     }
 
-    /// Returns the doorbell of an agent that reports changes.
     pub fn bell<'p>(&self, process: &'p TracedProcess) -> Option<Bell<'p>> {
         let (link, served) = self.watched(process)?;
         Some((link.data().doorbell()?, served as u32))
     }
 
-    /// Runs `look`. Returns `None` if the program's libraries changed in between, because `look`
-    /// may have seen a library half patched.
+    /// Returns `None` if the program's libraries changed during `look`, because `look` may have
+    /// seen a library half patched.
     pub fn undisturbed<T>(&self, process: &TracedProcess, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || {
             self.watched(process)
@@ -146,8 +134,8 @@ impl PlanState {
         (before % 2 == 0 && looks() == before).then_some(seen)
     }
 
-    /// Returns the code ranges of the libraries that the agent reported. Leaves in `modules` those
-    /// that were not looked at yet.
+    /// Returns the code ranges of the reported libraries. Leaves in `modules` the libraries that
+    /// were not looked at yet.
     pub fn libraries(
         &mut self,
         fresh: Option<Vec<u64>>,
@@ -164,8 +152,7 @@ impl PlanState {
                 .position(|module| module.bias == library.base);
             let same = now.is_none_or(|at| modules[at].object.key == *file);
             if is_reported(library.base) {
-                // If another library has this address now, the agent must not find the old one
-                // there.
+                // If another library has this address now, the agent must not find the old one there.
                 let base = if same { library.base } else { u64::MAX };
                 libraries.push(Library { base, ..*library });
                 now.filter(|_| same).map(|at| modules.remove(at));
@@ -181,7 +168,6 @@ impl PlanState {
     }
 }
 
-/// Returns the address range of a module's code, for the agent.
 pub fn library(module: &Module) -> Option<Library> {
     Some(Library {
         base: module.bias,

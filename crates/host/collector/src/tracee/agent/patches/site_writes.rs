@@ -1,8 +1,8 @@
 //! Writes trampolines, and arms sites.
 //!
-//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte may ever be
-//! written: only sites that need none are patched. If one write does not suffice, all threads are
-//! stopped.
+//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte
+//! may ever be written: only sites that need none are patched. If one write does not suffice, all
+//! threads are stopped.
 
 use tiptoe_attach::inject::MaskFailure;
 use tiptoe_attach::link::Link;
@@ -12,7 +12,7 @@ use crate::error::{Error, Reason};
 use crate::planner::PlannedSite;
 use crate::tracee::TrapFreeProcess;
 
-/// Writes trampolines and arms sites. Returns for each site why it is not armed.
+/// Returns for each site why it is not armed.
 pub fn install(
     link: &Link,
     planned: &[&PlannedSite],
@@ -43,7 +43,7 @@ pub fn install(
     Ok(reasons)
 }
 
-/// Writes trampolines; returns the sites that can be armed, ordered by address.
+/// Returns the sites that can be armed, ordered by address.
 pub fn write_trampolines(
     link: &Link,
     planned: &[&PlannedSite],

@@ -1,7 +1,7 @@
 //! The files of /proc/self that the agent reads.
 //!
 //! The agent's thread opens them when it starts and keeps them, because it then gives up the right to open files
-//! ([`crate::credentials`]). Every other thread opens and closes them each time.
+//! ([`crate::credentials`]). Other threads open and close them each time.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -11,20 +11,15 @@ use crate::shared;
 
 const O_RDWR_CLOEXEC: i32 = 2 | 0o2000000;
 const O_RDONLY_DIRECTORY: i32 = 0o200000;
-/// No descriptor.
 const NONE: i32 = -1;
 
 /// The descriptors of the agent's thread, which exist in its table only.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
-/// A file of /proc/self.
 #[derive(Clone, Copy)]
 pub enum ProcFile {
-    /// All memory.
     Memory,
-    /// The list of mappings.
     Maps,
-    /// The folder of threads.
     Tasks,
 }
 

@@ -1,9 +1,9 @@
 //! Intercepts system calls of the program that our presence would change. The hook is at the `mov $NUMBER,%eax`
 //! before the call, or in libc's function `syscall`.
 //!
-//! The hook finds number and arguments as they will be at the call. If it performs the call, its trampoline continues
-//! after the call. Otherwise the program makes the call at its own address, so that a thread that waits there can be
-//! cancelled or unwound as usual. A wait for signals is prepared first ([`waits`]).
+//! The hook finds number and arguments as they will be at the call. If it performs the call, its trampoline
+//! continues after the call. Otherwise the program makes the call at its own address, so that a thread that waits
+//! there can be cancelled or unwound as usual.
 
 use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
@@ -27,7 +27,7 @@ use crate::watches;
 
 mod waits;
 
-/// The distance from a trampoline's return address to the code for a call that the hook performed (`tiptoe-patch`,
+/// The distance from a trampoline's return address to its code for a call that the hook performed (`tiptoe-patch`,
 /// `trampoline`).
 const PERFORMED: u64 = 25;
 
@@ -61,7 +61,7 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
 }
 
-/// Performs a call and returns its result; `None` if the program must make the call.
+/// Performs a call; `None` if the program must make the call.
 fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
@@ -113,8 +113,8 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares the process for a system call on a thread-local block that may lack our words. This code must not access
-/// them, because the program's own memory may be there.
+/// Prepares a system call on a thread-local block that may lack our words. This code must not access them, because
+/// the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
         return;
@@ -126,7 +126,7 @@ fn before_without_words(number: usize, frame: &Frame) {
     }
 }
 
-/// Prepares the process for a call that the program makes itself.
+/// Prepares a call that the program makes itself.
 fn before(number: usize, frame: &Frame) {
     const PTRACE_TRACEME: u64 = 0;
     const PTRACE_ATTACH: u64 = 16;
@@ -170,8 +170,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before a filter or a dispatcher of system calls is installed: it may forbid what the agent does
-/// in any thread, or kill the program for it.
+/// Ends the session before a filter or dispatcher of system calls is installed: it may forbid what the agent does in
+/// any thread, or kill the program for that.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -180,7 +180,7 @@ fn before_rules(why: LeaveReason) {
 }
 
 /// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must
-/// end: our words are not in it, so a trampoline would take an arbitrary word for an address and write there.
+/// end: a trampoline would take an arbitrary word there for an address, and write to that address.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -240,12 +240,11 @@ pub extern "C" fn cleared() {
     signals::after_clear();
 }
 
-/// Runs in a new thread before its own code.
 pub extern "C" fn born() {
     watches::born();
 }
 
-/// Returns clone3's record as far as it is used: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
+/// Returns the first words of clone3's record: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
 /// tls.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     let whole = frame.rsi >= 8 * 8;
@@ -262,14 +261,14 @@ fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns the thread control block of a call's child; `None` if it is the parent's.
+/// Returns the child's thread control block; `None` if it is the parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
     let (flags, block) = clone_flags(number, frame)?;
     (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
-/// Returns the thread control block of the thread that a call creates; `None` if the call creates a process.
+/// Returns the new thread's control block; `None` if the call creates a process.
 fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_THREAD: u64 = 0x1_0000;
     let (flags, _) = clone_flags(number, frame)?;
@@ -277,9 +276,9 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 }
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
-/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
-/// threads of a process must be in one; the calling thread then ends the session. If the agent's thread does not
-/// answer, the call is made beside it.
+/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because
+/// all threads of a process must be in one; the calling thread then ends the session. If the agent's thread does not
+/// end in time, the call is made beside it.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {

@@ -1,9 +1,9 @@
-//! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
-//! This code also runs in signal handlers, so it must not lock, wait, or call libc.
+//! Handles a thread's entry into a scope and its exit, which the program's libraries report through
+//! [`crate::ports`]. This code also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
 //! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
-//! slab 0. A thread without a slab is in no scope. A forked child records nothing: its descriptors are wiped, which
-//! one load shows.
+//! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are
+//! wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,13 +20,11 @@ use crate::tls;
 
 /// The address of the words of slab 0; 0 if the session records no scopes.
 static SHARED: AtomicU64 = AtomicU64::new(0);
-/// The byte offset of a thread's words in its slab; and the start and length of all slabs.
+/// The byte offset of a thread's words in its slab; the start and length of all slabs.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 static SLABS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The number of sessions that recorded scopes.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Prepares for a session whose slabs are between these addresses.
 pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
@@ -44,23 +42,22 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     SHARED.store(shared, Release); // pairs with the load in `find`
 }
 
-/// Ends the session for scopes.
 pub fn end() {
-    SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
+    SHARED.store(0, Relaxed); // Relaxed: a late thread finds its slab out of range
 }
 
-/// Returns the addresses of the functions that a port of scopes calls: at a scope's entry, and at its exit.
+/// Returns the functions that a port of scopes calls: at a scope's entry, and at its exit.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records scopes, slabs have this many words here. A slab's addresses stay mapped for
+    // SAFETY: in a session that records scopes, each slab has this many words here. Its addresses stay mapped for
     // ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// Returns the words of the calling thread; `None` if it has no slab.
+/// Returns the calling thread's words; `None` if it has no slab.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -68,7 +65,7 @@ fn find() -> Option<Thread<'static>> {
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
     let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));
-    // The thread has no slab, or one of another session, because it was preempted after it read the address.
+    // The slab may be of another session, because the thread was preempted after it read the address.
     if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
@@ -105,7 +102,6 @@ fn enters(thread: Thread<'static>, label: *const Label, what: u64) -> u64 {
     thread.enters(label as u64, what & RESUMES != 0, clockwork::ticks(), name)
 }
 
-/// Enters a thread's first scope of a session.
 #[cold]
 #[inline(never)]
 extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
@@ -124,8 +120,8 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab. A fork hides the slab from the forking thread, which must claim it again
-/// here.
+/// Leaves a scope in a thread without a slab. A fork hides the slab from the forking thread, which must claim it
+/// again here.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

@@ -30,7 +30,6 @@ pub use leave::{detach, end, reblock, restore_attached, restore_forked, settle};
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
 
-/// Reports the agent's process and entries to tiptoe.
 pub fn greet(shared: &Shared, data: &Data) {
     let (gate, thunks) = shared.words_of_trampolines();
     data.greet(&Hello {
@@ -98,7 +97,6 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
     request == Request::Detach
 }
 
-/// Answers a request, and wakes tiptoe, which waits for the answer.
 pub fn answer(data: &Data, sequence: u64, outcome: u64) {
     data.answer(sequence, outcome);
     if let Some(word) = data.answered() {
@@ -125,7 +123,8 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many exist.
+/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many
+/// exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -198,7 +197,7 @@ fn other_threads(plan: &Plan) -> OtherThreads {
 /// Patches sites, which must be in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    // tiptoe has just written the trampolines. Every CPU must fetch them afresh.
+    // tiptoe has just written the trampolines, which every CPU must fetch afresh.
     text.sync();
     let mut sites = (0..count).filter_map(|index| plan.site(index));
     if !sites.all(|site| shared.arenas.add(site.trampoline)) {
@@ -226,7 +225,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns a function from an index of the plan to the site in the table at that address.
+/// Returns a function from an index of the plan to the table's site at that address.
 fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     |index| {
         let found = shared.table.find(plan.address(index))?;
@@ -234,8 +233,8 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes the table find the records with the listed trampolines again: records of earlier sessions, which later records
-/// at the same addresses replaced.
+/// Makes the table find the records with the listed trampolines again: records of earlier sessions, which later
+/// records at the same addresses replaced.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -278,8 +277,8 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. Their records come from the table, because the trap handler must find
-/// each of them there.
+/// Restores the sites at the listed addresses. Their records come from the table, where the trap handler must find
+/// them.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -295,8 +294,7 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns whether a site is still patched although it was to be restored: its memory is mapped, but could not be
-/// written.
+/// Returns whether a site is still patched: its memory is mapped, but could not be written.
 fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }

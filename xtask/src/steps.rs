@@ -10,8 +10,8 @@ const TRAP: libc::c_long = 0xcc;
 /// More steps than any function here takes, unless it waits or does not return.
 const MOST: usize = 10_000;
 
-/// Runs a program until each of `functions` was called once. Returns the number of instructions that each executed,
-/// callees included. The addresses are from `nm`, of a position-independent program.
+/// Runs a program until each of `functions` was called once. Returns the number of instructions of each, callees
+/// included. The addresses are from `nm`, of a position-independent program.
 pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<String, usize> {
     let mut command = Command::new(program);
     // SAFETY: the closure makes only a system call between fork and exec.

@@ -1,13 +1,12 @@
 //! Times a call that returned: adds its duration in nanoseconds to its thread's words.
 //!
 //! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx
-//! and the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this costs only
-//! 0.5 ns more than the reading of the clock, because it overlaps with the next reading.
+//! and the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop the call costs
+//! 0.5 ns, because it overlaps with the next reading of the clock.
 //!
 //! The bucket of a duration is saved, and counted by the next call. Otherwise the counter's address would depend on
-//! the time just taken, so neither the counter nor any later load that may alias it could be loaded before the time
-//! is known, which took 15 ns. The exchange is one instruction without a lock prefix, because only a signal handler
-//! of the thread can interrupt it.
+//! the time just taken, so no later load that may alias the counter could begin before the time is known, which took
+//! 15 ns. The exchange needs no lock prefix, because only a signal handler of the thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the power of two below w and the
 //! three bits after the leading one name an eighth of an octave. Each eighth but the last contains one bucket
@@ -23,7 +22,7 @@ use tiptoe_wire::Clock;
 
 use crate::tls;
 
-/// The clock's settings, which `tiptoe_time_entry` reads at fixed offsets.
+/// Settings, which `tiptoe_time_entry` reads at fixed offsets.
 #[repr(C)]
 struct Clockwork {
     /// Nanoseconds in a tick, times 2^32.
@@ -48,7 +47,6 @@ pub fn set(clock: &Clock) {
 static TICKS: AtomicU64 = AtomicU64::new(0);
 static NS: AtomicU64 = AtomicU64::new(0);
 
-/// Reads the counter and the kernel's clock, so that they can be compared.
 pub fn compare() {
     NS.store(monotonic_ns(), Relaxed);
     TICKS.store(counter(), Relaxed);
@@ -63,7 +61,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Returns the time stamp counter. Called by threads that may read it.
+/// Returns the time stamp counter, for a thread that may read it.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.
@@ -132,8 +130,7 @@ global_asm!(
     "mul qword ptr [rip + {clockwork}]",
     "shrd rax, rdx, 32",
     "inc qword ptr [rsi + 8]",
-    // Adds the duration to the callees' time in the caller's frame. This call's frame has the sum of its own
-    // callees.
+    // Adds the duration to the callees' time in the caller's frame.
     "add qword ptr [rcx - 40], rax",
     "cmp rax, qword ptr [rip + {clockwork} + 8]",
     "jb 9f",
@@ -192,6 +189,6 @@ global_asm!(
 static THRESHOLD_TABLE: [u64; 8] = THRESHOLDS;
 
 unsafe extern "C" {
-    /// Only trampolines call it; see the module.
+    /// Called only by trampolines.
     pub fn tiptoe_time_entry();
 }

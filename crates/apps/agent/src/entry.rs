@@ -15,12 +15,12 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The interval of that check if the session could not begin: then no futex word is mapped whose wake could end the
-/// sleep early.
+/// The interval of the check whether tiptoe is alive if no futex word is mapped, because the session could not
+/// begin.
 const SOON_NS: u64 = 1_000_000;
 
-/// The agent's name in `/proc/PID/maps`. tiptoe puts it into the loader's list, because the path from which the
-/// loader opened the agent leads elsewhere later.
+/// The agent's name in `/proc/PID/maps`, which tiptoe puts into the loader's list. The path from which the loader
+/// opened the agent leads elsewhere later.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -39,8 +39,8 @@ static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 #[used]
 static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno; the
-/// program is then unchanged.
+/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno,
+/// which means that the program is unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
     match begin(data_fd, plan_fd) {
@@ -87,8 +87,8 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
-/// Locks the session to begin one. Waits for a former session's thread, but only about 5 ms, because the caller's
-/// thread is borrowed, and tiptoe can try again.
+/// Locks the session to begin one. Waits for a former session's thread only about 5 ms, because the caller's thread
+/// is borrowed, and tiptoe can try again.
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     // A former session or its thread has not ended yet.
     const EBUSY: Errno = Errno(16);
@@ -99,7 +99,7 @@ fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
         // Relaxed: as in `begin`. A forked child has a copy of its parent's words, but not the segments.
         let is_own = shared.pid.load(Ordering::Relaxed) == getpid();
         if let Some(data) = shared.data().filter(|_| is_own) {
-            // Relaxed: the word orders nothing. If tiptoe dies just now, either answer is right.
+            // Relaxed: if tiptoe dies just now, either answer is right.
             let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
             return Err(match is_owned(owner) {
                 true => EALREADY,
@@ -127,7 +127,7 @@ extern "C" fn constructor() {
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
     if key == [0; 2] {
-        // The agent was injected into a running program, whose environment is not from tiptoe.
+        // The agent was injected into a running program.
         return;
     }
     let Some(envp) = environ::find_array() else {
@@ -164,7 +164,7 @@ extern "C" fn constructor() {
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
-    // SAFETY: the call reads the words, which live through it; the file is tiptoe's own.
+    // SAFETY: the call reads the words, which live through it.
     let _ = unsafe {
         call(
             nr::PWRITE64,
@@ -173,7 +173,7 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Holds the program until tiptoe, which has to count in another way, releases its segment or dies.
+/// Holds the program until tiptoe releases its segment or dies.
 fn wait_for_owner(data: c_int) {
     loop {
         let mut word = 0u32;
@@ -195,7 +195,7 @@ fn wait_for_owner(data: c_int) {
 /// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session before.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
-        // Acquire: pairs with the Release in `serve`; 0 means not yet.
+        // Acquire: pairs with the Release in `serve`.
         if shared.go.load(Ordering::Acquire) != 0 {
             return true;
         }

@@ -1,8 +1,8 @@
 //! Handles futex calls: a thread is about to wait in the kernel or to wake a waiter, or has returned. Trampolines
-//! enter here, also in signal handlers. So this code must not lock, wait, or call libc.
+//! enter here, also in signal handlers, so this code must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's lock slot on. All threads share the board in slab 0. A
-//! thread without a slab is only counted.
+//! The records are in the thread's slab, from the session's lock slot on; the board, which all threads share, is in
+//! slab 0.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -56,7 +56,6 @@ impl FutexRegisters {
 /// The address of slab 0's words, which a hook has no time to compute; 0 if the session records no locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
-/// Prepares for a session whose slabs are `slabs`.
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
@@ -78,7 +77,7 @@ fn area(at: u64) -> Words<'static> {
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// The words in which the calling thread records its waits and wakes.
+/// The words in which the calling thread records its waits and wakes, if the session records locks.
 pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
@@ -87,7 +86,6 @@ pub struct WaitWords {
 }
 
 impl WaitWords {
-    /// Returns the calling thread's words; `None` if the session records no locks.
     #[inline]
     pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
@@ -95,7 +93,7 @@ impl WaitWords {
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
-    /// Returns the words of a thread whose descriptor has this slab, or 0 if it has none.
+    /// Returns the words of a thread whose descriptor has this slab, or 0 for none.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -141,8 +139,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer. The
-    // functions' unwind rules name their places, which are at most a frame's size away.
+    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer, at places
+    // that the functions' unwind rules name.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
@@ -185,7 +183,7 @@ fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
 
 #[inline(always)]
 fn read_lock(at: u64) -> u32 {
-    // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and will use after the call.
-    // The function's name says which, and their layouts are fixed.
+    // SAFETY: the word is inside a mutex or rwlock of fixed layout, which libc's function has just used, and will
+    // use after the call.
     unsafe { (at as *const u32).read_volatile() }
 }

@@ -21,7 +21,6 @@ pub(crate) fn take_slab_away() {
     }
 }
 
-/// Returns the calling thread's name.
 pub fn comm() -> [u64; 2] {
     let mut name = [0u64; 2];
     let at = name.as_mut_ptr() as usize;

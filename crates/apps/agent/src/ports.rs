@@ -20,7 +20,6 @@ const MOST: usize = 64;
 /// The addresses of the open ports. Relaxed throughout: only the agent's thread uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
-/// Opens the ports at the addresses that the plan lists.
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     for index in 0..count {

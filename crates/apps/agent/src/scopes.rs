@@ -1,7 +1,7 @@
 //! Handles a thread's entry into a scope and its exit, which the program's libraries report through
 //! [`crate::ports`]. This code also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
-//! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
+//! A thread's records are in its slab, from the session's scope slot on; the nodes, which all threads share, are in
 //! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are
 //! wiped.
 
@@ -29,7 +29,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the scope of the thread that first touches a page of the nodes would include the page fault.
+    // The thread that first touches a page of the nodes would otherwise charge the page fault to its scope.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
@@ -52,8 +52,7 @@ pub fn calls() -> [u64; 2] {
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records scopes, each slab has this many words here. Its addresses stay mapped for
-    // ever.
+    // SAFETY: in a session that records scopes, each slab has this many words here, which stay mapped for ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
@@ -81,7 +80,7 @@ pub fn of(slab: u64) -> u64 {
 
 #[inline(always)]
 fn head(slab: u64) -> Words<'static> {
-    // SAFETY: each slab has these words before all others, and its addresses stay mapped for ever.
+    // SAFETY: each slab has these words before all others, and stays mapped for ever.
     unsafe { Words::from_raw(slab as *const u8, Geometry::FIRST_SLOT as usize * 8) }
 }
 
@@ -120,7 +119,7 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab. A fork hides the slab from the forking thread, which must claim it
+/// Leaves a scope in a thread without a slab: a fork takes the slab from the forking thread, which must claim it
 /// again here.
 #[cold]
 #[inline(never)]

@@ -233,8 +233,8 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes the table find the records with the listed trampolines again: records of earlier sessions, which later
-/// records at the same addresses replaced.
+/// Makes the table find records of earlier sessions again, by the listed trampolines, although later records at the
+/// same addresses replaced them.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -277,8 +277,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. Their records come from the table, where the trap handler must find
-/// them.
+/// Restores the sites at the listed addresses. The table must have them, because the trap handler finds them there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -313,16 +312,14 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls resolvers of indirect functions, pure code that chooses an address. The result is 0 for an address that is
-/// no resolver.
+/// Calls resolvers of indirect functions, which are pure code. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
     for index in 0..count {
         let address = plan.address(index);
         let chosen = resolvers.contain(address).then(|| {
-            // SAFETY: a resolver takes no arguments and returns a code address, and the loader calls it in the same
-            // way.
+            // SAFETY: a resolver takes no arguments and returns a code address; the loader calls it in the same way.
             let resolver: extern "C" fn() -> u64 =
                 unsafe { core::mem::transmute(address as usize) };
             resolver()
@@ -332,7 +329,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches again the sites from which another tracer has removed its trap byte.
+/// Patches again the sites whose trap byte another tracer has removed.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {
@@ -347,7 +344,6 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Runs `act` over sites and their indices in the table, in batches.
 fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     loop {
         let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);

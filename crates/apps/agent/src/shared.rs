@@ -78,7 +78,7 @@ pub struct Shared {
     segments: Segments,
 }
 
-/// The address of the table's records, and their number. A later tiptoe reads them before it attaches.
+/// The address and number of the table's records, which a later tiptoe reads before it attaches.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -90,8 +90,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the address of the pointer to the state. The pointer is random, so only this process or a fork of it has
-/// the same value there.
+/// Returns the address of the pointer to the state. The pointer is random, so only a fork of this process has the
+/// same one there.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -206,7 +206,7 @@ impl Shared {
         self.armed_word(index) & ARMED != 0
     }
 
-    /// Records whether a site is armed. Called only by the agent's thread.
+    /// Called only by the agent's thread.
     pub fn set_armed(&self, index: usize, armed: bool) {
         if let Some(word) = self.table.word(index) {
             let now = word.load(Ordering::Relaxed) & !ARMED | u64::from(armed);
@@ -218,7 +218,7 @@ impl Shared {
         ((self.armed_word(index) >> 1) as usize).checked_sub(1)
     }
 
-    /// Records the library that contains a site. Called only by the agent's thread.
+    /// Called only by the agent's thread.
     pub fn set_library(&self, index: usize, number: Option<usize>) {
         if let Some(word) = self.table.word(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
@@ -233,7 +233,6 @@ impl Shared {
         !number.is_some_and(|number| self.libraries.is_closed(number))
     }
 
-    /// Publishes the table's records for a later tiptoe.
     pub fn publish_sites(&self) {
         let [records, count] = &TIPTOE_SITES;
         records.store(self.records as u64, Ordering::Relaxed); // Relaxed: published by the count
@@ -268,7 +267,6 @@ impl Shared {
         }
     }
 
-    /// Returns whether an address is in the agent, a trampoline or a thunk.
     pub fn is_ours(&self, address: u64) -> bool {
         unsafe extern "C" {
             static __ehdr_start: u8;
@@ -308,7 +306,6 @@ impl Shared {
         (index < self.descriptors.len()).then_some(index)
     }
 
-    /// Returns the session's plan. Its memory stays until [`Shared::close_session`].
     pub fn plan(&self) -> Option<Plan<'static>> {
         let at = self.plan.load(Ordering::Acquire); // pairs with `publish`
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the agent's thread
@@ -324,8 +321,6 @@ impl Shared {
         plan + Plan::BYTES as usize..plan + self.plan_len.load(Ordering::Relaxed)
     }
 
-    /// Returns the data segment of the session. Its addresses stay mapped for ever, because a late thread may use
-    /// them.
     pub fn data(&self) -> Option<Data<'static>> {
         let at = self.data.load(Ordering::Acquire); // pairs with `publish`
         let geometry = self.geometry();
@@ -355,17 +350,14 @@ impl Shared {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
     }
 
-    /// Opens or shuts the gate. While it is shut, hits of threads without a slab are skipped.
     pub fn set_gate(&self, open: bool) {
         self.gate.store(open.into(), Ordering::Relaxed); // Relaxed: a hint; the session word decides
     }
 
-    /// Returns the addresses of the gate and of the table of return thunks, for trampolines.
     pub fn words_of_trampolines(&self) -> (u64, u64) {
         (core::ptr::from_ref(self.gate) as u64, self.thunk_table)
     }
 
-    /// Returns the address of the word `here`, which is not 0 in a process that shares this memory.
     pub fn address_of_here(&self) -> u64 {
         core::ptr::from_ref(self.here) as u64
     }
@@ -433,7 +425,7 @@ impl Shared {
         self.data.store(data, Ordering::Release); // pairs with `data`
     }
 
-    /// Removes the session's segments. A thread that has read its slab's address may still write there
+    /// Removes the session's segments, where a thread that has read its slab's address may still write
     /// ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);

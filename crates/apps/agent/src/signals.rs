@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | owned | `OWNED` | the process | Prepare; the end of the session |
 //! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
-//! | in the mask of another signal's handler | `MASKS` | the process | sigaction; the kernel's mask lacks our signals |
+//! | in the mask of another signal's handler | `MASKS` | the process | sigaction; the kernel's mask lacks them |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; around the program's handler; attach |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | one arrives, is unblocked, or waited for |
@@ -27,16 +27,16 @@
 //! | sent, and blocked | the signal is held back; the wait goes on |
 //! | sent | the program's handler, with its mask, its stack and SA_RESETHAND |
 //!
-//! [`crate::hooks`] intercepts the libc calls that install a handler, or that block, read or await signals.
+//! [`crate::hooks`] intercepts libc's calls that install a handler, or that block, read or await signals.
 //!
 //! # No thread blocks our signals while there is a trap byte
-//! The hooks that ensure this are *guards*. They are patched first, removed last, and must never need a trap byte
-//! themselves ([`tiptoe_uprobe::patcher`]).
+//! The hooks that ensure this are *guards*, which must never need a trap byte themselves
+//! ([`tiptoe_uprobe::patcher`]).
 //!
 //! | step | action | then |
 //! |---|---|---|
 //! | 1 | Prepare | our handlers are installed; a mask can still change unseen |
-//! | 2 | guards are patched: by one word, or with all threads stopped | no new block reaches the kernel |
+//! | 2 | guards are patched, by one word or with all threads stopped | no new block reaches the kernel |
 //! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
 //! | 4 | trap bytes are written | any thread may run one |
 //! | 5 | the last trap byte is removed, and no signal of one is pending | a block is harmless |
@@ -52,16 +52,16 @@
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
-//!   program's files have such a call that may change a mask, no trap byte is used. Code that is loaded or generated
-//!   later may still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
-//! - A signal to the process is held back if the thread that the kernel chose blocks the signal, although another
-//!   thread may not. It stays held until a thread waits for it or unblocks it.
+//!   program's files have such a call that may change a mask, no trap byte is used. Code that is loaded later may
+//!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
+//! - A signal to the process is held if the thread that the kernel chose blocks it, although another thread may not.
+//!   It stays held until a thread waits for it or unblocks it.
 //! - A blocked signal ends a call without its own mask (read, poll) with EINTR if the program's handler lacks
 //!   SA_RESTART, or if such a call is never restarted.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
 //!   in another thread gets it.
-//! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
-//!   the call began.
+//! - An epoll_pwait can end with EINTR without a handler, if a signal to another thread was on its way when the call
+//!   began.
 //! - If a wait's mask blocks one of our signals and the thread's own does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads ours only if it has no other signal and was made during a session ([`fd`]). Otherwise they
@@ -115,15 +115,13 @@ const RING: usize = 64;
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Action {
-    /// SIG_DFL, SIG_IGN or a function.
     pub handler: u64,
     pub flags: u64,
     pub restorer: u64,
-    /// The signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
-/// The fields of siginfo_t that are used.
+/// The used fields of siginfo_t.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
@@ -134,20 +132,19 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a perf event raised the signal. The kernel keeps such a signal pending while it is blocked.
+    /// Returns whether a perf event raised the signal, which stays pending while it is blocked.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
     }
 
-    /// Returns whether the thread itself raised the signal, which the kernel delivers even if it is blocked or
-    /// ignored.
+    /// Returns whether the thread itself raised the signal, which is then delivered even if blocked or ignored.
     fn is_fault(&self) -> bool {
         self.code > 0 && !self.is_of_perf_event()
     }
 }
 
-/// The fields of ucontext_t that are used.
+/// The used fields of ucontext_t.
 #[repr(C)]
 pub struct Context {
     head: [u64; 5],
@@ -247,7 +244,7 @@ fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Err
     let mut old = Action::default();
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
     let args = [signal, new, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both pointers are valid or NULL. The installed handler is ours, or the program has installed it before.
+    // SAFETY: both pointers are valid or NULL. The new handler is ours, or was the program's before.
     unsafe { call(nr::RT_SIGACTION, args) }.map(|_| old)
 }
 
@@ -279,8 +276,7 @@ fn number(bit: u64) -> usize {
     bit.trailing_zeros() as usize + 1
 }
 
-/// Takes a signal over: records the program's disposition, and removes our signals from the masks of the program's
-/// handlers. Returns 0 or an errno.
+/// Takes a signal over, and removes our signals from the masks of the program's handlers. Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
     let owned = OWNED.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
     if owned & bit != 0 {
@@ -326,7 +322,7 @@ pub fn use_alternate_stacks() {
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
-        // Repeated if the program installed another handler in between.
+        // The exchange is repeated if the program installed another handler in between.
         while found.handler > SIG_IGN && found.mask & OURS != 0 {
             note_mask(signal, found.mask);
             let clear = Action {
@@ -375,13 +371,12 @@ pub fn owned() -> bool {
     OWNED.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program. This races with threads inside hooks; the module says how
-/// they notice.
+/// Gives both signals and all masks back to the program. Threads inside hooks race with this; see the module.
 pub fn disown() {
     let owned = OWNED.swap(0, Ordering::SeqCst); // SeqCst: orders the swap before the loads below; see `program_action`
     for (bit, slot) in [(ILL, &BELIEVED[0]), (TRAP, &BELIEVED[1])] {
         let mut given = None;
-        // Repeated if the program installed another handler in between.
+        // The exchange is repeated if the program installed another handler in between.
         while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));

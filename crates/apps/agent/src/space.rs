@@ -1,9 +1,8 @@
 //! The agent's record of the program's address space: which file's code is where.
 //!
-//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it as libc makes them
-//! (`tiptoe_uprobe::feed`). A trap's address leads to the mapping, the file offset, and the site that was patched
-//! there. A file may be mapped twice, and each mapping has its own site, so of the sites at one offset the one with
-//! the trapped address counts.
+//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`).
+//! A trap's address leads to the mapping, the file offset, and the site that was patched there. Each mapping of a
+//! file has its own site, so of the sites at one offset the one with the trapped address counts.
 //!
 //! No hit may be lost and no trap waits. So if the space is unsure, or something else is mapped at the address, the
 //! table of sites and the bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code
@@ -15,8 +14,6 @@
 //! | a signal handler | [`find_own_trap`] | a few checks of the lock, to read |
 //! | the thread that loads a library | [`loading`]: the loader's own mappings are not seen | never |
 //! | the agent's thread | [`read_if_unsure`], [`read`], [`add_sites`] | for the lock, bounded |
-//!
-//! A forked child has no space, so its bytes decide.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -40,8 +37,8 @@ use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// The capacity of the space, whose memory is taken only when used. Beyond the tables the space stays unsure; beyond
-/// the probes sites are found by address.
+/// The capacity of the space. If its tables are full it stays unsure; if its probes are full, sites are found by
+/// address.
 const SHAPE: Shape = Shape {
     tables: 1 << 11,
     probes: 1 << 15,
@@ -56,7 +53,7 @@ const SLEEP_NS: u64 = 1_000_000;
 const SHARE: u64 = 100;
 /// The sleep of the agent's thread before it reads an unsure list again.
 const SOON_NS: u64 = 10_000_000;
-/// How many bytes before a trap its site may begin, plus one: the bytes that a site's record has.
+/// How many bytes before a trap its site may begin, plus one.
 const REACH: u64 = 8;
 
 struct Space {
@@ -73,7 +70,8 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, because a fork wipes its address and does not copy its memory.
+/// Returns the space; `None` in a forked child, where its address is wiped and its memory not copied. The bytes
+/// around a trap then decide.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -81,7 +79,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// Begins a session. A forked child gets its own space. Without memory for one, bytes decide.
+/// Begins a session. A forked child gets its own space, if there is memory for it.
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
@@ -98,7 +96,7 @@ fn make() -> Option<()> {
     let words = Feed::words(SHAPE, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
     let at = memory::not_forked(head + words * size_of::<u64>()).ok()?;
-    // SAFETY: fresh zeroed memory of that length, which is never unmapped and only used as atomics.
+    // SAFETY: fresh zeroed memory of that length, never unmapped and only used as atomics.
     let words: &'static [AtomicU64] =
         unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words) };
     let space = Space {
@@ -155,7 +153,7 @@ impl Space {
         drop(list);
         let now = clockwork::counter();
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
-        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // Relaxed: agent's thread only
+        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // Relaxed: used only by the agent's thread
         reading
     }
 
@@ -169,7 +167,7 @@ impl Space {
             reading.is_some() || self.is_blind.load(Ordering::Relaxed)
         });
         if let Some(reading) = reading {
-            // Relaxed: agent's thread only.
+            // Relaxed: used only by the agent's thread.
             let readings = self.readings.fetch_add(1, Ordering::Relaxed) + 1;
             let corrected = self
                 .corrected
@@ -183,7 +181,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it returns that it got the lock. Fails if a thread of the program holds the lock for long.
+    /// Calls `work` until it got the lock. Fails if a thread of the program holds the lock for long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -194,7 +192,7 @@ impl Space {
     }
 }
 
-/// Reads the list, and compares the mappings of patched files. Called only by the agent's thread.
+/// Reads the list, and compares the mappings of patched files.
 pub fn read(data: &Data) -> u64 {
     if let Some(space) = get() {
         space.read(data);
@@ -210,7 +208,7 @@ pub fn read(data: &Data) -> u64 {
 /// next try.
 pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
-    // Relaxed: as in `is_on`; agent's thread only.
+    // Relaxed: as in `is_on`; used only by the agent's thread.
     if space.is_blind.load(Ordering::Relaxed) {
         return None;
     }
@@ -220,7 +218,7 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. If hooks are among them, the space becomes unsure, because those
+/// Adds sites to the space, before they are armed. The space becomes unsure if hooks are among them, because new
 /// hooks missed earlier changes.
 pub fn add_sites(
     shared: &Shared,
@@ -301,7 +299,6 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
     may_be_ours.then_some(found)
 }
 
-/// Counts a fork of this process, because a fork copies the agent's memory, too.
 pub fn count_fork() {
     if let Some(shared) = shared::at_home() {
         count(shared, slots::FORKS);
@@ -324,8 +321,7 @@ fn count(shared: &Shared, slot: u32) {
     }
 }
 
-/// Makes a call that changes which file's code is where, and records it. Returns `None` if the program must make the
-/// call.
+/// Makes a call that changes which file's code is where, and records it; `None` if the program must make the call.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let call = decoded(number, frame)?;
     match patched_code::moved_by(&call) {
@@ -378,8 +374,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, which no hook sees, or has finished. The caller must hold the
-/// loader's lock.
+/// Records that the loader begins to map and unmap, unseen, or has finished. The caller must hold the loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;
@@ -404,7 +399,7 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Returns the file of a descriptor, by the numbers that /proc/self/maps shows for most files.
+/// Returns the file of a descriptor, by the numbers that /proc/self/maps shows.
 fn file(descriptor: u64) -> Option<FileId> {
     // `struct stat` begins with the device and the inode.
     let mut stat = [0u64; 18];

@@ -43,7 +43,7 @@ const PR_SET_NAME: usize = 15;
 const LOOK_NS: u64 = 100_000;
 const LOOKS: u32 = 50_000;
 
-/// The session, locked by the calling thread until this is dropped.
+/// The session's lock, held until this is dropped.
 pub struct SessionGuard(&'static Shared);
 
 impl SessionGuard {
@@ -82,14 +82,14 @@ fn spawn(id: &AtomicU32) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the thread end the session as a detach does, and waits for the thread's end, at most about 5 s. The program
-/// is about to forbid system calls that the agent needs, or to replace a thread's block, which has our words.
+/// Makes the agent's thread end the session as a detach does, and waits for the thread's end, at most about 5 s.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
     for _ in 0..LOOKS {
-        // Each time, because a session that begins just now must leave, too. Relaxed: the flag orders nothing.
+        // The flag is stored each time, because a session that begins just now must leave, too. Relaxed: it orders
+        // nothing.
         shared.must_leave.store(true, Ordering::Relaxed);
         wake(shared);
         sleep_ns(LOOK_NS);
@@ -99,8 +99,8 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     }
 }
 
-/// Makes the thread end without ending the session, and locks the session. Returns `None` if there is no session, or
-/// if the thread does not answer for about 5 s: then it stays, because a session must not have two threads.
+/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` if there is no
+/// session, or if the thread does not answer for about 5 s: a session must not have two threads.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -201,7 +201,7 @@ pub extern "C" fn run() {
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // Only when nothing is left to do, because a program may ask each thread to end right after its start.
+            // The check is last, because a program may ask each thread to end right after its start.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -214,7 +214,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// Sleeps for ever. A filter of the program covers the thread, so any other call might end the program.
+/// Sleeps for ever: a filter of the program covers the thread, so any other call might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -240,12 +240,11 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, opens the agent's own files, gives up the rights, and sets a name that users recognise.
-/// The files must be opened first, because opening needs the rights.
+/// Closes all descriptors, opens the agent's own files, gives up the rights, and sets a recognisable name. The files
+/// must be opened first, because opening needs the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
-    // SAFETY: the call closes descriptors only of this thread's own table, which the clone did not share. The name
-    // lives through the call.
+    // SAFETY: the thread's descriptor table is its own, and the name lives through the call.
     unsafe {
         let _ = call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]);
         let _ = call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]);

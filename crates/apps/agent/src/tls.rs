@@ -45,14 +45,13 @@ const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
 const RECALL: i64 = tiptoe_wire::tls::RECALL;
 const WAIT_CALL: i64 = tiptoe_wire::tls::WAIT_CALL;
 const TRAMPOLINE: i64 = tiptoe_wire::tls::TRAMPOLINE;
-/// The thread that the next two words belong to.
 pub const HELD_BY: i64 = 40;
 /// The senders of a held SIGILL and SIGTRAP, with the highest bit set.
 pub const HELD_SENDERS: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`. Parent and child share it, or have one each.
+/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`, which parent and child share or have one each.
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
@@ -117,7 +116,7 @@ pub fn set_descriptor(descriptor: &'static Descriptor) {
     store(0, core::ptr::from_ref(descriptor) as u64);
 }
 
-/// Returns the initial values of words 0 and 17. All others begin as 0.
+/// Returns the initial values of words 0 and 17; the others begin as 0.
 pub fn beginnings() -> [u64; 2] {
     [
         core::ptr::from_ref(&EMPTY_DESCRIPTOR) as u64,
@@ -125,8 +124,8 @@ pub fn beginnings() -> [u64; 2] {
     ]
 }
 
-/// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: written by a thread of
-/// the program before the first trampoline is armed.
+/// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: written before the first
+/// trampoline is armed.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
 /// Learns how the C library lays out blocks. Called by a thread of the program.
@@ -138,8 +137,8 @@ pub fn learn_layout() {
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
-/// Returns whether the calling thread is on a block of the C library's. On any other block, the program's own memory
-/// is where our words would be.
+/// Returns whether the calling thread is on a block of the C library's. On any other block, our words' places belong
+/// to the program.
 pub fn is_on_libcs_block() -> bool {
     const ARCH_GET_FS: usize = 0x1003;
     let mut block = 0u64;
@@ -150,8 +149,7 @@ pub fn is_on_libcs_block() -> bool {
         return !is_known;
     }
     let again: u64;
-    // SAFETY: the block is not the null page, and code that runs on a block uses its first words, such as for the
-    // stack's guard.
+    // SAFETY: the block is not the null page, and code that runs on a block uses its first words.
     unsafe {
         asm!("mov {}, qword ptr fs:[16]", out(reg) again, options(nostack, readonly, preserves_flags));
     }
@@ -166,15 +164,15 @@ pub fn is_laid_out(block: u64) -> bool {
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, unless libc has: it may have laid out the block before it
-/// loaded the agent.
+/// Sets the words of a thread that is about to start, unless libc has: it may have made the block before it loaded
+/// the agent.
 ///
 /// # Safety
 /// libc must have made the block, for a thread that does not run yet.
 pub unsafe fn give_words(block: u64) {
     let word = |offset: i64| {
         let at = block.wrapping_add_signed(descriptor_offset() + offset);
-        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent. The caller ensures the
+        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the caller ensures the
         // rest.
         unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
     };
@@ -220,8 +218,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and return, because
-/// the thread may not read the clock ([`crate::forbidden`]).
+/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and return: the thread
+/// may not read the clock ([`crate::forbidden`]).
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {
@@ -279,7 +277,7 @@ pub struct Call {
     pub trampoline: u64,
 }
 
-/// Returns the last such call that this thread has made or is about to make.
+/// Returns the last recorded call.
 pub fn call() -> Call {
     let word = load(WAIT_CALL);
     Call {
@@ -300,7 +298,7 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Holds a signal for this thread. Such a signal carries only its sender.
+/// Holds a signal for this thread, which carries only its sender.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
@@ -310,7 +308,6 @@ pub fn hold(signal: usize, sender: u64) {
     store(held_word(signal), sender | 1 << 63);
 }
 
-/// Takes the signal held for this thread. Returns its sender.
 pub fn take_held(signal: usize) -> Option<u64> {
     let sender = held_sender(signal);
     if sender.is_some() {
@@ -319,8 +316,7 @@ pub fn take_held(signal: usize) -> Option<u64> {
     sender
 }
 
-/// Returns the sender of the signal held for this thread. Asks the kernel for the thread's id only if a signal is
-/// held.
+/// Returns the sender of the signal held for this thread.
 pub fn held_sender(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
     (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
@@ -346,7 +342,6 @@ impl Mask {
         Mask { at }
     }
 
-    /// Returns the mask at an address, if this thread has one there.
     pub fn at(address: u64) -> Option<Mask> {
         let found = MASKS.into_iter().find(|at| address_of(*at) == address);
         found.map(|at| Mask { at })

@@ -42,12 +42,12 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// The mark of our events in a signal's data; the low 16 bits are the event's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// The most waits of a thread that finds the ring full: tiptoe may lack a CPU.
+/// The most waits of a thread that finds the ring full, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
-/// The readings of the list that must show no new thread before an attempt counts, because a clone(2) in progress is
-/// not listed yet.
+/// The readings of the list that must show no new thread before an attempt counts, because the list lacks a clone(2)
+/// in progress.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -90,7 +90,7 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words are cleared, because a forked child has its parent's values.
+/// Begins a session. The words are cleared, because a forked child has its parent's values.
 pub fn begin() {
     births::begin();
     IS_WATCHING.store(false, Relaxed);
@@ -98,7 +98,7 @@ pub fn begin() {
     OPEN.store(0, Relaxed);
 }
 
-/// Begins to watch. The plan has the number of CPUs, and then the variables. Called only by the agent's thread.
+/// Begins to watch. The plan has the number of CPUs, and then the variables.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -114,9 +114,9 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 /// the events that its parent had at that moment. The kernel does not report which, so all events must be closed and
 /// opened again.
 ///
-/// It would be wrong to open only the events that such a thread may lack, or to test how many registers it has left:
-/// the kernel swaps inherited events between threads, and so may charge one thread for another's. A thread with an
-/// event too many can create no more threads (clone(2) fails with ENOSPC, seen on Linux 6.18).
+/// To open only the events that such a thread may lack would be wrong, because the kernel swaps inherited events
+/// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
+/// Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -167,14 +167,13 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
     true
 }
 
-/// Returns whether new threads inherit breakpoints.
 pub fn are_inherited() -> bool {
     COUNT.load(Relaxed) != 0 && IS_WATCHING.load(Relaxed)
 }
 
 /// Enables or disables the events that this thread opened, and those inherited from them.
 fn switch(what: usize) {
-    // SAFETY: the call enables or disables events of this thread, and changes nothing else.
+    // SAFETY: the call changes only events of this thread.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
@@ -225,8 +224,7 @@ struct OpenFailure {
     tid: u32,
 }
 
-/// Opens all events of each thread that is accounted for. Returns the number of threads; `None` if another was
-/// created in between.
+/// Opens all events of each known thread. Returns the number of threads; `None` if another was created in between.
 fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
@@ -263,13 +261,11 @@ fn open_events(tid: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the places for descriptors; empty before the first [`make_events`].
 fn events_made() -> &'static [AtomicU32] {
     let at = EVENTS.load(Relaxed); // Relaxed: only the agent's thread uses it
     match at.is_null() {
         true => &[],
-        // SAFETY: `make_events` mapped zeroed memory of that length there, for good. A forked child has its own
-        // copy.
+        // SAFETY: `make_events` mapped zeroed memory of that length there, for good.
         false => unsafe { core::slice::from_raw_parts(at, MOST) },
     }
 }
@@ -282,7 +278,6 @@ fn make_events() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Keeps a descriptor. Returns whether there is room.
 fn keep(fd: i32, number: u32) -> bool {
     let at = OPEN.load(Relaxed);
     let Some(place) = events_made().get(at) else {
@@ -293,7 +288,6 @@ fn keep(fd: i32, number: u32) -> bool {
     true
 }
 
-/// Opens an event of a thread, which the thread's children inherit.
 fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     let watched = watched(number as usize).ok_or(Errno(EINVAL as i32))?;
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
@@ -330,7 +324,6 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
     outcome
 }
 
-/// Closes all events, so that threads raise no more signals.
 pub fn close() {
     close_events();
     COUNT.store(0, Relaxed);
@@ -417,8 +410,7 @@ fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &TrapData) {
     let to = [into as usize, len as usize, into as usize + 8, stack];
     let from = [trapped.address as usize, len as usize, sp as usize, stack];
     let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
-    // SAFETY: only the cell's own words are written, which no other thread reads until the cell is complete. The
-    // kernel stops at unmapped memory.
+    // SAFETY: only the cell's own words are written, which no other thread reads until the cell is complete.
     let read = unsafe { call(nr::PROCESS_VM_READV, [getpid() as usize, to, 2, from, 2, 0]) };
     cell.complete(read.unwrap_or(0) as u64);
 }

@@ -63,7 +63,7 @@ impl Process {
     }
 }
 
-/// Runs a thread of the program that calls setns. Returns the session's new thread.
+/// Runs a thread of the program that calls setns. Returns the thread that it started for the session, if any.
 fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     let mut is_late = false;
     loop {

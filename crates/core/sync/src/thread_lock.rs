@@ -2,7 +2,7 @@
 //!
 //! The word is the thread's id, which clone(2) stores for its parent (CLONE_PARENT_SETTID) and clears when the
 //! thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more, however slow
-//! it was. A session number that the thread compares before each write could not prove that.
+//! it was.
 //!
 //! | word | the lock is |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | id with `BORROWED` | held by a thread for a piece of work |
 //! | id | held by the thread that was started with it |
 //! | id with `REQUESTED` | likewise, and another thread wants it |
-//! | id with `ENDING` | likewise, and that thread ends: it writes nothing more |
+//! | id with `ENDING` | likewise, and that thread ends |
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -46,8 +46,8 @@ impl<'a> ThreadLock<'a> {
         ThreadLock(word)
     }
 
-    /// Returns the word, for the clone of the thread that is to hold the lock. The caller must hold the lock until
-    /// then.
+    /// Returns the word, for the clone of the thread that is to hold the lock. The caller must hold the lock
+    /// meanwhile.
     pub const fn word(&self) -> &'a AtomicU32 {
         self.0
     }
@@ -98,7 +98,7 @@ impl<'a> ThreadLock<'a> {
         self.exchange(holder | REQUESTED, holder).is_ok()
     }
 
-    /// Returns whether the calling thread, which was started with the lock, must end because of a request.
+    /// Returns whether the calling thread, which was started with the lock, must end now.
     pub fn must_end(&self, id: u32) -> bool {
         // Relaxed: the load only saves an exchange that would fail.
         self.0.load(Ordering::Relaxed) & REQUESTED != 0

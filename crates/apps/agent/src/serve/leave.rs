@@ -76,7 +76,6 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the hooks that may need trap bytes. Returns whether all are restored.
 fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     restore(shared, text, OtherThreads::Running, |site| {
         site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
@@ -98,9 +97,9 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
 }
 
 /// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last: without
-/// them there must be no trap byte, and no thread on its way into our signal handler. Before that, `reblock` makes
-/// tiptoe block in the kernel the signals that each thread believes to block. `reblock` returns whether the threads
-/// stay stopped until `answer`.
+/// them there must be no trap byte, and no thread on its way into our signal handler. Before the guards are removed,
+/// `reblock` makes tiptoe block in the kernel the signals that each thread believes to block. `reblock` returns
+/// whether the threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
@@ -135,8 +134,8 @@ pub fn end(shared: &Shared) {
     session::end(shared);
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] while tiptoe lives,
-/// at most 12 s: tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] at most 12 s, because
+/// tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
@@ -148,15 +147,15 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
         if !is_owned(word) {
             break;
         }
-        // Once tiptoe has woken the agent's thread for the request, all other threads are stopped until the answer.
+        // When tiptoe wakes the agent's thread for the request, all other threads are stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     OtherThreads::Running
 }
 
-/// Restores everything that a forked child inherited, and gives its signals back, if it has one thread. Then no code
-/// of ours runs there, except the return thunks of open calls. With more threads, any of which may be inside a
-/// patch, sites that need trap bytes stay.
+/// Restores everything that a forked child inherited, and gives its signals back, if the child has one thread.
+/// Afterwards no code of ours runs there, except the return thunks of open calls. If the child has more threads, any
+/// of which may be inside a patch, sites that need trap bytes stay.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

@@ -1,9 +1,9 @@
-//! Emulates a signalfd for SIGTRAP and SIGILL alone, made while the agent owns them. A signalfd that also reads
-//! other signals is the kernel's own, and ours never arrive there.
+//! Emulates a signalfd for SIGTRAP and SIGILL alone, made while the agent owns them. A signalfd with other signals
+//! is the kernel's own, and ours never arrive there.
 //!
-//! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing at once
-//! so that it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes it, so a
-//! program with such a descriptor keeps its handlers and hooks when a session ends.
+//! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing so that
+//! it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes it, so a program with
+//! such a descriptor keeps its handlers and hooks when a session ends.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -62,7 +62,7 @@ pub fn in_use() -> bool {
     maker != 0 && maker == getpid()
 }
 
-/// Opens a pipe with one end, which is open both ways, at the lowest free number.
+/// Opens a pipe with one end for both ways, at the lowest free number.
 fn endless_pipe(flags: i32) -> Option<i32> {
     let mut ends = [0i32; 2];
     let at = ends.as_mut_ptr() as usize;
@@ -118,8 +118,8 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// Returns the descriptor of a signal's pipe; `None` if it has none, or if the program has closed it or reused its
-/// number.
+/// Returns the descriptor of a signal's pipe; `None` if no pipe exists, or if the program has closed it or reused
+/// its number.
 fn feed(signal: usize) -> Option<i32> {
     let feed = if signal == 4 {
         FEEDS.first()
@@ -138,7 +138,6 @@ pub(super) fn offer(info: &Info) -> bool {
     find(fd, signal, false).is_some() || write(fd, &record(info))
 }
 
-/// Returns whether a signal is pending in its pipe.
 pub(super) fn is_full(signal: usize) -> bool {
     feed(signal).is_some_and(|fd| find(fd, signal, false).is_some())
 }

@@ -45,7 +45,6 @@ fn robust_list(tid: u32) -> Option<u64> {
     (head != 0).then_some(head)
 }
 
-/// Sends each thread its held signals, because the agent no longer owns the signals.
 pub fn send_held_threads() {
     let Some(offset) = layout().checked_sub(1) else {
         return;

@@ -1,9 +1,9 @@
 //! Makes the creation of threads wait while breakpoints are opened. Otherwise there is a race: a thread that is
 //! created while its parent's events are opened would inherit only some of them.
 //!
-//! Before a thread creates another by libc, it calls [`before`], and waits there. Earlier calls must have ended,
-//! which nothing reports, so the list of threads is read until no new one has appeared for a while. The thread of a
-//! call that takes longer, or is not made by libc, is found later; then all events are opened again.
+//! Before a thread creates another by libc, it waits in [`before`]. Earlier calls must have ended, which nothing
+//! reports, so the list of threads is read until no new one has appeared for a while. The thread of a call that
+//! takes longer, or is not made by libc, is found later; then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -26,9 +26,8 @@ const MOST_LOOKS: u32 = 50;
 pub struct CreationHold;
 
 impl CreationHold {
-    /// Waits until creations in progress have ended.
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: the store must precede the readings of the list in `settle`. A thread whose `before` misses the
+        // SeqCst: orders the store before the readings of the list in `settle`. A thread whose `before` misses the
         // store creates its thread at once, and the readings see that thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
@@ -51,7 +50,6 @@ pub fn begin() {
     ON_HOLD.store(0, SeqCst);
 }
 
-/// Waits before a call that creates a thread, while breakpoints are opened.
 pub fn before() {
     for _ in 0..PIECES {
         // A forked child has a copy of the word, which no thread there will clear.

@@ -46,9 +46,9 @@ impl fmt::Debug for Changes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadChange {
-    /// A thread was born with its parent's events.
+    /// The thread was born with its parent's events.
     Born(u32),
-    /// A thread ended, which may have had no events.
+    /// The thread ended, and may have had no events.
     Ended(u32),
 }
 
@@ -105,7 +105,7 @@ impl Births {
         Ok(with_events.map(|(tid, _)| tid).collect())
     }
 
-    /// Returns the changes since the last call, and how many were lost.
+    /// Returns the changes since the last call, and the number of lost ones.
     pub(super) fn changes(&mut self) -> Result<(Vec<ThreadChange>, LostChanges), Error> {
         let mut changes = Vec::new();
         while let Some(record) = self.changes.0.next() {
@@ -192,7 +192,7 @@ impl Births {
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        // The key is missing if the thread has ended, or nothing was recorded.
+        // The key is missing if the thread has ended, or if nothing was recorded.
         let _ = map.remove(&key);
         Ok(())
     }

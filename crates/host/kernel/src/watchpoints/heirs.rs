@@ -1,5 +1,5 @@
-//! Accounts for the debug registers of threads that inherit their events, as [`Births`] reports them. A birth does
-//! not wait for tiptoe, so a refused reservation is only counted.
+//! Accounts for the debug registers of threads that inherit events, as [`Births`] reports them. A birth does not
+//! wait for tiptoe, so a refused reservation is only counted.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::Error;
 pub struct Unreserved {
     /// The number of threads that inherited events.
     pub threads: u64,
-    /// The number of registers of the threads.
+    /// The number of debug registers without a reservation.
     pub registers: u64,
 }
 
@@ -47,7 +47,6 @@ impl Heirs {
         Ok(heirs)
     }
 
-    /// Returns the threads whose registers are reserved.
     pub(super) fn booked(&self) -> impl Iterator<Item = u32> {
         self.booked.iter().copied()
     }

@@ -66,8 +66,8 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::is_only_one() {
-        // In a program with several threads the agent's thread registers, because that waits for all CPUs, 10 to 20
-        // ms.
+        // With several threads the agent's thread registers, because the registration then waits for all CPUs, 10 to
+        // 20 ms.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -92,7 +92,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     // A former session or its thread has not ended yet.
     const EBUSY: Errno = Errno(16);
-    // Another living tiptoe has its session here.
+    // Another living tiptoe has a session here.
     const EALREADY: Errno = Errno(114);
     for _ in 0..25 {
         let guard = SessionGuard::take(shared);
@@ -118,8 +118,8 @@ fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
     memory::has_seals(data_fd, seals::DATA) && memory::has_seals(plan_fd, seals::PLAN)
 }
 
-/// Runs before the program's other constructors. The environment is found without arguments, because musl's loader
-/// passes none.
+/// Runs before the program's other constructors. musl's loader passes no arguments, so the environment is found
+/// without them.
 extern "C" fn constructor() {
     TIPTOE_LOADED.store(1, Ordering::Release); // Release: tiptoe reads it from outside
     // Relaxed: tiptoe wrote the key before the image was loaded.
@@ -127,7 +127,6 @@ extern "C" fn constructor() {
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
     if key == [0; 2] {
-        // The agent was injected into a running program.
         return;
     }
     let Some(envp) = environ::find_array() else {
@@ -159,7 +158,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve, by a system call, because there may be no memory to map the
+/// Reports to tiptoe that this agent cannot serve. Uses a system call, because there may be no memory to map the
 /// segment.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);

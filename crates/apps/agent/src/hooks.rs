@@ -1,5 +1,5 @@
-//! Intercepts system calls of the program that the agent's presence would change. The hook is at the `mov
-//! $NUMBER,%eax` before the call, or in libc's function `syscall`.
+//! Intercepts system calls of the program that the agent's presence would change. The hook is before the call, at
+//! the `mov $NUMBER,%eax`, or in libc's function `syscall`.
 //!
 //! If a hook performs the call, its trampoline continues after the call. Otherwise the program makes the call at its
 //! own address, so that a thread that waits there can be cancelled or unwound as usual.

@@ -72,8 +72,7 @@ pub fn end() {
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records locks, tiptoe reserves WIDTH words here in each slab, whose addresses stay
-    // mapped for ever.
+    // SAFETY: in a session that records locks, each slab has WIDTH words here, which stay mapped for ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
@@ -93,7 +92,7 @@ impl WaitWords {
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
-    /// Returns the words of a thread whose descriptor has this slab, or 0 for none.
+    /// Returns the words of a thread whose descriptor has this slab, or 0 for no slab.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`

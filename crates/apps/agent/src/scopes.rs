@@ -46,7 +46,7 @@ pub fn end() {
     SHARED.store(0, Relaxed); // Relaxed: a late thread finds its slab out of range
 }
 
-/// Returns the functions that a port of scopes calls: at a scope's entry, and at its exit.
+/// Returns the functions that a port of scopes calls at a scope's entry and exit.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }

@@ -163,7 +163,7 @@ fn go(shared: &Shared) -> u64 {
     0
 }
 
-/// Runs `act` over `count` sites in batches; `act` gets the index of the batch's first site.
+/// Runs `act` over `count` sites in batches, with the index of each batch's first site.
 fn in_batches(
     count: usize,
     site: impl Fn(usize) -> Option<Site>,
@@ -254,7 +254,6 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches sites that are already in the table.
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {

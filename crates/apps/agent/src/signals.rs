@@ -8,11 +8,11 @@
 //! |---|---|---|---|
 //! | owned | `OWNED` | the process | Prepare; the end of the session |
 //! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
-//! | in the mask of another signal's handler | `MASKS` | the process | sigaction; the kernel's mask lacks them |
+//! | in the mask of another signal's handler | `MASKS` | the process | sigaction; the kernel's mask lacks our signals |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; around the program's handler; attach |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | one arrives, is unblocked, or waited for |
-//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | likewise |
+//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | one arrives, is unblocked, or waited for |
 //!
 //! The handler ([`trap`]) checks an arriving signal in this order:
 //!
@@ -29,8 +29,8 @@
 //!
 //! [`crate::hooks`] intercepts libc's calls that install a handler, or that block, read or await signals.
 //!
-//! # No thread blocks our signals while there is a trap byte
-//! The hooks that ensure this are *guards*, which must never need a trap byte themselves
+//! # Guards
+//! *Guards* are the hooks that keep our signals unblocked. They must never need a trap byte themselves
 //! ([`tiptoe_uprobe::patcher`]).
 //!
 //! | step | action | then |
@@ -40,7 +40,7 @@
 //! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
 //! | 4 | trap bytes are written | any thread may run one |
 //! | 5 | the last trap byte is removed, and no signal of one is pending | a block is harmless |
-//! | 6 | all are stopped, none in our handler; tiptoe blocks for each what it believes to block | the masks are right |
+//! | 6 | threads are stopped, none in our handler; tiptoe blocks for each what it believes to block | masks are right |
 //! | 7 | dispositions and masks are restored, then guards removed | the program is as it was |
 //!
 //! At step 6 a thread may be inside a hook that has read the old state. So each hook, after it has recorded a
@@ -54,19 +54,20 @@
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
 //!   program's files have such a call that may change a mask, no trap byte is used. Code that is loaded later may
 //!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
-//! - A signal to the process is held if the thread that the kernel chose blocks it, although another thread may not.
-//!   It stays held until a thread waits for it or unblocks it.
+//! - A signal to the process is held back if the thread that the kernel chose blocks it, although another thread may
+//!   not. It stays held until a thread waits for it or unblocks it.
 //! - A blocked signal ends a call without its own mask (read, poll) with EINTR if the program's handler lacks
 //!   SA_RESTART, or if such a call is never restarted.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
 //!   in another thread gets it.
-//! - An epoll_pwait can end with EINTR without a handler, if a signal to another thread was on its way when the call
-//!   began.
+//! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
+//!   the call began.
 //! - If a wait's mask blocks one of our signals and the thread's own does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads ours only if it has no other signal and was made during a session ([`fd`]). Otherwise they
 //!   stay pending.
-//! - If tiptoe is killed, a thread that believes to block our signals does not until it next sets its mask.
+//! - If tiptoe is killed, a thread that believes to block our signals does not block them until it next sets its
+//!   mask.
 //! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the stack that it happens on. The
 //!   kernel kills a program whose stack has no room.
 //!
@@ -111,7 +112,7 @@ const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const RING: usize = 64;
 
-/// A signal's disposition as rt_sigaction(2) takes it.
+/// A signal's disposition, in the form of rt_sigaction(2).
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Action {
@@ -132,13 +133,14 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a perf event raised the signal, which stays pending while it is blocked.
+    /// Returns whether a perf event raised the signal. The kernel keeps it pending while it is blocked.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
     }
 
-    /// Returns whether the thread itself raised the signal, which is then delivered even if blocked or ignored.
+    /// Returns whether the thread itself raised the signal. The kernel then delivers it even if it is blocked or
+    /// ignored.
     fn is_fault(&self) -> bool {
         self.code > 0 && !self.is_of_perf_event()
     }
@@ -152,7 +154,6 @@ pub struct Context {
     mask: u64,
 }
 
-/// Indices of registers in a ucontext.
 const RSI: usize = 9;
 const RAX: usize = 13;
 const RIP: usize = 16;
@@ -345,7 +346,6 @@ fn note_mask(signal: usize, mask: u64) {
     }
 }
 
-/// Returns which of our signals the program put into the mask of a signal's handler.
 pub fn noted_mask(signal: usize) -> u64 {
     MASKS
         .get(signal)

@@ -45,7 +45,8 @@ const SHAPE: Shape = Shape {
 };
 /// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// The checks of the lock before the agent's thread sleeps, because the holder may need a CPU; and the sleeps.
+/// The checks of the lock before the agent's thread sleeps, and the sleeps after them. The thread sleeps because the
+/// holder may need a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
@@ -120,7 +121,6 @@ impl Space {
         self.pid.load(Ordering::Relaxed) == getpid() // Relaxed: constant
     }
 
-    /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
         // Relaxed: a space without a list contains nothing that can be wrong.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
@@ -181,7 +181,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it got the lock. Fails if a thread of the program holds the lock for long.
+    /// Calls `work` until `work` got the lock. Fails if a thread of the program holds the lock for long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -374,7 +374,8 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, unseen, or has finished. The caller must hold the loader's lock.
+/// Records that the loader begins to map and unmap, which no hook sees, or has finished. The caller must hold the
+/// loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;

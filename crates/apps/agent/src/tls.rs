@@ -271,9 +271,9 @@ pub fn recall(again: bool) {
 #[derive(Clone, Copy)]
 pub struct Call {
     pub number: u64,
-    /// The address after its instruction; 0 if there is no call.
+    /// The address after the call's instruction; 0 if there is no call.
     pub return_address: u64,
-    /// The address to which its hook returns.
+    /// The address to which the call's hook returns.
     pub trampoline: u64,
 }
 
@@ -298,7 +298,7 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Holds a signal for this thread, which carries only its sender.
+/// Holds a signal for this thread. Such a signal carries only its sender.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {

@@ -96,10 +96,9 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last: without
-/// them there must be no trap byte, and no thread on its way into our signal handler. Before the guards are removed,
-/// `reblock` makes tiptoe block in the kernel the signals that each thread believes to block. `reblock` returns
-/// whether the threads stay stopped until `answer`.
+/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last
+/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe block the signals in the kernel, and returns whether the
+/// threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();

@@ -2,8 +2,8 @@
 //! is the kernel's own, and ours never arrive there.
 //!
 //! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing so that
-//! it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes it, so a program with
-//! such a descriptor keeps its handlers and hooks when a session ends.
+//! it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes records, so a program
+//! with such a descriptor keeps its handlers and hooks when a session ends.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -36,7 +36,7 @@ static FEEDS: [Feed; 2] = [NONE; 2];
 /// The process that made the descriptors. A forked child must not write to its parent's.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
-/// Handles the program's signalfd call; `None` if the kernel must make it.
+/// Handles a signalfd call; `None` if the kernel must make it.
 pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     let ours = set & OURS != 0 && set & !OURS == 0 && super::owned();
     if fd != -1 || !ours || flags & !NONBLOCK_CLOEXEC != 0 {

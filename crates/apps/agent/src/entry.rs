@@ -127,6 +127,7 @@ extern "C" fn constructor() {
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
     if key == [0; 2] {
+        // The agent was injected into a running program.
         return;
     }
     let Some(envp) = environ::find_array() else {

@@ -1,7 +1,7 @@
 //! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
 //! The agent's thread opens the events of each thread while no thread may be created ([`births`]); later threads
-//! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread, at an
+//! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
 //! exec, and when tiptoe ends. A forked child has none.
 //!
 //! | state | kept by | changes when |
@@ -410,7 +410,8 @@ fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &TrapData) {
     let to = [into as usize, len as usize, into as usize + 8, stack];
     let from = [trapped.address as usize, len as usize, sp as usize, stack];
     let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
-    // SAFETY: only the cell's own words are written, which no other thread reads until the cell is complete.
+    // SAFETY: only the cell's own words are written, which no other thread reads until the cell is complete. The
+    // kernel stops at unmapped memory.
     let read = unsafe { call(nr::PROCESS_VM_READV, [getpid() as usize, to, 2, from, 2, 0]) };
     cell.complete(read.unwrap_or(0) as u64);
 }

@@ -1,7 +1,7 @@
 //! Follows which threads inherited events; the Rust side of `bpf/births.bpf.c`.
 //!
 //! A thread has all events of one *opening*, its own or an ancestor's. A clone(2) that overlaps an opening spoils
-//! it, because the new thread may have inherited only some events.
+//! that opening, because the new thread may have inherited only some events.
 
 use std::collections::HashSet;
 use std::fmt;
